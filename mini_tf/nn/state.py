@@ -1,0 +1,69 @@
+"""What a model remembers between calls, and the five things that are done to it.
+
+A state is a nested dict. Its leaves are tensors, batch first, or plain ints (a count that is the same for all rows).
+The key-value cache, recurrent memory, prefix sums and coverage are all states; None is no state at all, and nothing
+is remembered where None went in. A state is used up by the call that takes it: only the one that comes out is valid.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+State = dict[str, "State | Tensor | int"]
+
+
+def _apply(state: State | None, change: Callable[[Tensor], Tensor]) -> State | None:
+    if state is None:
+        return None
+    out: State = {}
+    for name, leaf in state.items():
+        if isinstance(leaf, dict):
+            out[name] = _apply(leaf, change) or {}
+        else:
+            out[name] = change(leaf) if isinstance(leaf, Tensor) else leaf
+    return out
+
+
+def reorder(state: State | None, rows: Tensor) -> State | None:
+    """Row i of the result is row `rows[i]` of `state`: beams that change places, or one prompt for several samples."""
+    return _apply(state, lambda leaf: leaf.index_select(0, rows.to(leaf.device)))
+
+
+def detach(state: State | None) -> State | None:
+    """The same values with no way back for gradients: truncated backpropagation."""
+    return _apply(state, Tensor.detach)
+
+
+def move(state: State | None, device: torch.device) -> State | None:
+    return _apply(state, lambda leaf: leaf.to(device))
+
+
+def measure(state: State | None) -> int:
+    """Bytes that the tensors of `state` hold."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in save(state).values())
+
+
+def save(state: State | None) -> dict[str, Tensor]:
+    """A flat dict of tensors, by dotted names, as a file stores it; ints become tensors without axes."""
+    flat: dict[str, Tensor] = {}
+    for name, leaf in (state or {}).items():
+        if isinstance(leaf, dict):
+            flat |= {f"{name}.{rest}": tensor for rest, tensor in save(leaf).items()}
+        else:
+            flat[name] = leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
+    return flat
+
+
+def load(flat: Mapping[str, Tensor]) -> State | None:
+    """The inverse of `save`; no tensors at all are no state."""
+    state: State = {}
+    for name, tensor in flat.items():
+        *folders, last = name.split(".")
+        here = state
+        for folder in folders:
+            there = here.setdefault(folder, {})
+            assert isinstance(there, dict), name
+            here = there
+        here[last] = tensor if tensor.dim() else int(tensor)
+    return state or None
