@@ -93,12 +93,14 @@ class Places:
 class Visibility:
     """Which tokens of `memory` the tokens of `own` may read.
 
-    A token sees its own document only, nothing that is padding, and, if `causal`, nothing that stands after it. Pads see nothing.
+    A token sees its own document only, nothing that is padding, if `causal` nothing that stands after it, and with a `window`
+    nothing that stands farther away than so many tokens. Pads see nothing.
     """
 
     causal: bool
     own: Places
     memory: Places
+    window: int | None = None
 
     @property
     def plain(self) -> bool:
@@ -109,13 +111,20 @@ class Visibility:
     def triangular(self) -> bool:
         """True for the plain causal square, which fused kernels know by themselves."""
         same = self.own.start == self.memory.start and self.own.length == self.memory.length
-        return self.causal and self.plain and same
+        return self.causal and self.plain and same and not self.narrow
 
     @property
     def full(self) -> bool:
         """True where everybody sees everything: not causal, or one query that stands at or after the end of memory."""
         last = self.memory.start + self.memory.length - 1
-        return self.plain and (not self.causal or self.own.start >= last)
+        return self.plain and not self.narrow and (not self.causal or self.own.start >= last)
+
+    @property
+    def narrow(self) -> bool:
+        """True where the window is what limits the view."""
+        if self.window is None:
+            return False
+        return not self.plain or max(self.own.start + self.own.length, self.memory.start + self.memory.length) > self.window + 1
 
     def after(self, kept: Places, batch: int, device: torch.device) -> "Visibility":
         """The same view where memory begins with what a state has kept."""
@@ -129,8 +138,12 @@ class Visibility:
         inside = (k_index >= 0) & (k_index < self.memory.length) & (q_index >= 0) & (q_index < self.own.length)
         q_index, k_index = q_index.clamp(0, self.own.length - 1), k_index.clamp(0, self.memory.length - 1)
         seen = inside[None]
-        if self.causal:
-            seen = seen & (self.memory.position(k_index) <= self.own.position(q_index))
+        if self.causal or self.window is not None:
+            distance = self.own.position(q_index) - self.memory.position(k_index)
+            if self.causal:
+                seen = seen & (distance >= 0)
+            if self.window is not None:
+                seen = seen & (distance.abs() <= self.window)
         if self.own.segments is not None or self.memory.segments is not None:
             q_segment, k_segment = (
                 places.segments[:, index] if places.segments is not None else torch.ones_like(index)[None]
@@ -148,14 +161,6 @@ class Visibility:
         """`keep` for queries first..last-1 against the whole memory: (B or 1, last - first, M)."""
         index = torch.arange(first, last, device=device)
         return self.keep(index[:, None], torch.arange(self.memory.length, device=device)[None])
-
-    @cached_property
-    def _device(self) -> torch.device:
-        for places in (self.own, self.memory):
-            for tensor in (places.segments, places.positions):
-                if tensor is not None:
-                    return tensor.device
-        return torch.device("cpu")
 
     @cached_property
     def _masks(self) -> dict[torch.device, Tensor]:

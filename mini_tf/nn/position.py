@@ -1,7 +1,7 @@
 """The contract of every kind of position: three optional places to attach.
 
 A file of `mini_tf/positions/` holds Settings with ATTACHES and `build`, and the module. One module serves a whole stack; its
-owner is the model, mixers only refer to it.
+owner is the embedding, mixers only refer to it.
 """
 
 from typing import ClassVar
@@ -12,17 +12,10 @@ from mini_tf.nn.places import Places
 from mini_tf.recipe.kinds import Kind
 
 
-class PositionSettings(Kind):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset()
-    """Where it attaches: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
-
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> "Position":
-        """The module for a stack of this width, whose texts are `context` tokens long in training."""
-        raise NotImplementedError
-
-
 class Position(nn.Module):
-    """A position that attaches nowhere; subclasses override what they use."""
+    """A position that attaches nowhere; subclasses name in `attaches` what they override."""
+
+    attaches: frozenset[str] = frozenset()
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
         """(B, L, D) -> (B, L, D): positions added to, or joined with, the embeddings of tokens."""
@@ -33,5 +26,14 @@ class Position(nn.Module):
         return x
 
     def bias(self, distance: Tensor) -> Tensor | None:
-        """What is added to scores, for distances (B or 1, ...): (B or 1, H, ...)."""
+        """What is added to the scores at `distance` (B or 1, ...) from query back to key: (B or 1, H, ...)."""
         return None
+
+
+class PositionSettings(Kind):
+    ATTACHES: ClassVar[frozenset[str]] = frozenset()
+    """Where it attaches: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
+
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+        """The module for a stack of this width, whose texts are `context` tokens long in training."""
+        raise NotImplementedError

@@ -1,0 +1,50 @@
+"""Objectives: each owns a question (what is hidden, what is asked) and its judgement (the loss and what else is counted).
+
+The contract stands here; every other file of this package is one objective, and its name is the word a recipe writes.
+"""
+
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from mini_tf.nn.model import Model
+from mini_tf.nn.state import State
+from mini_tf.recipe.kinds import Kind
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.tokenizer import Vocabulary
+
+
+class Sums(NamedTuple):
+    """The judgement of one micro-batch.
+
+    parts: a scalar sum for each part of the loss; it is divided by counts[part] of the whole optimizer step.
+    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None.
+    """
+
+    parts: dict[str, Tensor]
+    metrics: dict[str, tuple[Tensor, Tensor | int]]
+    state: State | None
+
+
+class ObjectiveSettings(Kind):
+    NEEDS: ClassVar[str]
+    """What a token of the model must see: "left" or "both"."""
+
+    def build(self, vocabulary: Vocabulary) -> "Objective":
+        """Raises DataFault where the vocabulary lacks a token that the question needs."""
+        raise NotImplementedError
+
+
+class Objective:
+    lookahead: int = 0
+    """Tokens that a row holds beyond the context, since they are asked for but not read."""
+    whole_words: bool = False
+    """Rows must say where words begin."""
+
+    def prepare(self, rows: Rows) -> Batch:
+        """The question about these rows: pure, on the CPU; each row draws from its own key, so any split gives the same."""
+        raise NotImplementedError
+
+    def task(self, model: Model) -> nn.Module:
+        """The one module that is compiled, wrapped and saved: task(batch, state) -> Sums."""
+        raise NotImplementedError

@@ -5,17 +5,64 @@ file is imported, here and nowhere else, and only after its word was found in th
 """
 
 import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
+from pydantic import ValidationError as Faults
+from pydantic_core import PydanticCustomError, core_schema
+
+from mini_tf.recipe.faults import Fault, gather, refusal
+from mini_tf.recipe.values import fit, near, show
+
+Self = TypeVar("Self", bound="Section")
 
 
 class Section(BaseModel):
-    """A part of a recipe: strict, frozen, every field with its meaning as the docstring below it."""
+    """A part of a recipe: strict, frozen, every field with its meaning as the docstring below it.
+
+    Text from a recipe (`Written`) is read by the type of its field; values from Python must have that type already.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    def rules(self) -> Iterable[tuple[str, str]]:
+        """What fields must be to each other: the key and the fault of every rule that is broken.
+
+        Called once all fields are valid. A key may be dotted into a part ("train.stream"); "" is the section itself.
+        """
+        return ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls: type[Self], given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        data = cls._read(given)
+        try:
+            made = handler(data)
+        except Faults as error:
+            raise gather(cls, error) from None
+        broken = [Fault("rule", tuple(key.split(".")) if key else (), text, None) for key, text in made.rules()]
+        if broken:
+            raise refusal(cls.__name__, broken)
+        return made
+
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        """`given` with every scalar read by its field's type; a section left out or left empty is one of defaults."""
+        if isinstance(given, str) and given in ("", "~", "null"):
+            given = {}
+        if not isinstance(given, dict):
+            return given
+        data: dict[str, Any] = {}
+        for name, field in cls.model_fields.items():
+            if name in given:
+                data[name] = _with_default_kind(fit(given[name], field.annotation, field.metadata), field)
+            elif field.is_required() and isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+                data[name] = {}
+        return data | {name: value for name, value in given.items() if name not in data}
 
 
 class Kind(Section):
@@ -25,6 +72,16 @@ class Kind(Section):
     def kind(self) -> str:
         """The word a recipe writes: the name of the file the settings were defined in."""
         return type(self).__module__.rpartition(".")[2]
+
+
+def _with_default_kind(value: Any, field: Any) -> Any:
+    """A mapping that names no kind is about the field's default kind."""
+    if not isinstance(value, dict) or "kind" in value or field.is_required():
+        return value
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, tuple) and len(default) == 1:
+        default = default[0]
+    return {"kind": default.kind} | value if isinstance(default, Kind) else value
 
 
 @cache
@@ -39,3 +96,74 @@ def settings_of(package: str, word: str) -> type[Kind]:
     if word not in listing(package):
         raise ValueError(f"no such kind {word!r}")
     return importlib.import_module(f"mini_tf.{package}.{word}").Settings  # type: ignore[no-any-return]
+
+
+def default_kind(package: str, word: str) -> Callable[[], Any]:
+    """A `default_factory` for a field of a kind: the word's settings, imported only when they are needed."""
+    return lambda: settings_of(package, word)()
+
+
+@dataclass(frozen=True)
+class KindOf:
+    """Marks a field that holds one kind of a package: `Annotated[MixerSettings, KindOf("attention")]`.
+
+    Takes a word, a mapping with `kind`, or a Kind. Faults keep the place where they stand inside the kind.
+    """
+
+    package: str
+
+    def read(self, value: Any) -> Kind:
+        """The Kind that `value` says."""
+        if isinstance(value, Kind):
+            return value
+        given = dict(value) if isinstance(value, dict) else {}
+        word = given.pop("kind", None) if isinstance(value, dict) else value
+        words = listing(self.package)
+        if not isinstance(word, str) or not word:
+            got = "" if word is None else f", got {show(word)}"
+            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"must name a kind, one of {', '.join(words)}{got}"})
+        if word not in words:
+            meant = near(word, words)
+            way = f"did you mean {meant!r}?" if meant else f"use one of {', '.join(words)}"
+            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"})
+        return settings_of(self.package, word).model_validate(given)
+
+    @staticmethod
+    def write(value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
+        return {"kind": value.kind} | value.model_dump(mode=info.mode)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        writer = core_schema.plain_serializer_function_ser_schema(self.write, info_arg=True)
+        return core_schema.no_info_plain_validator_function(self.read, serialization=writer)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        words = listing(self.package)
+        choices: list[dict[str, Any]] = [{"enum": list(words)}]
+        for word in words:
+            reference = handler(settings_of(self.package, word).__pydantic_core_schema__)
+            settings = handler.resolve_ref_schema(reference)
+            settings["title"] = word
+            settings["properties"] = {"kind": {"const": word}} | settings.get("properties", {})
+            choices.append(reference)
+        return {"anyOf": choices}
+
+
+class OneOrMore:
+    """Marks a tuple that a recipe may also write as one item, and that is written back as one item if it has one."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def spread(value: Any) -> Any:
+            if value in ([], ()):
+                raise PydanticCustomError("value", "must have at least one item")
+            return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+        def fold(value: Any, write: Callable[[Any], Sequence[Any]]) -> Any:
+            items = write(value)
+            return items[0] if len(items) == 1 else items
+
+        writer = core_schema.wrap_serializer_function_ser_schema(fold)
+        return core_schema.no_info_before_validator_function(spread, handler(source), serialization=writer)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        several = handler(schema)
+        return {"anyOf": [several["items"], several]}

@@ -1,20 +1,57 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
-from typing import Any, Literal
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, PlainValidator, SerializeAsAny, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.kinds import Kind, Section
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, listing, settings_of
+from mini_tf.recipe.values import Seconds, Share, real_number, show
 
-# DRAFT: types and validators to be finished in recipe/ (values of the right type, KindOf, cross rules).
+BUILT_IN_DATA = ("grammar", "python-docs")
+"""Corpora that need no file; a file of such a name is written ./grammar."""
+
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=10**12)]
+Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
+
+
+class Split(Section):
+    """The held-out part of a text; a recipe writes `5%` (of the documents) or `tail 10%` (of the raw characters)."""
+
+    share: float = Field(gt=0, lt=1)
+    tail: bool = False
+    """The last characters of all files as one stream, without separators."""
+
+    def __str__(self) -> str:
+        percent = f"{(Decimal(repr(self.share)) * 100).normalize():f}%"
+        return f"tail {percent}" if self.tail else percent
+
+
+def _split(value: Any) -> Split:
+    if isinstance(value, Split):
+        return value
+    found = re.fullmatch(r"(tail\s+)?(\S+)", str(value)) if isinstance(value, str) else None
+    share = real_number(found[2], (Field(lt=1).metadata[0],)) if found else None
+    if found is None or share is None or not 0 < share < 1:
+        raise PydanticCustomError("value", "{m}", {"m": f"must be a share such as 5%, or tail 10%, got {show(value)}"})
+    return Split(share=share, tail=found[1] is not None)
+
+
+SplitText = Annotated[
+    Split, PlainValidator(_split), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": r"^(tail\s+)?[0-9.]+%?$"})
+]
 
 
 class Data(Section):
-    train: Any = "python-docs"
-    """A built-in corpus, a path, a glob, a list of them, or {source: ..., target: ...} for pairs; - is stdin."""
-    val: Any = None
+    train: Corpus = "python-docs"
+    """A built-in corpus, a path, a glob, or a list of them; - is stdin."""
+    val: Corpus | None = None
     """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
-    split: str = "5%"
+    split: SplitText = Split(share=0.05)
     """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
     fields: dict[str, str] = {}
     """Columns or keys to read: {text: review}."""
@@ -23,77 +60,119 @@ class Data(Section):
     pack: Literal["docs", "concat", "none"] = "concat"
     """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
 
+    def rules(self) -> Iterator[tuple[str, str]]:
+        if self.train == self.val == "-":
+            yield "val", "train reads stdin already; give a file"
+        for name in set(self.fields) - {"text"}:
+            yield "fields", f"no such role {name!r}; a language model reads one column: {{text: COLUMN}}"
+
 
 class Tokenizer(Section):
     kind: Literal["char", "byte", "bpe"] = "bpe"
     """What a token is, where the tokenizer is trained here."""
-    vocab_size: int = 4096
+    vocab_size: int = Field(4096, ge=8, le=1_000_000)
     """Number of tokens, special ones included; char and byte find their own."""
-    path: str | None = None
+    path: Text | None = None
     """A tokenizer.json or a run to take the tokenizer from, instead of training one."""
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        if self.kind == "bpe" and self.path is None and self.vocab_size < 260:
+            yield "vocab_size", f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
 
 
 class Optimizer(Section):
     kind: Literal["adamw"] = "adamw"
-    lr: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.1
+    """The rule of the update. AdamW: Loshchilov and Hutter 2019, arXiv:1711.05101."""
+    lr: float = Field(1e-3, gt=0, le=10)
+    """Learning rate at the top of the schedule."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
+    """How slowly the two moments of the gradient forget."""
+    eps: float = Field(1e-8, gt=0, le=10)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(0.1, ge=0, le=10)
     """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
-    clip: float = 1.0
+    clip: float = Field(1.0, ge=0, le=1e6)
     """Largest global norm of the gradient; 0 = no clipping."""
 
 
 class Schedule(Section):
     kind: Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"] = "cosine"
-    warmup: int | float = 0.02
-    """Steps (an int), or a share of the horizon (a float below 1; written 5%)."""
-    decay: float = 0.3
+    """The shape of the learning rate after the warmup; wsd = warmup, stable, decay."""
+    warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """Steps (a whole number), or a share of the horizon (5%)."""
+    decay: float = Field(0.3, gt=0, le=1)
     """wsd: share of the horizon over which the rate falls."""
-    floor: float = 0.0
+    floor: Share = 0.0
     """Rate at the end, as a share of lr."""
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        if self.kind == "wsd" and isinstance(self.warmup, float) and self.warmup + self.decay > 1:
+            yield "decay", f"{self.decay:g} and a warmup of {self.warmup:g} are more than the whole run; their sum is at most 1"
+
+
+HORIZONS = ("steps", "tokens", "epochs", "time")
+"""The keys of `train` that say how long; exactly one of them is given."""
 
 
 class Train(Section):
-    steps: int | None = None
-    tokens: int | None = None
-    epochs: float | None = None
-    time: float | None = None
-    """Seconds; written 30m."""
-    batch_size: int = 32
+    steps: Count | None = None
+    """How long: optimizer steps."""
+    tokens: Count | None = None
+    """How long: tokens read."""
+    epochs: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """How long: passes over the text."""
+    time: Seconds | None = None
+    """How long: seconds of training; written 30m."""
+    batch_size: int = Field(32, ge=1, le=2**20)
     """Sequences an optimizer step, over all micro-batches and processes."""
-    batch_tokens: int | None = None
-    """Tokens an optimizer step instead of sequences; rows are bucketed by length."""
-    micro_batch_size: int | Literal["auto"] = "auto"
+    micro_batch_size: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Sequences a forward pass; changes memory and speed, never the result."""
-    context: int = 128
+    context: int = Field(128, ge=1, le=2**20)
     """Length of a row in tokens."""
     stream: bool = False
     """Rows continue from step to step and the model's state is carried along."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Decides every random draw of the run."""
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        given = [name for name in HORIZONS if getattr(self, name) is not None]
+        if not given:
+            yield "", f"must say how long: one of {', '.join(HORIZONS)}, such as steps: 2000"
+        elif len(given) > 1:
+            yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
+        if self.micro_batch_size != "auto" and self.batch_size % self.micro_batch_size:
+            nearest = min(_divisors(self.batch_size), key=lambda d: abs(d - int(self.micro_batch_size)))
+            yield "micro_batch_size", f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
 
 
 class Eval(Section):
-    every_steps: int | Literal["auto"] = "auto"
+    every_steps: Count | Literal["auto"] = "auto"
     """auto: ten times a run."""
-    tokens: int | None = None
+    tokens: Count | None = None
     """At most so many tokens of the held-out text while training (the first ones); the last evaluation takes all."""
-    patience: int | None = None
+    patience: Count | None = None
     """Stop after so many evaluations without a better loss."""
 
 
 class Checkpoint(Section):
-    every_steps: int | Literal["auto"] = "auto"
+    every_steps: Count | Literal["auto"] = "auto"
     """auto: as often as evaluation."""
-    keep_last: int = 2
-    keep_best: int = 1
+    keep_last: int = Field(2, ge=1, le=10_000)
+    """Newest checkpoints kept."""
+    keep_best: int = Field(1, ge=0, le=10_000)
+    """Checkpoints with the best validation loss kept besides."""
     resume: Literal["auto", "exact"] = "auto"
     """exact: refuse to continue where the result could differ in a bit."""
 
 
 class Log(Section):
-    every_steps: int = 10
-    samples: int = 1
+    every_steps: Count = 10
+    """Steps between two reports."""
+    samples: int = Field(1, ge=0, le=100)
     """Texts sampled at each evaluation point; 0 = none."""
 
 
@@ -101,25 +180,61 @@ class Runtime(Section):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Numbers in the forward pass; weights and optimizer are always fp32."""
     compile: Literal["auto"] | bool = "auto"
-    threads: int | Literal["auto"] = "auto"
+    """Whether torch.compile is used."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    """CPU threads; auto: the cores this process may use."""
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):
+            yield "device", f"must be auto, cpu, cuda, cuda:N or mps, got {show(self.device)}"
 
 
 class Generate(Section):
     prompt: str = ""
-    max_new_tokens: int = 200
-    temperature: float = 0.8
-    top_k: int | None = 50
+    """What the samples of a run begin with."""
+    max_new_tokens: int = Field(200, ge=1, le=10**6)
+    """Length of a sample."""
+    temperature: float = Field(0.8, ge=0, le=100)
+    """Below 1: safer; above 1: wilder; 0: always the likeliest token."""
+    top_k: Count | None = 50
+    """Draw from so many of the likeliest tokens; null: from all."""
+
+
+class ModelSettings(Kind):
+    """What the recipe needs to know of a model."""
+
+    READS: ClassVar[Literal["left", "both"]]
+    """What a token may see: only what stands before it, or both sides."""
+
+    def build(self, vocabulary_size: int, context: int) -> Any:
+        raise NotImplementedError
+
+
+class ObjectiveSettings(Kind):
+    """What the recipe needs to know of an objective."""
+
+    NEEDS: ClassVar[Literal["left", "both"]]
+    """What the model must see."""
+
+    def build(self, vocabulary: Any) -> Any:
+        raise NotImplementedError
+
+
+_GATE = re.compile(r"(<|<=|>|>=|==)\s*([-+.0-9eE]+)")
 
 
 class Recipe(Section):
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()
-    model: Kind = Field()
-    objective: Kind = Field()
+    model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
+    """What is trained: decoder (reads leftwards) or encoder (reads both sides)."""
+    objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
+    """What is asked of the model; by default next_token of a decoder and masked of an encoder."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    train: Train = Train()
+    train: Train
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
     log: Log = Log()
@@ -127,3 +242,52 @@ class Recipe(Section):
     generate: Generate = Generate()
     expect: dict[str, str] = {}
     """Gates that the shipped recipe is held to with --expect: {val.loss: "<1.9"}."""
+
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        """As every section; and an objective that is not named is the one that fits the model."""
+        data = super()._read(given)
+        if isinstance(data, dict) and (word := default_objective(data.get("model"))):
+            asked = data.get("objective", {})
+            if isinstance(asked, dict):
+                data["objective"] = {"kind": word} | asked
+        return data
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        yield from self._reading_rules()
+        schedule, train = self.schedule, self.train
+        steps = train.steps or (train.tokens and train.tokens // (train.batch_size * train.context))
+        if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
+            yield "schedule.warmup", f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
+        for name, gate in self.expect.items():
+            found = _GATE.fullmatch(gate.strip())
+            if found is None or real_number(found[2]) is None:
+                yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
+
+    def _reading_rules(self) -> Iterator[tuple[str, str]]:
+        reads, needs = getattr(self.model, "READS", None), getattr(self.objective, "NEEDS", None)
+        if reads and needs and reads != needs:
+            fitting = [word for word in listing("objectives") if getattr(settings_of("objectives", word), "NEEDS", None) == reads]
+            others = [word for word in listing("models") if getattr(settings_of("models", word), "READS", None) == needs]
+            ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
+            way = f"; use {' or '.join(ways)}" if ways else ""
+            yield (
+                "objective",
+                f"{self.objective.kind} needs a model that reads {_SIDES[needs]}, {self.model.kind} reads {_SIDES[reads]}{way}",
+            )
+        mixers = getattr(self.model, "attention", ())
+        for mixer in dict.fromkeys(m.kind for m in mixers if self.train.stream and not getattr(m, "STREAMS", False)):
+            yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
+        for mixer in dict.fromkeys(m.kind for m in mixers if self.data.pack == "docs" and not getattr(m, "PACKS", True)):
+            yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
+
+
+_SIDES = {"left": "only what stands before", "both": "both sides"}
+
+
+def default_objective(model: Any) -> str | None:
+    """The objective of a model that is given as a word, a mapping or a Kind; None where that cannot be said."""
+    word = model.get("kind") if isinstance(model, dict) else model
+    known = isinstance(word, str) and word in listing("models")
+    settings = settings_of("models", str(word)) if known else model
+    return {"left": "next_token", "both": "masked"}.get(getattr(settings, "READS", ""))

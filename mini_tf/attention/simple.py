@@ -1,0 +1,69 @@
+"""Parameter-free attention: softmax(X X^T) X, the idea before the projections. O(L^2) time.
+
+Scores are dot products of the vectors themselves; with wide vectors of unit variance each token sees almost only itself, unless
+`scale` is rsqrt_d or cosine. Source: Kosar, "Self-Attention Mechanism Simplified"; Pantelis, "Transformers and Self-Attention".
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mini_tf.nn.attend import attend, scores_mask
+from mini_tf.nn.heads import read_places, write_places
+from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.places import Visibility
+from mini_tf.nn.state import State
+
+
+class Settings(MixerSettings):
+    scale: Literal["none", "rsqrt_d", "cosine"] = "none"
+    """What the dot products are divided by: nothing, sqrt(d_model), or the two vectors' lengths."""
+
+    def build(self, width: Width, place: Place) -> "Simple":
+        if width.d_memory != width.d_model:
+            raise ValueError(f"simple attention has no projections: a memory must be d_model {width.d_model} wide, not {width.d_memory}")
+        return Simple(self, width, place)
+
+
+class Simple(Mixer):
+    def __init__(self, settings: Settings, width: Width, place: Place) -> None:
+        super().__init__()
+        self.cosine = settings.scale == "cosine"
+        self.scale = width.d_model**-0.5 if settings.scale == "rsqrt_d" else 1.0
+        self.cross = place.side == "cross"
+        self.d_model = width.d_model
+        # Without parameters the mixer would not know the type of its own state.
+        self.register_buffer("like", torch.empty(0), persistent=False)
+        self.like: Tensor
+
+    def start(self, batch: int) -> State:
+        if self.cross:
+            return {}
+        return {"x": self.like.new_empty(batch, 0, self.d_model), "places": {"start": 0}}
+
+    def recall(self, memory: Tensor) -> Tensor:
+        return memory
+
+    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+        if state:
+            kept = state["x"]
+            assert isinstance(kept, Tensor)
+            visibility = visibility.after(read_places(state["places"], kept.shape[1]), x.shape[0], x.device)
+            memory = torch.cat([kept, memory], dim=1)
+            state = {"x": memory, "places": write_places(visibility.memory)}
+        read = attend(self._compared(x), self._compared(memory), memory[:, None], visibility, self.scale)
+        return Mixed(self.join(read, x), None, state)
+
+    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
+        scores = self._compared(x) @ self._compared(memory).transpose(-1, -2) * self.scale  # (B,1,L,D) @ (B,1,D,M) -> (B,1,L,M)
+        mask = scores_mask(visibility, torch.arange(x.shape[1], device=x.device), None, scores)
+        return Explicit(scores.masked_fill(~mask, -torch.inf).softmax(dim=-1).nan_to_num(0.0), memory[:, None])
+
+    def join(self, read: Tensor, x: Tensor) -> Tensor:
+        return read[:, 0]
+
+    def _compared(self, x: Tensor) -> Tensor:
+        """What is compared with what: (B, L, D) -> (B, 1, L, D)."""
+        return (F.normalize(x, dim=-1) if self.cosine else x)[:, None]

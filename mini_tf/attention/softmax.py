@@ -1,0 +1,16 @@
+"""Scaled dot-product attention over all that may be seen; time O(L^2), memory O(L).
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; the scale stands inside the softmax.
+"""
+
+from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.mixer import Place, Width
+
+
+class Settings(HeadedSettings):
+    def build(self, width: Width, place: Place) -> "Softmax":
+        return Softmax(self, width, place)
+
+
+class Softmax(Headed):
+    """Multi-head softmax attention, as `Headed` has it."""

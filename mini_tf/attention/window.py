@@ -1,0 +1,91 @@
+"""Sliding-window attention: a token looks only at its near neighbours.
+
+Time and memory O(L * window). Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; ours is exact, not dilated.
+"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mini_tf.nn.attend import attend, shared
+from mini_tf.nn.heads import Headed, HeadedSettings, read_places, write_places
+from mini_tf.nn.mixer import Place, Width
+from mini_tf.nn.places import Visibility
+from mini_tf.nn.state import State
+
+
+class Settings(HeadedSettings):
+    READS_MEMORY: ClassVar[bool] = False
+    STREAMS: ClassVar[bool] = True
+
+    window: int = Field(128, ge=1, le=2**20)
+    """Farthest neighbour seen, in tokens; to both sides unless the stack is causal."""
+
+    def build(self, width: Width, place: Place) -> "Window":
+        if place.side == "cross":
+            raise ValueError("window attention reads its own tokens only: distance has no meaning between two sequences")
+        return Window(self, width, place)
+
+
+class Window(Headed):
+    """Queries in blocks of `window` tokens; each block reads a slab of its own and the neighbouring blocks."""
+
+    def __init__(self, settings: Settings, width: Width, place: Place) -> None:
+        super().__init__(settings, width, place)
+        self.window = settings.window
+
+    def view(self, visibility: Visibility) -> Visibility:
+        return replace(visibility, window=self.window)
+
+    def trim(self, state: State) -> State:
+        """Keys that have fallen out of every future window go."""
+        k, v = state["k"], state["v"]
+        assert isinstance(k, Tensor)
+        assert isinstance(v, Tensor)
+        places = read_places(state["places"], k.shape[2]).last(self.window)
+        first = k.shape[2] - places.length
+        return {"k": k[:, :, first:], "v": v[:, :, first:], "places": write_places(places)}
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+        n_blocks = -(-q.shape[2] // self.window)
+        if n_blocks < 3:
+            # As much work as the slabs, in fewer steps.
+            return attend(q, k, v, visibility, self.scale, self._biasing, self.dropout_rate if self.training else 0.0)
+        if torch.is_grad_enabled():
+            # Slabs hold every key two or three times: made again in the backward pass, only q, k, v stay.
+            read: Tensor = checkpoint(self._read_slabs, q, k, v, visibility, use_reentrant=False)
+            return read
+        return self._read_slabs(q, k, v, visibility)
+
+    def _read_slabs(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+        (batch, n_heads, length, _), w = q.shape, self.window
+        n_blocks = -(-length // w)
+        before = k.shape[2] - length  # kept tokens; the first query stands at this index of the memory
+        reach = 2 if visibility.causal else 3
+        k_index = torch.arange(reach * w, device=q.device) - w + before  # of the first block's slab
+
+        def slabs(t: Tensor) -> Tensor:
+            front = w - before
+            t = t[:, :, -front:] if front < 0 else t
+            padded = F.pad(shared(t, n_heads), (0, 0, max(0, front), n_blocks * w - length + (reach - 2) * w))
+            blocks = padded.unflatten(2, (-1, w))  # (B, H, n_blocks + reach - 1, w, K)
+            return torch.cat([blocks[:, :, i : i + n_blocks] for i in range(reach)], dim=3).transpose(1, 2).flatten(0, 1)
+
+        first = torch.arange(n_blocks, device=q.device)[:, None, None] * w
+        q_index, slab_index = first + torch.arange(w, device=q.device)[:, None], first + k_index
+        mask = visibility.keep(q_index, slab_index)[:, :, None]  # (B or 1, n_blocks, 1, w, reach * w)
+        position = self._biasing
+        if position is not None:
+            bias = position.bias(visibility.distance(q_index, slab_index))
+            assert bias is not None
+            mask = bias.transpose(1, 2).to(q.dtype).masked_fill(~mask, -torch.inf)
+        mask = mask.expand(batch, -1, -1, -1, -1).flatten(0, 1)
+        q_blocks = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1)
+        dropout_rate = self.dropout_rate if self.training else 0.0
+        read = F.scaled_dot_product_attention(q_blocks, slabs(k), slabs(v), mask, dropout_rate, scale=self.scale)
+        return read.unflatten(0, (batch, n_blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]  # (B, H, L, V)

@@ -1,0 +1,81 @@
+"""`minitf`: the commands under one name. Nothing heavy is imported before a command runs."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import mini_tf
+from mini_tf.cli import doctor, runs
+from mini_tf.cli.console import Console
+from mini_tf.errors import Refusal, UsageFault
+
+# Public in every version of Typer, unlike the place the class itself lives in.
+_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="minitf",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # it would print the values of local variables
+    rich_markup_mode=None,  # nor may "[bold]" in data mean anything, or GITHUB_ACTIONS force colours
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(runs.app, name="runs")
+app.command("doctor")(doctor.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"minitf {mini_tf.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Train, prompt and look inside small transformer language models."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script: runs one command and leaves with its exit code."""
+    _open_standard_streams()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        exit_code = app(args=arguments, prog_name="minitf", standalone_mode=False)
+    except _UsageError as error:
+        exit_code = _explain_usage(error, arguments)
+    except BrokenPipeError:
+        exit_code = 141
+    except SystemExit as leaving:  # Typer's own answer to a reader that left while it printed help
+        exit_code = 141 if isinstance(leaving.__context__, BrokenPipeError) else leaving.code
+    sys.exit(exit_code or 0)
+
+
+def _open_standard_streams() -> None:
+    # A closed 0, 1 or 2 would be given to the next file we open, and prints would land in a checkpoint.
+    for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.dup2(os.open(os.devnull, mode), descriptor)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _explain_usage(error: Exception, arguments: list[str]) -> int:
+    """One line that ends with the command to get help; an envelope with --json. A group without a command shows its help."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "minitf"
+    message = str(getattr(error, "format_message", lambda: str(error))()).rstrip(".")
+    if context and type(error).__name__ == "NoArgsIsHelpError":
+        Console().say(context.get_help())
+        return 2
+    fault: Refusal = UsageFault(f"{path}: {message}", hint=f"see `{path} --help`")
+    Console(command=path.partition(" ")[2], json="--json" in arguments).close(fault.exit_code, fault)
+    return fault.exit_code

@@ -1,0 +1,287 @@
+"""Everything that reaches a terminal: stdout is the product, stderr the conversation, the exit code the verdict.
+
+A command is a function whose first parameter is its `Console`; `@command` gives it the options that all commands have
+(-q -v --json --debug --color), and turns what it raises into one line and an exit code:
+
+    @app.command("show")
+    @command
+    def show(console: Console, run: Annotated[str, typer.Argument(help="...")]) -> None:
+        console.say("reading ...")                          # stderr; not with -q
+        console.answer("a table", result={"rows": 3})       # stdout: the text, or with --json the one envelope
+"""
+
+import errno
+import inspect
+import json
+import math
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+
+import typer
+
+from mini_tf.errors import Refusal, StorageFault
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
+
+
+def safe_text(text: str) -> str:
+    """The text with everything visible that could steer a terminal: control codes, bidi marks, lone surrogates; \\n and \\t pass."""
+    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text)
+
+
+def to_json(value: Any) -> str:
+    """One line of ASCII JSON, so that nothing in it steers a terminal; a number that is not finite becomes null."""
+    return json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more (`| head -1`)."""
+
+
+class Console:
+    """One command's terminal. `log` receives every line said, once a run folder is known: set it to `run.log`."""
+
+    def __init__(
+        self, *, command: str = "", quiet: bool = False, verbose: bool = False, json: bool = False, debug: bool = False, color: str = "auto"
+    ) -> None:
+        self.command, self.quiet, self.verbose, self.json, self.debug, self.color = command, quiet, verbose, json, debug, color
+        self.log: Callable[[str], None] | None = None
+        self._answer: dict[str, Any] = {}
+        self._bar: tqdm[Any] | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether a bar may be drawn: a person watches stderr."""
+        return not self.quiet and _is_terminal(sys.stderr)
+
+    def say(self, line: str) -> None:
+        """A line of the conversation, on stderr; -q silences it."""
+        self._tell(line, hidden=self.quiet)
+
+    def detail(self, line: str) -> None:
+        """A line that only -v shows; log.txt has it anyway."""
+        self._tell(line, hidden=not self.verbose)
+
+    def warn(self, line: str) -> None:
+        """A line that even -q shows."""
+        self._tell(f"warning: {line}", tone="warning")
+
+    def bar(self, total: int, unit: str = "step", initial: int = 0) -> "tqdm[Any]":
+        """A progress bar on stderr, which draws nothing unless a person watches; a context manager with `update`."""
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=total,
+            unit=unit,
+            initial=initial,
+            disable=not self.live,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            leave=False,
+            mininterval=0.2,
+        )
+        return self._bar
+
+    def print_product(self, text: str, end: str = "\n") -> None:
+        """Text for stdout, flushed at once, made safe."""
+        _write_product(safe_text(text) + end)
+
+    def answer(
+        self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
+    ) -> None:
+        """The one product of a command: its text now, or, with --json, one envelope when the command ends.
+
+        `text` None prints nothing in text mode. An exit code or a refusal that follows makes the envelope say so.
+        """
+        self._answer = _envelope_fields(run, metrics, result)
+        if text is not None and not self.json:
+            self.print_product(text)
+
+    def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
+        """One envelope at once, for commands that print JSONL: one a line of input."""
+        _write_product(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
+
+    def close(self, exit_code: int, error: Refusal | None = None) -> None:
+        """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
+        for line in _lines(error) if error else ():
+            self._tell(line, tone="error")
+        if not self.json or not (error or self._answer or exit_code):
+            return
+        envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
+        if exit_code:
+            envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
+        _write_product(to_json(envelope | self._answer) + "\n")
+
+    def _tell(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
+        line = safe_text(line)
+        if self.log is not None:
+            with suppress(OSError):
+                self.log(line)
+        if hidden:
+            return
+        if tone and wants_color(self.color, sys.stderr):
+            line = f"{_COLORS[tone]}{line}\x1b[0m"
+        if self._bar is not None and not self._bar.disable:
+            self._bar.clear()
+        _write_conversation(line + "\n")
+
+
+def wants_color(choice: str, stream: TextIO | None) -> bool:
+    """auto colours only a terminal, and not with NO_COLOR (https://no-color.org) or TERM=dumb."""
+    if choice != "auto":
+        return choice == "always"
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(ValueError, OSError):
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return False
+
+
+def _write_product(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as gone:
+        _silence(sys.stdout)
+        raise ReaderLeft from gone
+    except OSError:
+        _silence(sys.stdout)
+        raise
+
+
+def _write_conversation(text: str) -> None:
+    # Training must outlive its terminal: a stderr that went away is no reason to stop.
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _silence(sys.stderr)
+
+
+def _silence(stream: TextIO) -> None:
+    # What is still buffered would fail again when Python exits, and change the exit code to 120.
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, result: Any) -> dict[str, Any]:
+    return {"run": None if run is None else str(run), "metrics": dict(metrics or {}), "result": result}
+
+
+def _lines(error: Refusal) -> Sequence[str]:
+    """A refusal as people read it: every fault a line, with its place first; the way out behind a single one."""
+    if len(error.faults) > 1:
+        return [*error.faults, *([error.hint] if error.hint else [])]
+    [line] = error.faults
+    if error.where and error.where[0] not in line:
+        line = f"{error.where[0]}: {line}"
+    return [f"{line}; {error.hint}" if error.hint else line]
+
+
+def _error_fields(error: Refusal | None, exit_code: int) -> dict[str, Any]:
+    if error is None:
+        return {"message": f"stopped with exit code {exit_code}", "hint": None, "where": []}
+    fields = {"message": error.message, "hint": error.hint, "where": list(error.where)}
+    return fields | ({"faults": list(error.faults)} if len(error.faults) > 1 else {})
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """The refusal a user reads for any error: full disks and memory are storage faults (6), the rest are bugs (1)."""
+    if isinstance(error, Refusal):
+        return error
+    text = str(error) or type(error).__name__
+    # torch raises OutOfMemoryError for a GPU and a bare RuntimeError for main memory; torch itself is not imported here.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
+        first = text.splitlines()[0][:200]
+        return StorageFault(f"out of memory: {first}", hint="set a smaller train.micro_batch_size; the result stays the same")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
+    if isinstance(error, OSError):
+        return StorageFault(f"input/output error: {text}")
+    return Refusal(f"a bug in minitf: {type(error).__name__}: {text}", hint="--debug shows where")
+
+
+def command(body: Callable[..., int | None]) -> Callable[..., None]:
+    """The body as Typer's command: a `Console` comes first, the common options are added, errors become exit codes.
+
+    The body returns None or an exit code. The shared options stand last in --help.
+    """
+
+    def invoke(
+        *,
+        context: typer.Context,
+        quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors on stderr.")] = False,
+        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More on stderr.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+        debug: Annotated[bool, typer.Option("--debug", help="A traceback for every error.")] = False,
+        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours on stderr.")] = "auto",
+        **arguments: Any,
+    ) -> None:
+        name = context.command_path.partition(" ")[2]
+        console = Console(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
+        raise typer.Exit(_run(body, console, arguments))
+
+    own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+    shared = [p for p in inspect.signature(invoke, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    as_keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    invoke.__signature__ = inspect.Signature([*as_keywords, *shared])  # type: ignore[attr-defined]
+    invoke.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    invoke.__name__, invoke.__doc__, invoke.__module__ = body.__name__, body.__doc__, body.__module__
+    return invoke
+
+
+def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[str, Any]) -> int:
+    try:
+        try:
+            exit_code = body(console, **arguments) or 0
+            console.close(exit_code)
+            return exit_code
+        except typer.Exit as leaving:
+            console.close(leaving.exit_code)
+            return int(leaving.exit_code)
+        except KeyboardInterrupt:
+            console.close(130, Refusal("interrupted"))
+            return 130
+        except (ReaderLeft, BrokenPipeError):
+            return 141
+        except Exception as error:
+            return _refuse(console, error)
+    except (ReaderLeft, BrokenPipeError):  # while the envelope was written
+        return 141
+
+
+def _refuse(console: Console, error: Exception) -> int:
+    refusal = refusal_of(error)
+    if console.log is not None and not isinstance(error, Refusal):
+        with suppress(OSError):
+            console.log(traceback.format_exc())
+    if console.debug:
+        _write_conversation(safe_text(traceback.format_exc()))
+    console.close(refusal.exit_code, refusal)
+    return refusal.exit_code

@@ -1,0 +1,85 @@
+"""`minitf doctor`: versions, devices, threads, room, and what works here."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mini_tf.cli import console as terminal
+from mini_tf.cli.console import Console
+
+
+@terminal.command
+def command(console: Console) -> None:
+    """Say what this machine has, and what of minitf works on it."""
+    facts = {**_software(), **_devices(), **_room()}
+    problems = _problems(facts)
+    for problem in problems:
+        console.warn(problem)
+    lines = [f"{key:<14} {value}" for key, value in facts.items()]
+    console.answer("\n".join(lines), result={**facts, "problems": problems})
+
+
+def _software() -> dict[str, Any]:
+    import platform
+
+    import numpy
+    import safetensors
+    import tokenizers
+    import torch
+
+    import mini_tf
+
+    facts: dict[str, Any] = {"minitf": mini_tf.__version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
+    modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
+    return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _parquet()}
+
+
+def _parquet() -> str:
+    try:
+        import pyarrow
+    except ImportError:
+        return "no (pip install 'minitf[parquet]')"
+    return f"yes (pyarrow {pyarrow.__version__})"
+
+
+def _devices() -> dict[str, Any]:
+    import torch
+
+    gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "devices": ", ".join(["cpu", *gpus, *mps]),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "cores": cores,
+        "threads": torch.get_num_threads(),
+        "bf16 on cuda": "yes" if gpus and torch.cuda.is_bf16_supported() else "no",
+    }
+
+
+def _room() -> dict[str, Any]:
+    cache = cache_folder()
+    gib = 1 << 30
+    facts: dict[str, Any] = {"cache": f"{cache} ({'writable' if _may_write(cache) else 'not writable'})"}
+    facts["outputs"] = f"{Path('outputs').absolute()} ({'writable' if _may_write(Path('outputs')) else 'not writable'})"
+    facts["free disk"] = f"{shutil.disk_usage(Path.cwd()).free / gib:.1f} GiB"
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        facts["free memory"] = f"{os.sysconf('SC_AVPHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / gib:.1f} GiB"
+    return facts
+
+
+def cache_folder() -> Path:
+    """Where token caches lie: $MINITF_CACHE, else ~/.cache/minitf."""
+    return Path(os.environ.get("MINITF_CACHE") or "~/.cache/minitf").expanduser().absolute()
+
+
+def _may_write(folder: Path) -> bool:
+    nearest = folder.absolute()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    return os.access(nearest, os.W_OK)
+
+
+def _problems(facts: dict[str, Any]) -> list[str]:
+    return [f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]]

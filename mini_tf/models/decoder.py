@@ -1,0 +1,12 @@
+"""A decoder: every token sees what stands before it and itself. With learned positions and pre-norm this is GPT-2.
+
+Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+"""
+
+from typing import ClassVar
+
+from mini_tf.nn.model import ModelSettings
+
+
+class Settings(ModelSettings):
+    READS: ClassVar[str] = "left"

@@ -1,0 +1,12 @@
+"""An encoder: every token sees both sides. With learned positions, post-norm and the bert head this is BERT.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; Devlin et al. 2018, arXiv:1810.04805.
+"""
+
+from typing import ClassVar
+
+from mini_tf.nn.model import ModelSettings
+
+
+class Settings(ModelSettings):
+    READS: ClassVar[str] = "both"

@@ -1,0 +1,79 @@
+"""Reading by softmax, fused: softmax(q k^T * scale + bias) v under a visibility, without ever holding L x M elements.
+
+A view that needs no tensor takes the kernel's own path. Other views take a mask: whole where it is small, else in blocks of
+queries whose masks are made again in the backward pass, so that memory stays linear in length.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mini_tf.nn.places import Visibility
+from mini_tf.nn.position import Position
+
+MASK_ELEMENTS = 2**22
+"""A mask of up to so many elements is made whole; a longer view is read in blocks of about so many."""
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, scale: float, position: Position | None = None, dropout_rate: float = 0.0
+) -> Tensor:
+    """q (B, H, L, K), k (B, G, M, K), v (B, G, M, V) -> (B, H, L, V); a query that sees nothing reads zeros.
+
+    `position` may add a bias to the scores.
+    """
+    k, v = (shared(t, q.shape[1]) for t in (k, v))
+    biased = position is not None and "bias" in position.attaches
+    if visibility.full and not biased:
+        return _kernel(q, k, v, None, scale, dropout_rate)
+    if visibility.triangular and not biased:
+        return _kernel(q, k, v, None, scale, dropout_rate, causal=True)
+    batch = 1 if visibility.plain else q.shape[0]
+    per_query = batch * k.shape[2] * (q.shape[1] if biased else 1)
+    if per_query * q.shape[2] <= MASK_ELEMENTS:
+        index = torch.arange(q.shape[2], device=q.device)
+        return _masked(q, k, v, visibility, index, scale, position if biased else None, dropout_rate)
+    blocks = torch.arange(q.shape[2], device=q.device).split(max(1, MASK_ELEMENTS // per_query))
+    parts = []
+    for index in blocks:
+        first, last = int(index[0]), int(index[-1]) + 1
+        arguments = (q[:, :, first:last], k, v, visibility, index, scale, position if biased else None, dropout_rate)
+        parts.append(checkpoint(_masked, *arguments, use_reentrant=False) if torch.is_grad_enabled() else _masked(*arguments))
+    return torch.cat(parts, dim=2)
+
+
+def shared(keys: Tensor, n_heads: int) -> Tensor:
+    """Keys or values (B, G, M, K) for every head (B, H, M, K): each of the G serves H/G neighbouring heads."""
+    groups = keys.shape[1]
+    return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
+
+
+def scores_mask(visibility: Visibility, index: Tensor, position: Position | None, like: Tensor) -> Tensor:
+    """What is added to, or kept of, the scores of the queries at `index`: bool (B or 1, 1, n, M), or floats with a bias (.., H, ..)."""
+    k_index = torch.arange(visibility.memory.length, device=like.device)
+    if len(index) == visibility.own.length:
+        keep = visibility.mask(like.device)[:, None]
+    else:
+        keep = visibility.keep(index[:, None], k_index[None])[:, None]
+    bias = None if position is None else position.bias(visibility.distance(index[:, None], k_index[None]))
+    return keep if bias is None else bias.to(like.dtype).masked_fill(~keep, -torch.inf)
+
+
+def _masked(
+    q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, index: Tensor, scale: float, position: Position | None, dropout_rate: float
+) -> Tensor:
+    mask = scores_mask(visibility, index, position, q)
+    return _kernel(q, k, v, mask, scale, dropout_rate)
+
+
+def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout_rate: float, causal: bool = False) -> Tensor:
+    d_k, d_v = q.shape[-1], v.shape[-1]
+    # The fused kernels want equal widths; zeros on the narrower side change no score and no value.
+    if d_k < d_v:
+        q, k = F.pad(q, (0, d_v - d_k)), F.pad(k, (0, d_v - d_k))
+    elif d_v < d_k:
+        v = F.pad(v, (0, d_k - d_v))
+    read = F.scaled_dot_product_attention(q, k, v, mask, dropout_rate, causal, scale=scale)
+    return read[..., :d_v] if d_v < d_k else read

@@ -1,0 +1,90 @@
+"""One layer: up to three residual steps, each of which may be absent: own mixer, cross mixer, feed-forward.
+
+    pre:   x + dropout(part(norm(x)))          post:   norm(x + dropout(part(x)))
+
+Encoder layer = own + feed-forward; decoder = the same, causal; decoder of an encoder-decoder = own + cross + feed-forward;
+a reader of latents = cross + feed-forward.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from mini_tf.nn.mixer import Mixed, Mixer
+from mini_tf.nn.places import Visibility
+from mini_tf.nn.state import State
+
+
+class Read(NamedTuple):
+    """A memory for cross-attention: a source (B, M, d_memory) or what this layer's mixer recalled of it, and who may see it."""
+
+    memory: Any
+    visibility: Visibility
+
+
+class Step(nn.Module):
+    """One residual step around `part`. The norm stands before it, after the sum, or nowhere (Identity)."""
+
+    def __init__(self, part: nn.Module, norm: nn.Module, post: bool, residual: bool, dropout_rate: float) -> None:
+        super().__init__()
+        self.part, self.norm, self.post, self.residual = part, norm, post, residual
+        self.dropout = nn.Dropout(dropout_rate)
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the part is given."""
+        normed: Tensor = x if self.post else self.norm(x)
+        return normed
+
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream `x` with the part's answer `y`."""
+        y = self.dropout(y)
+        y = x + y if self.residual else y
+        return self.norm(y) if self.post else y
+
+    def mix(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None) -> Mixed:
+        """The step where the part is a mixer; memory None = the tokens themselves."""
+        own = self.before(x)
+        mixed: Mixed = self.part(own, own if memory is None else memory, visibility, state)
+        return mixed._replace(y=self.after(x, mixed.y))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(x, self.part(self.before(x)))
+
+
+class Block(nn.Module):
+    """A layer made of its parts; `step` wraps each part in its norm, dropout and residual."""
+
+    def __init__(
+        self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], Step]
+    ) -> None:
+        super().__init__()
+        self.own = None if own is None else step(own)
+        self.cross = None if cross is None else step(cross)
+        self.feed_forward = None if feed_forward is None else step(feed_forward)
+
+    def start(self, batch: int) -> State:
+        """The empty state of both mixers."""
+        steps = {"own": self.own, "cross": self.cross}
+        return {name: step.part.start(batch) for name, step in steps.items() if step is not None}  # type: ignore[operator]
+
+    def mix(self, x: Tensor, visibility: Visibility, source: Read | None, state: State | None) -> Mixed:
+        """Everything in which tokens meet: own mixer, then cross mixer."""
+        penalty, kept = None, None if state is None else State()
+        for name, step, read in (("own", self.own, None), ("cross", self.cross, source)):
+            if step is None:
+                continue
+            before = None if state is None else state[name]
+            assert before is None or isinstance(before, dict)
+            if name == "cross" and read is None:
+                raise ValueError("this layer has a cross mixer and needs a source to read")
+            mixed = step.mix(x, None if read is None else read.memory, visibility if read is None else read.visibility, before)
+            x = mixed.y
+            penalty = mixed.penalty if penalty is None else penalty if mixed.penalty is None else penalty + mixed.penalty
+            if kept is not None and mixed.state is not None:
+                kept[name] = mixed.state
+        return Mixed(x, penalty, kept)
+
+    def feed(self, x: Tensor) -> Tensor:
+        """What each token does by itself, on any leading axes."""
+        return x if self.feed_forward is None else self.feed_forward(x)

@@ -1,0 +1,48 @@
+"""From vectors to scores over the vocabulary."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_tf.nn.feed_forward import Activation, activate
+
+
+class Head(nn.Module):
+    """Scores by the embedding's own table (tied) or a table of the head's.
+
+    With `transform`, BERT's masked-LM head: dense, activation, norm and a bias before and after the table
+    (Devlin et al. 2018, arXiv:1810.04805; the released code).
+    """
+
+    def __init__(self, table: nn.Embedding, tied: bool, transform: nn.Module | None, bias: bool) -> None:
+        super().__init__()
+        vocabulary_size, d_model = table.weight.shape
+        self.transform = transform
+        self.linear = nn.Linear(d_model, vocabulary_size, bias=bias or tied)
+        if tied:
+            # One tensor under two names; a file stores it under the embedding's.
+            self.linear.weight = table.weight
+            if not bias:
+                self.linear.register_parameter("bias", None)
+
+    def forward(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
+        """(..., D) -> (..., V), or the scores of the candidates `words` (W,) alone: (..., W)."""
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        weight, bias = self.linear.weight, self.linear.bias
+        if words is not None:
+            weight, bias = weight[words], None if bias is None else bias[words]
+        return F.linear(hidden, weight, bias)
+
+
+class Transform(nn.Module):
+    """dense -> activation -> norm, at the places that are judged."""
+
+    def __init__(self, d_model: int, activation: Activation, norm: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+        self.dense = nn.Linear(d_model, d_model)
+        self.norm = norm
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        y: Tensor = self.norm(activate(self.activation, self.dense(hidden)))
+        return y

@@ -1,0 +1,148 @@
+"""Multi-head reading: the projections, the key-value state and the joining that softmax-like mixers share.
+
+d_k, d_v and the number of key-value heads are free. What differs from mixer to mixer is `read` and, for a limited view, `view`.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared keys: Ainslie et al. 2023, arXiv:2305.13245;
+queries and keys of unit RMS: Henry et al. 2020, arXiv:2010.04245.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.nn.attend import attend, scores_mask, shared
+from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.position import Position
+from mini_tf.nn.state import State
+
+
+class HeadedSettings(MixerSettings):
+    POSITIONS: ClassVar[frozenset[str]] = frozenset({"rotary", "bias"})
+
+    scale: Literal["rsqrt_dk", "none"] | float = "rsqrt_dk"
+    """What scores are multiplied by, inside the softmax: 1/sqrt(d_k), nothing, or this number."""
+    qk_norm: bool = False
+    """Queries and keys are brought to a root mean square of 1 before they meet."""
+    dropout_rate: float = Field(0.0, ge=0, lt=1)
+    """Share of attention weights dropped in training; slow on a CPU, where it leaves the fused kernel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recalled:
+    """Keys (B, G, M, K) and values (B, G, M, V) of a source."""
+
+    k: Tensor
+    v: Tensor
+
+
+class Headed(Mixer):
+    """Multi-head attention; a subclass may limit the view or read in its own way."""
+
+    def __init__(self, settings: HeadedSettings, width: Width, place: Place) -> None:
+        super().__init__()
+        self.width, self.dropout_rate, self.qk_norm = width, settings.dropout_rate, settings.qk_norm
+        self.scale = {"rsqrt_dk": width.d_k**-0.5, "none": 1.0}.get(settings.scale, settings.scale)  # type: ignore[call-overload]
+        # Not registered: the embedding owns the position, and a file must not hold one table twice.
+        self._position = (place.position,)
+        self.cross = place.side == "cross"
+        q, k, v = width.n_heads * width.d_k, width.n_kv_heads * width.d_k, width.n_kv_heads * width.d_v
+        if self.cross:
+            self.q = nn.Linear(width.d_model, q, bias=place.bias)
+            self.kv = nn.Linear(width.d_memory, k + v, bias=place.bias)
+        else:
+            # One matrix, since one large product is faster than three.
+            self.qkv = nn.Linear(width.d_model, q + k + v, bias=place.bias)
+        self.sizes = (q, k, v)
+        self.out = nn.Linear(width.n_heads * width.d_v, width.d_model, bias=place.bias)
+
+    def start(self, batch: int) -> State:
+        if self.cross:
+            return {}  # a source is recalled, not remembered
+        parameter = self.out.weight
+        empty = [parameter.new_empty(batch, self.width.n_kv_heads, 0, d) for d in (self.width.d_k, self.width.d_v)]
+        return {"k": empty[0], "v": empty[1], "places": {"start": 0}}
+
+    def recall(self, memory: Tensor) -> Recalled:
+        assert self.cross, "only a cross mixer reads a source"
+        k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
+        return Recalled(self._normed(self._heads(k)).transpose(1, 2), self._heads(v, self.width.d_v).transpose(1, 2))
+
+    def forward(self, x: Tensor, memory: Tensor | Recalled, visibility: Visibility, state: State | None = None) -> Mixed:
+        q, k, v = self._project(x, memory, visibility)
+        if state:
+            k, v, visibility, state = self._join_state(k, v, visibility, state)
+        return Mixed(self.join(self.read(q, k, v, self.view(visibility)), x), None, state)
+
+    def explicit(self, x: Tensor, memory: Tensor | Recalled, visibility: Visibility) -> Explicit:
+        q, k, v = self._project(x, memory, visibility)
+        view, position = self.view(visibility), self._biasing
+        k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
+        index = torch.arange(q.shape[2], device=q.device)
+        scores = q @ k.transpose(-1, -2) * self.scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
+        mask = scores_mask(view, index, position, q)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        # A row that sees nothing has no maximum: its softmax is not a number, its weights are 0.
+        return Explicit(scores.softmax(dim=-1).nan_to_num(0.0), v)
+
+    def join(self, read: Tensor, x: Tensor) -> Tensor:
+        joined: Tensor = self.out(read.transpose(1, 2).flatten(2))  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
+        return joined
+
+    def view(self, visibility: Visibility) -> Visibility:
+        """The part of what may be seen that this mixer looks at."""
+        return visibility
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+        """(B, H, L, K), (B, G, M, K), (B, G, M, V) -> (B, H, L, V)."""
+        dropout_rate = self.dropout_rate if self.training else 0.0
+        return attend(q, k, v, visibility, self.scale, self._biasing, dropout_rate)
+
+    @property
+    def _biasing(self) -> Position | None:
+        position = self._position[0]
+        return position if position is not None and "bias" in position.attaches else None
+
+    def _project(self, x: Tensor, memory: Tensor | Recalled, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
+        if self.cross:
+            recalled = memory if isinstance(memory, Recalled) else self.recall(memory)
+            return self._normed(self._heads(self.q(x))).transpose(1, 2), recalled.k, recalled.v
+        if isinstance(memory, Recalled) or memory.shape != x.shape:
+            raise ValueError("a mixer built for self-attention reads x itself; build it with side 'cross' to read a memory")
+        q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
+        # Queries and keys are as wide as each other, so they are normalised and turned together.
+        turned = self._normed(self._heads(q_and_k))
+        if (position := self._position[0]) is not None and "rotary" in position.attaches:
+            turned = position.turn(turned, visibility.own)
+        q, k = turned.transpose(1, 2).split([self.width.n_heads, self.width.n_kv_heads], dim=1)
+        return q, k, self._heads(v, self.width.d_v).transpose(1, 2)
+
+    def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
+        return x.unflatten(-1, (-1, d or self.width.d_k))
+
+    def _normed(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:]) if self.qk_norm else x
+
+    def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
+        """Keys, values and the view with what was kept before them, and the state that follows."""
+        kept_k, kept_v = state["k"], state["v"]
+        assert isinstance(kept_k, Tensor)
+        assert isinstance(kept_v, Tensor)
+        visibility = visibility.after(read_places(state["places"], kept_k.shape[2]), k.shape[0], k.device)
+        k, v = torch.cat([kept_k, k], dim=2), torch.cat([kept_v, v], dim=2)
+        return k, v, visibility, self.trim({"k": k, "v": v, "places": write_places(visibility.memory)})
+
+
+def write_places(places: Places) -> State:
+    """Places as a part of a state."""
+    named = {"segments": places.segments, "positions": places.positions}
+    return {"start": places.start} | {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def read_places(part: object, length: int) -> Places:
+    """The inverse of `write_places`, for `length` kept tokens."""
+    assert isinstance(part, dict)
+    return Places(length, part["start"], part.get("segments"), part.get("positions"))

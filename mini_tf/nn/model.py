@@ -1,0 +1,133 @@
+"""A model: an arrangement of stacks with an embedding and a head; here the arrangement of one stack, encoder or decoder.
+
+`model(inputs, source, at, state) -> Mixed` gives hidden vectors, `model.logits(hidden, words)` scores them: apart, so that
+scores are made only where somebody asks for them.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.nn.embedding import Embedding
+from mini_tf.nn.head import Head, Transform
+from mini_tf.nn.init import init_weights
+from mini_tf.nn.mixer import Mixed, Mixer
+from mini_tf.nn.norm import build_norm
+from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Stack, StackSettings
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+
+
+class ModelSettings(StackSettings):
+    """One stack between an embedding and a head."""
+
+    READS: ClassVar[str]
+    """What a token may see: "left" (a decoder) or "both" sides (an encoder); an objective needs one of them."""
+
+    tied: bool = True
+    """The output table is the embedding's own."""
+    head: Literal["linear", "bert"] = "linear"
+    """bert: dense, activation and norm before the table, and a bias after it."""
+    embed_norm: bool = False
+    """A norm on the embeddings."""
+    embed_scale: bool = False
+    """Token vectors are multiplied by sqrt(d_model), as in the 2017 paper."""
+    n_types: int = 0
+    """Segment embeddings (BERT has 2); 0 = none."""
+
+    def rules(self) -> Iterable[tuple[str, str]]:
+        yield from super().rules()
+        for mixer in self.attention:
+            if self.READS not in mixer.READS:
+                yield "attention", f"{mixer.kind} attention cannot read {_SIDES[self.READS]}, as the {self.kind} asks of it"
+
+    def build(self, vocabulary_size: int, context: int) -> "Model":
+        """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator."""
+        return OneStack(self, vocabulary_size, context)
+
+
+_SIDES = {"left": "only what stands before a token", "both": "both sides of a token"}
+
+
+class Model(nn.Module):
+    """The contract of every model."""
+
+    context: int
+
+    def start(self, batch: int) -> State:
+        """The empty state: give it to begin remembering."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Tokens, source: Tokens | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+        """Hidden vectors (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L)."""
+        raise NotImplementedError
+
+    def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
+        """Scores over the vocabulary (..., V), or over the candidates `words` alone."""
+        raise NotImplementedError
+
+    def mixers(self) -> list[Mixer]:
+        return [module for module in self.modules() if isinstance(module, Mixer)]
+
+
+class OneStack(Model):
+    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int) -> None:
+        super().__init__()
+        self.context = context
+
+        def norm() -> nn.Module:
+            return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias)
+
+        position = settings.positions.build(settings.d_model, settings.n_heads, settings.key_width, context)
+        scale = settings.d_model**0.5 if settings.embed_scale else 1.0
+        embed_norm = norm() if settings.embed_norm else nn.Identity()
+        self.embedding = Embedding(
+            vocabulary_size, settings.d_model, position, settings.n_types, embed_norm, scale, settings.dropout_rate
+        )
+        self.stack = Stack(settings, settings.READS == "left", position)
+        bert = settings.head == "bert"
+        transform = Transform(settings.d_model, settings.activation, norm()) if bert else None
+        self.head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
+        init_weights(self, self.stack.writers, None if settings.tied else self.head.linear, settings.init_std, settings.init)
+
+    def start(self, batch: int) -> State:
+        return {"seen": 0, "layers": self.stack.start(batch)}
+
+    def forward(self, inputs: Tokens, source: Tokens | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+        if source is not None:
+            raise ValueError("a model of one stack reads no source")
+        places = inputs.places if inputs.places is not None else self._next_places(inputs.ids, state)
+        layers = None if state is None else state["layers"]
+        assert layers is None or isinstance(layers, dict)
+        mixed = self.stack(self.embedding(inputs, places), places, at=at, state=layers)
+        return mixed._replace(state=None if state is None else self._after(places, mixed.state or {}))
+
+    def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
+        scores: Tensor = self.head(hidden, words)
+        return scores
+
+    def _next_places(self, ids: Tensor, state: State | None) -> Places:
+        """Places of tokens that follow what each row has seen."""
+        length = ids.shape[1]
+        if state is None:
+            return Places(length)
+        seen = state["seen"]
+        if isinstance(seen, int):
+            return Places(length, seen)
+        assert isinstance(seen, Tensor)
+        segment = state["segment"]
+        assert isinstance(segment, Tensor)
+        positions = seen[:, None] + torch.arange(length, device=ids.device)
+        return Places(length, 0, segment[:, None].expand(-1, length), positions)
+
+    def _after(self, places: Places, layers: State) -> State:
+        """The state after tokens at `places`; rows continue the document that they ended with."""
+        if places.plain:
+            return {"seen": places.start + places.length, "layers": layers}
+        given = places.segments if places.segments is not None else places.positions
+        assert given is not None
+        segments, positions = places.tensors(given.shape[0], given.device)
+        return {"seen": positions[:, -1] + 1, "segment": segments[:, -1], "layers": layers}

@@ -1,0 +1,177 @@
+"""Layers on top of each other, and the settings that a stack is made of."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.nn.block import Block, Read, Step
+from mini_tf.nn.feed_forward import Activation, FeedForward
+from mini_tf.nn.init import Init
+from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.norm import NormKind, build_norm
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.state import State
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, settings_of
+
+
+class StackSettings(Kind):
+    """Width, depth and parts of one stack of layers."""
+
+    d_model: int = Field(128, ge=1, le=65536)
+    """Width of a token's vector."""
+    n_layers: int = Field(4, ge=1, le=1024)
+    n_heads: int = Field(4, ge=1, le=1024)
+    n_kv_heads: int | None = Field(None, ge=1)
+    """Heads of keys and values, each shared by n_heads / n_kv_heads heads; default n_heads."""
+    d_k: int | None = Field(None, ge=1, le=65536)
+    """Width of a query or key; default d_model / n_heads."""
+    d_v: int | None = Field(None, ge=1, le=65536)
+    """Width of a value; default d_k."""
+    d_ff: int | None = Field(None, ge=0, le=1048576)
+    """Width of the feed-forward layer; default 4 d_model, 0 = no feed-forward layer."""
+    activation: Activation = "gelu"
+    norm: NormKind = "layer"
+    norm_place: Literal["pre", "post", "none"] = "pre"
+    """Before each part, after each residual sum, or nowhere; pre adds one after the last layer."""
+    norm_eps: float = Field(1e-5, gt=0, le=0.1)
+    residual: bool = True
+    """Each part is added to what it was given; false = it replaces it."""
+    bias: bool = False
+    """Linear layers and LayerNorms have a shift."""
+    dropout_rate: float = Field(0.0, ge=0, lt=1)
+    """Share of the embeddings, and of what each part adds to the residual stream, dropped in training."""
+    attention: Annotated[tuple[Annotated[MixerSettings, KindOf("attention")], ...], OneOrMore()] = Field(
+        default_factory=lambda: (settings_of("attention", "softmax")(),), max_length=1024
+    )
+    """One mixer, or a list of them that is tiled over the layers."""
+    positions: Annotated[PositionSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
+    """How the model knows where a token stands."""
+    init: Init = "scaled"
+    """What writes into the residual stream starts small (scaled by depth) or at zero."""
+    init_std: float = Field(0.02, gt=0, le=10)
+
+    @property
+    def key_width(self) -> int:
+        return self.d_k or self.d_model // self.n_heads
+
+    def width(self, d_memory: int | None = None) -> Width:
+        """Sizes of each mixer; `d_memory` is the width of a source, for cross-attention."""
+        return Width(
+            self.d_model, d_memory or self.d_model, self.n_heads, self.n_kv_heads or self.n_heads, self.key_width, self.d_v or self.key_width
+        )
+
+    def rules(self) -> Iterable[tuple[str, str]]:
+        if self.d_k is None and self.d_model % self.n_heads:
+            fitting = [n for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0]
+            yield "n_heads", f"{self.n_heads} does not divide d_model {self.d_model}; use {_one_of(fitting)}, or give d_k"
+        if self.n_kv_heads and self.n_heads % self.n_kv_heads:
+            fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
+            yield "n_kv_heads", f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
+        if "rotary" in self.positions.ATTACHES and self.key_width % 2:
+            yield "positions", f"{self.positions.kind} turns pairs of dimensions and needs an even d_k, not {self.key_width}"
+        if self.positions.ATTACHES - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
+            mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
+            yield "positions", f"{self.positions.kind} does not attach to {mixers} attention; use none, learned or sinusoidal"
+
+
+def _one_of(numbers: list[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+class Stack(nn.Module):
+    """`n_layers` blocks and, where norms stand before the parts, one norm at the end.
+
+    `source_width` is the width of what cross mixers read; None = no cross mixers.
+    """
+
+    def __init__(self, settings: StackSettings, causal: bool, position: Position | None, source_width: int | None = None) -> None:
+        super().__init__()
+        self.causal = causal
+        d_ff = 4 * settings.d_model if settings.d_ff is None else settings.d_ff
+        post, none = settings.norm_place == "post", settings.norm_place == "none"
+
+        def norm() -> nn.Module:
+            return nn.Identity() if none else build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias)
+
+        def step(part: nn.Module) -> Step:
+            return Step(part, norm(), post, settings.residual, settings.dropout_rate)
+
+        blocks = []
+        for layer in range(settings.n_layers):
+            kind = settings.attention[layer % len(settings.attention)]
+            place = Place(layer, settings.n_layers, "self", position, settings.bias)
+            own = kind.build(settings.width(), place)
+            cross = None
+            if source_width is not None:
+                across = Place(layer, settings.n_layers, "cross", None, settings.bias)
+                cross = kind.build(settings.width(source_width), across)
+            feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
+            blocks.append(Block(own, cross, feed_forward, step))
+        self.layers = nn.ModuleList(blocks)
+        self.norm = norm() if settings.norm_place == "pre" else nn.Identity()
+
+    def start(self, batch: int) -> State:
+        """The empty state of every layer."""
+        return {str(i): block.start(batch) for i, block in enumerate(self._blocks)}
+
+    @property
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.layers if isinstance(block, Block)]
+
+    def recall(self, source: Tensor) -> list[Any]:
+        """What each layer's cross mixer keeps of a source (B, M, d_memory)."""
+        return [None if block.cross is None else block.cross.part.recall(source) for block in self._blocks]  # type: ignore[operator]
+
+    def forward(
+        self,
+        x: Tensor,
+        places: Places,
+        source: tuple[Tensor | list[Any], Places] | None = None,
+        at: Tensor | None = None,
+        state: State | None = None,
+    ) -> Mixed:
+        """(B, L, D) -> (B, L, D); with `at`, flat indices into (B, L), only those tokens come out: (T, D).
+
+        source: what cross mixers read, (B, M, d_memory) or what `recall` made of it, and where its tokens stand.
+        """
+        visibility = Visibility(self.causal, places, places)
+        across = None if source is None else Visibility(False, places, source[1])
+        penalty, kept = None, None if state is None else State()
+        for i, block in enumerate(self._blocks):
+            before = None if state is None else state[str(i)]
+            assert before is None or isinstance(before, dict)
+            read = None
+            if source is not None and across is not None:
+                memory = source[0]
+                read = Read(memory[i] if isinstance(memory, list) else memory, across)
+            mixed = block.mix(x, visibility, read, before)
+            if mixed.penalty is not None:
+                penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
+            if kept is not None and mixed.state is not None:
+                kept[str(i)] = mixed.state
+            x = mixed.y
+            if at is not None and i + 1 == len(self.layers):
+                # What follows looks at each token by itself, so only those that are asked for go on.
+                x = x.flatten(0, 1)[at]
+            x = block.feed(x)
+        return Mixed(self.norm(x), penalty, kept)
+
+    @property
+    def writers(self) -> list[nn.Linear]:
+        """The matrices that write into the residual stream."""
+        found = []
+        for block in self._blocks:
+            for step in (block.own, block.cross):
+                out = None if step is None else getattr(step.part, "out", None)
+                if isinstance(out, nn.Linear):
+                    found.append(out)
+            if block.feed_forward is not None:
+                found.append(block.feed_forward.part.down)
+        return found
+
+    def mixers(self) -> list[Mixer]:
+        return [module for module in self.modules() if isinstance(module, Mixer)]

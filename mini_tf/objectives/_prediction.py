@@ -1,0 +1,44 @@
+"""Naming the right token among all of the vocabulary, at the places that a batch asks about."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Sums
+from mini_tf.text.batch import Batch, Rows
+
+
+class Prediction(nn.Module):
+    """Cross-entropy, in nats, summed over the targets; hidden states and scores are made only where there is a target."""
+
+    def __init__(self, model: Model, part: str) -> None:
+        super().__init__()
+        self.model, self.part = model, part
+
+    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        mixed = self.model(batch.inputs, batch.source, batch.at, state)
+        hidden = mixed.y if batch.at is not None else mixed.y.flatten(0, 1)
+        scores = self.model.logits(hidden).float()
+        parts = {self.part: F.cross_entropy(scores, batch.labels, reduction="sum")}
+        if mixed.penalty is not None:
+            parts["penalty"] = mixed.penalty
+        metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
+        if not self.training:
+            metrics["accuracy"] = ((scores.argmax(-1) == batch.labels).sum(), len(batch.labels))
+        return Sums(parts, metrics, mixed.state)
+
+
+def ask(rows: Rows, ids: Tensor, labels: Tensor, asked: Tensor, part: str) -> Batch:
+    """A batch that asks for `labels` (B, L) where `asked` (B, L) is True, of inputs `ids` (B, L)."""
+    length = ids.shape[1]
+    segments = None if rows.segments is None else torch.from_numpy(rows.segments[:, :length]).long()
+    everywhere = bool(asked.all())
+    at = None if everywhere else asked.flatten().nonzero().squeeze(1)
+    chosen = labels.flatten() if at is None else labels.flatten()[at]
+    tokens = ids.numel() if segments is None else int((segments != 0).sum())
+    places = None if segments is None else Places.packed(segments)
+    return Batch(Tokens(ids, places), chosen, at, counts={part: len(chosen), "tokens": tokens, "penalty": tokens})

@@ -1,0 +1,114 @@
+"""Masked language modelling: some tokens are hidden, the model names them from both sides.
+
+Of the chosen places 80 % become [MASK], 10 % a random token, 10 % stay; only chosen places are judged. Masks are drawn anew
+each time a row is trained on, and are fixed by example in evaluation. Source: Devlin et al. 2018, arXiv:1810.04805, section 3.1;
+whole words: the authors' release of 2019; spans: Joshi et al. 2019, arXiv:1907.10529, section 3.1.
+"""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator
+from torch import nn
+
+from mini_tf.errors import DataFault
+from mini_tf.nn.model import Model
+from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.tokenizer import Vocabulary
+
+PART = "masked"
+LONGEST_SPAN = 10
+SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 tokens on average once cut at 10
+
+
+class Settings(ObjectiveSettings):
+    NEEDS: ClassVar[str] = "both"
+
+    scheme: Literal["token", "whole_word", "span"] = "token"
+    """What is hidden together: single tokens, all tokens of a word, or runs of tokens."""
+    mask_rate: float = Field(0.15, gt=0, lt=1)
+    """Share of a row's tokens that are judged; at least one a row."""
+    replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    """Shares of the judged tokens that become [MASK], become a random token, stay as they are."""
+
+    @field_validator("replace")
+    @classmethod
+    def _shares(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
+        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise ValueError("the three shares must be 0 or more and sum to 1")
+        return shares
+
+    def build(self, vocabulary: Vocabulary) -> "Masked":
+        if vocabulary.mask is None:
+            raise DataFault("the tokenizer has no [MASK] token, which a masked language model needs")
+        return Masked(self, vocabulary)
+
+
+class Masked(Objective):
+    def __init__(self, settings: Settings, vocabulary: Vocabulary) -> None:
+        self.settings, self.vocabulary = settings, vocabulary
+        self.whole_words = settings.scheme == "whole_word"
+        self.special = np.array(sorted(vocabulary.special_ids))
+        self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)
+
+    def prepare(self, rows: Rows) -> Batch:
+        ids, asked = rows.ids.copy(), np.zeros(rows.ids.shape, dtype=bool)
+        for i, key in enumerate(rows.keys):
+            draw = np.random.Generator(np.random.Philox(key=int(key)))
+            chosen = self._choose(rows, i, draw)
+            asked[i, chosen] = True
+            ids[i, chosen] = self._replaced(rows.ids[i, chosen], draw)
+        return ask(rows, torch.from_numpy(ids).long(), torch.from_numpy(rows.ids).long(), torch.from_numpy(asked), PART)
+
+    def task(self, model: Model) -> nn.Module:
+        return Prediction(model, PART)
+
+    def _choose(self, rows: Rows, i: int, draw: np.random.Generator) -> np.ndarray:
+        """Indices of the places of row i that are judged; never padding nor special tokens."""
+        free = ~np.isin(rows.ids[i], self.special)
+        if rows.segments is not None:
+            free &= rows.segments[i] != 0
+        places = np.flatnonzero(free)
+        wanted = min(len(places), max(1, round(self.settings.mask_rate * len(places))))
+        if self.settings.scheme == "token":
+            return np.sort(draw.permutation(places)[:wanted])
+        if self.settings.scheme == "whole_word":
+            assert rows.word_starts is not None
+            units = np.split(places, np.flatnonzero(_borders(places, rows.word_starts[i])))
+            return _until(wanted, [units[j] for j in draw.permutation(len(units))])
+        runs = []
+        for start in draw.permutation(len(places)):
+            length = min(LONGEST_SPAN, draw.geometric(SPAN_STOPS))
+            run = places[start : start + length]
+            # A span does not reach over a separator.
+            runs.append(run[run - run[0] == np.arange(len(run))])
+        return _until(wanted, runs)
+
+    def _replaced(self, ids: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+        masked, random, _ = np.cumsum(self.settings.replace)
+        fate, other = draw.random(len(ids)), draw.choice(self.plain, len(ids))
+        return np.where(fate < masked, self.vocabulary.mask, np.where(fate < random, other, ids))
+
+
+def _borders(places: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
+    """True where a word begins among `places`: by its own sign, or since the place before is not free."""
+    borders = word_starts[places].copy()
+    borders[1:] |= np.diff(places) > 1
+    borders[:1] = False  # np.split cuts before each border; the first place needs no cut
+    return borders
+
+
+def _until(wanted: int, units: list[np.ndarray]) -> np.ndarray:
+    """Units taken in order until `wanted` places are covered; the last unit may be passed over where it would overshoot,
+    but something is always taken."""
+    taken: set[int] = set()
+    for unit in units:
+        fresh = set(unit.tolist()) - taken
+        if len(taken) + len(fresh) <= wanted or not taken:
+            taken |= fresh
+        if len(taken) >= wanted:
+            break
+    return np.array(sorted(taken), dtype=np.int64)

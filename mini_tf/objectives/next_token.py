@@ -1,0 +1,37 @@
+"""Next token: at every place, name the token that follows. Source: Radford et al. 2018 (GPT), section 3.1."""
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from mini_tf.nn.model import Model
+from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.tokenizer import Vocabulary
+
+PART = "next_token"
+
+
+class Settings(ObjectiveSettings):
+    NEEDS: ClassVar[str] = "left"
+
+    def build(self, vocabulary: Vocabulary) -> "NextToken":
+        return NextToken()
+
+
+class NextToken(Objective):
+    lookahead = 1
+
+    def prepare(self, rows: Rows) -> Batch:
+        ids = torch.from_numpy(rows.ids).long()
+        asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
+        if rows.segments is not None:
+            # The last token of a document is asked for the separator that follows, which begins the next one.
+            real = torch.from_numpy(rows.segments) != 0
+            asked = real[:, :-1] & real[:, 1:]
+        return ask(rows, ids[:, :-1], ids[:, 1:], asked, PART)
+
+    def task(self, model: Model) -> nn.Module:
+        return Prediction(model, PART)

@@ -1,0 +1,42 @@
+"""ALiBi: scores fall linearly with distance, each head with its own slope; nothing is learned, and texts may run on.
+
+Slopes are a geometric sequence from 2^(-8/n) for n heads, a power of two; for other n, as in the released code, every second
+slope of the next power of two fills up. In an encoder the distance counts to both sides.
+Source: Press et al. 2021, arXiv:2108.12409, section 3.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mini_tf.nn.position import Position, PositionSettings
+
+
+class Settings(PositionSettings):
+    ATTACHES: ClassVar[frozenset[str]] = frozenset({"bias"})
+
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+        return Alibi(n_heads)
+
+
+class Alibi(Position):
+    attaches = Settings.ATTACHES
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(slopes(n_heads)), persistent=False)
+        self.slopes: Tensor
+
+    def bias(self, distance: Tensor) -> Tensor:
+        shape = (1, -1) + (1,) * (distance.dim() - 1)
+        return -self.slopes.view(shape) * distance.abs()[:, None]
+
+
+def slopes(n_heads: int) -> list[float]:
+    whole = 2 ** math.floor(math.log2(n_heads))
+    found = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    if whole < n_heads:
+        found += slopes(2 * whole)[0::2][: n_heads - whole]
+    return found

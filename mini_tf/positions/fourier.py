@@ -1,0 +1,50 @@
+"""Fourier features of the place, scaled to [-1, 1], added to the embeddings or concatenated with them.
+
+[p, sin(pi f_k p), cos(pi f_k p)] with frequencies f_k spaced evenly from 1 to half of `length` (the Nyquist frequency); a linear
+map brings them, or the concatenation, to d_model. Source: Jaegle et al. 2021, Perceiver IO, arXiv:2107.14795, appendix.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.nn.places import Places
+from mini_tf.nn.position import Position, PositionSettings
+
+
+class Settings(PositionSettings):
+    ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+
+    n_bands: int = Field(32, ge=1, le=4096)
+    """Number of frequencies."""
+    combine: Literal["add", "concat"] = "add"
+    length: int | Literal["auto"] = "auto"
+    """Tokens between -1 and 1; auto = train.context. Places past it continue beyond 1."""
+
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+        return Fourier(d_model, self.n_bands, self.combine == "concat", context if self.length == "auto" else self.length)
+
+
+class Fourier(Position):
+    attaches = Settings.ATTACHES
+
+    def __init__(self, d_model: int, n_bands: int, concat: bool, length: int) -> None:
+        super().__init__()
+        self.n_bands, self.concat, self.length = n_bands, concat, length
+        self.map = nn.Linear(2 * n_bands + 1 + (d_model if concat else 0), d_model, bias=False)
+
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        features = self.features(places.all_positions(x.device)).to(x.dtype)
+        if self.concat:
+            joined: Tensor = self.map(torch.cat([x, features.expand(x.shape[0], -1, -1)], dim=-1))
+            return joined
+        return x + self.map(features)
+
+    def features(self, positions: Tensor) -> Tensor:
+        """(...,) -> (..., 2 n_bands + 1)."""
+        place = 2.0 * positions[..., None].double() / max(1, self.length - 1) - 1.0
+        top = max(1.0, self.length / 2)
+        angle = torch.pi * torch.linspace(1.0, top, self.n_bands, device=positions.device, dtype=torch.float64) * place
+        return torch.cat([place, angle.sin(), angle.cos()], dim=-1)

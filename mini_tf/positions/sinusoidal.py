@@ -1,0 +1,42 @@
+"""Sinusoidal positions: sines and cosines of geometrically growing wavelengths, added to the embeddings.
+
+PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(p / base^(2i/d)). Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
+Sines and cosines alternate, as in the paper (tensor2tensor's code puts all sines first, with other frequencies).
+"""
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mini_tf.nn.places import Places
+from mini_tf.nn.position import Position, PositionSettings
+
+
+class Settings(PositionSettings):
+    ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+
+    base: float = Field(10000.0, gt=1)
+    """Wavelengths run from 2 pi to base * 2 pi."""
+
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+        return Sinusoidal(d_model, self.base)
+
+
+class Sinusoidal(Position):
+    attaches = Settings.ATTACHES
+
+    def __init__(self, d_model: int, base: float) -> None:
+        super().__init__()
+        self.d_model, self.base = d_model, base
+
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        return x + sinusoids(places.all_positions(x.device), self.d_model, self.base).to(x.dtype)
+
+
+def sinusoids(positions: Tensor, d: int, base: float) -> Tensor:
+    """(...,) positions -> (..., d), in float64 so that far positions keep their phase."""
+    dimension = torch.arange(0, d, 2, device=positions.device, dtype=torch.float64)
+    angle = positions[..., None].double() * base ** (-dimension / d)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :d]

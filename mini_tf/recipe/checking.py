@@ -1,0 +1,120 @@
+"""From a tree of what was written to a Recipe, or to all of its faults at once, each with the line it stands on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mini_tf.errors import RecipeFault
+from mini_tf.recipe.faults import Fault, faults_of
+from mini_tf.recipe.hints import no_such_key
+from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.values import Written
+from mini_tf.recipe.yaml_tree import Node
+
+COMMAND_LINE = "command line"
+_PASSES = 16
+Path = tuple[str | int, ...]
+
+
+def check(tree: Node) -> Recipe:
+    """The recipe that a tree describes; RecipeFault with one line a fault.
+
+    A rule that joins several keys can only be judged once they are valid. So what is wrong is taken out and the rest is
+    judged again; rules about a section that has lost a value stay silent, since they would speak of its default.
+    """
+    given = tree.plain()
+    found: list[Fault] = []
+    for _ in range(_PASSES):
+        try:
+            recipe = Recipe.model_validate(given)
+            break
+        except ValidationError as error:
+            fresh = [fault for fault in faults_of(error) if not _follows(fault, found)]
+            found += fresh
+            if not [fault for fault in fresh if _remove(given, fault.path)]:
+                break
+    if found:
+        raise _refusal(found, tree)
+    return recipe
+
+
+def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
+    """True for a fault that only stands there because an earlier one was taken out."""
+    for old in earlier:
+        if old.path == fault.path:
+            return True
+        if fault.type == "rule" and old.type != "no_such_key" and old.path[:-1] in (fault.path, fault.path[:-1]):
+            return True
+    return False
+
+
+def _remove(given: Any, path: Path) -> bool:
+    """Take the innermost key of `path` out of nested dicts; False where there is none."""
+    holder, key = None, ""
+    for step in path:
+        if isinstance(step, str) and isinstance(given, dict) and step in given:
+            holder, key, given = given, step, given[step]
+        elif isinstance(step, int):
+            given = given[step] if isinstance(given, list) and step < len(given) else given
+        else:
+            return False
+    if holder is None:
+        return False
+    del holder[key]
+    return True
+
+
+def place(path: Path, tree: Node) -> Node:
+    """The innermost node that stands on the way of `path`."""
+    node = tree
+    for step in path:
+        if isinstance(step, str) and isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+        elif isinstance(step, int):
+            node = node.value[step] if isinstance(node.value, list) and step < len(node.value) else node
+        else:
+            break
+    return node
+
+
+def written(path: Path, tree: Node) -> Node | None:
+    """The node that gives the value at `path`, if any; a kind given by its word alone gives its `kind`."""
+    above = tree
+    for step in path[:-1]:
+        below = above.value.get(step) if isinstance(above.value, dict) else None
+        if below is None:
+            return None
+        above = below
+    if isinstance(above.value, dict):
+        return above.value.get(path[-1])
+    return above if path[-1] == "kind" and isinstance(above.value, Written) else None
+
+
+def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
+    lines = []
+    for fault in faults:
+        node = place(fault.path, tree)
+        if fault.type == "no_such_kind" and isinstance(node.value, dict):
+            node = node.value.get("kind", node)
+        message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
+        lines.append((_order(node.where), node.where, _line(node.where, fault.path, message)))
+    lines.sort(key=lambda line: line[0])
+    first = lines[0][2]
+    return RecipeFault(first, where=list(dict.fromkeys(where for _, where, _ in lines)), faults=[text for _, _, text in lines])
+
+
+def _order(where: str) -> tuple[bool, str, int]:
+    """Files first, by line; then the command line as it stands."""
+    if where.startswith(COMMAND_LINE):
+        return True, "", 0
+    file, _, line = where.rpartition(":")
+    return False, file, int(line)
+
+
+def _line(where: str, path: Path, message: str) -> str:
+    key = ".".join(str(step) for step in path if isinstance(step, str))
+    told = where.removeprefix(f"{COMMAND_LINE}: ")
+    if not key or (told != where and told.startswith(f"{key}=")):
+        return f"{where}: {message}"
+    return f"{where}: {key}: {message}"

@@ -1,0 +1,107 @@
+"""What the schema found wrong, in words a reader knows: one fault a key, with the place where it stands."""
+
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from mini_tf.recipe.values import Written, describe, fit, members, near, show
+
+
+class Fault(NamedTuple):
+    """`type`: missing, no_such_key, no_such_kind, value (one field is wrong) or rule (fields do not go together)."""
+
+    type: str
+    path: tuple[str | int, ...]
+    message: str
+    input: Any
+
+
+def refusal(title: str, faults: list[Fault]) -> ValidationError:
+    """An error that keeps each fault's place when it is raised inside a larger section."""
+    lines: list[InitErrorDetails] = []
+    for fault in faults:
+        kind = PydanticCustomError(fault.type, "{message}", {"message": fault.message})
+        lines.append({"type": kind, "loc": fault.path, "input": fault.input})
+    return ValidationError.from_exception_data(title, lines)
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """The faults in an error; a validator says which key it is about by the type `at:key`."""
+    found = []
+    for line in error.errors(include_url=False):
+        kind, path, message = line["type"], line["loc"], line["msg"].removeprefix("Value error, ")
+        if kind.startswith("at:"):
+            path = (*path, *kind.removeprefix("at:").split("."))
+        if kind.startswith("at:") or kind in ("value_error", "assertion_error"):
+            kind = "rule"
+        found.append(Fault(kind, path, message, line["input"]))
+    return found
+
+
+def gather(section: type[BaseModel], error: ValidationError) -> ValidationError:
+    """The same error with one fault a key, told by the key's own type instead of by every alternative of it."""
+    faults: list[Fault] = []
+    wrong: dict[str, list[dict[str, Any]]] = {}
+    for line, fault in zip(error.errors(include_url=False), faults_of(error), strict=True):
+        name = str(fault.path[0]) if fault.path else ""
+        field = section.model_fields.get(name)
+        if not fault.path:
+            own = fault.type in ("model_type", "model_attributes_type", "dict_type")
+            faults.append(fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if own else fault)
+        elif fault.type == "extra_forbidden" and len(fault.path) == 1:
+            faults.append(Fault("no_such_key", fault.path, _no_such_key(name, section), None))
+        elif field is None or (_holds_sections(field.annotation) and fault.type != "missing"):
+            faults.append(fault)
+        else:
+            wrong.setdefault(name, []).append(dict(line))
+    for name, lines in wrong.items():
+        faults.append(_wrong_value(section, name, lines))
+    return refusal(section.__name__, faults)
+
+
+def _holds_sections(annotation: Any) -> bool:
+    for kind, _ in members(annotation):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return True
+        if any(_holds_sections(arg) for arg in get_args(kind) if arg is not Ellipsis):
+            return True
+    return False
+
+
+def _no_such_key(name: str, section: type[BaseModel]) -> str:
+    meant = near(name, list(section.model_fields))
+    return f"no such key; did you mean {meant}?" if meant else "no such key"
+
+
+_RANGES = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
+_WORDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+
+
+def _wrong_value(section: type[BaseModel], name: str, lines: list[dict[str, Any]]) -> Fault:
+    field = section.model_fields[name]
+    needed = describe(field.annotation, field.metadata)
+    for line in lines:
+        if line["type"] == "missing":
+            return Fault("missing", (name,), f"is missing; must be {needed}", None)
+        if line["type"] in _RANGES:
+            bound = _RANGES[line["type"]]
+            return Fault("value", (name,), f"must be {_WORDS[bound]} {line['ctx'][bound]:g}, got {show(line['input'])}", line["input"])
+        if line["type"] in ("value", "value_error"):
+            return Fault("value", (name,), line["msg"].removeprefix("Value error, "), line["input"])
+    first = min(lines, key=lambda line: len(line["loc"]))
+    given = first["input"]
+    return Fault("value", (name,), f"must be {needed}, got {show(given)}{_way_out(given, field)}", given)
+
+
+def _way_out(given: Any, field: Any) -> str:
+    """What to do about a wrong scalar, where that is plain to see."""
+    if not isinstance(given, str):
+        return ""
+    if isinstance(given, Written) and given.quoted and not isinstance(fit(Written(given), field.annotation, field.metadata), str):
+        return "; remove the quotes"
+    if len(given) > 40 and given.strip("+-").isdigit():
+        return "; the number is too long"
+    words = [str(word) for kind, _ in members(field.annotation) for word in get_args(kind) if isinstance(word, str)]
+    meant = near(given, words)
+    return f"; did you mean {meant}?" if meant else ""

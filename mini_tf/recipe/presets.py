@@ -1,0 +1,25 @@
+"""The recipes that minitf ships: `recipes/*.yaml` of a checkout, or the same files inside an installed wheel."""
+
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def folder() -> Path:
+    """Where the shipped recipes lie: inside the package if installed from a wheel, else beside it."""
+    package = Path(__file__).parents[1]
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parent / "recipes"
+
+
+def presets() -> dict[str, Path]:
+    """Name and file of every shipped recipe, sorted by name."""
+    return {file.stem: file for file in sorted(folder().glob("*.yaml"))}
+
+
+def summary(file: Path) -> str:
+    """What a recipe says about itself: its first comment line."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            return line.lstrip("# ").rstrip()
+    return ""

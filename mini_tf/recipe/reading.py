@@ -1,0 +1,223 @@
+"""From a recipe's name, file or run folder, and overrides, to one complete Recipe that knows where each value came from."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mini_tf.errors import RecipeFault, UsageFault
+from mini_tf.recipe.checking import COMMAND_LINE, check, written
+from mini_tf.recipe.layers import is_blank, merge
+from mini_tf.recipe.presets import presets
+from mini_tf.recipe.sections import BUILT_IN_DATA, Recipe
+from mini_tf.recipe.values import Written, near, show
+from mini_tf.recipe.yaml_tree import CODE_KEYS, MAX_DEPTH, Node, load, parse
+
+DEFAULT_RECIPE = "quickstart"
+_OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
+_RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with all defaults filled in, and where it came from.
+
+    name: what a run is called after. sources: dotted key -> "quickstart.yaml:12", "command line" or "default".
+    shipped: a preset as it is, without overrides. text: the recipe file as given. tree: what was written, level on level.
+    """
+
+    recipe: Recipe
+    name: str
+    sources: dict[str, str]
+    shipped: bool
+    text: str
+    path: Path
+    tree: Node
+
+    def why(self, key: str) -> list[tuple[str, str]]:
+        """Where a key's value came from and what it was: (place, value), what counts first, then what it replaced."""
+        found: list[tuple[str, str]] = []
+        node = written(tuple(key.split(".")), self.tree)
+        while node is not None:
+            found.append((_source(node.where), _shown(node)))
+            node = node.before
+        return found or [("default", str(values(self.recipe)[key]))]
+
+
+def is_override(argument: str) -> bool:
+    """True for `a.b=value`; a file of such a name is written ./a=b.yaml."""
+    return _OVERRIDE.match(argument) is not None
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """[RECIPE] [KEY=VALUE ...] in any order as (recipe or None, overrides); UsageFault for a second recipe."""
+    recipes = [argument for argument in arguments if not is_override(argument)]
+    if len(recipes) > 1:
+        raise UsageFault(f"{recipes[1]!r} is not KEY=VALUE, and the recipe is {recipes[0]!r} already")
+    return (recipes[0] if recipes else None), [argument for argument in arguments if is_override(argument)]
+
+
+def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved:
+    """The recipe of a preset's name, a file or a run folder (None = quickstart), with KEY=VALUE overrides on top.
+
+    Raises RecipeFault with every fault found, UsageFault where there is no such recipe or an override is none.
+    """
+    path, name, shown = _find(DEFAULT_RECIPE if recipe is None else recipe)
+    text = load(path, shown)
+    tree = _chain(text, path, shown, ())
+    above = _command_line(overrides)
+    tree = merge(tree, above, Recipe) if above.value else tree
+    made = check(tree)
+    shipped = path in presets().values() and not overrides
+    return Resolved(made, name, _sources(made, tree), shipped, text, path, tree)
+
+
+def dump(recipe: Recipe) -> str:
+    """The complete recipe as YAML (resolved.yaml); reading it gives an equal Recipe."""
+    plain = recipe.model_dump(mode="json")
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1 << 30)
+
+
+def decisive(recipe: Recipe) -> dict[str, Any]:
+    """What decides the result of a run, for hashing.
+
+    Without log, checkpoint, generate, expect and runtime.device; and without the names of data and tokenizer files, since
+    contents decide and not paths: their hashes belong beside this. Names of built-in corpora stay.
+    """
+    plain = recipe.model_dump(mode="json")
+    for section in ("log", "checkpoint", "generate", "expect"):
+        del plain[section]
+    del plain["runtime"]["device"], plain["tokenizer"]["path"]
+    for side in ("train", "val"):
+        given = plain["data"][side]
+        if given not in BUILT_IN_DATA:
+            plain["data"][side] = None if given is None else "files"
+    return plain
+
+
+def _find(recipe: str | Path) -> tuple[Path, str, str]:
+    """(file, name, what messages call it)."""
+    given = str(recipe)
+    if given in presets():
+        return presets()[given], given, f"{given}.yaml"
+    path = Path(given)
+    if path.is_dir():
+        resolved = path / "resolved.yaml"
+        if not resolved.exists():
+            raise RecipeFault(f"cannot read recipe {given}: it is a directory without a resolved.yaml", where=[given])
+        path = resolved
+    elif not os.path.lexists(path):
+        meant = near(given.removesuffix(".yaml"), list(presets()))
+        hint = f"did you mean {meant!r}?" if meant else "see `minitf recipe list`"
+        if path.suffix in (".yaml", ".yml") or os.sep in given:
+            raise RecipeFault(f"cannot read recipe {given}: there is no such file", hint=hint, where=[given])
+        raise UsageFault(f"no such recipe {given!r}: neither a preset, a file, a run folder nor KEY=VALUE", hint=hint)
+    name = path.stem
+    if path.name == "resolved.yaml":
+        name = _RUN_SUFFIX.sub("", path.absolute().parent.name)
+    return path.absolute(), name, str(path)
+
+
+def _chain(text: str, path: Path, shown: str, above: tuple[Path, ...]) -> Node:
+    """A recipe file on top of the recipes that it extends."""
+    tree = parse(text, shown)
+    if not isinstance(tree.value, dict):
+        raise RecipeFault(f"{tree.where}: a recipe is a mapping of sections, got {show(tree.plain())}", where=[tree.where])
+    _anchor(tree, path.parent)
+    extends = tree.value.pop("extends", None)
+    if extends is None:
+        return tree
+    name = str(extends.value)
+    if not isinstance(extends.value, Written) or is_blank(extends):
+        raise RecipeFault(f"{extends.where}: extends: must be a preset or a file, got {show(extends.plain())}", where=[extends.where])
+    lower = presets().get(name, path.parent / name)
+    line = (*above, path.resolve())
+    if lower.resolve() in line:
+        raise RecipeFault(f"{extends.where}: extends: {name} extends itself", where=[extends.where])
+    if not lower.exists():
+        meant = near(name, list(presets()))
+        way = f"did you mean {meant}?" if meant else f"use a file, or one of {', '.join(presets())}"
+        raise RecipeFault(f"{extends.where}: extends: no such recipe {name!r}; {way}", where=[extends.where])
+    below_shown = f"{name}.yaml" if name in presets() else os.path.join(os.path.dirname(shown), name)
+    below = _chain(load(lower, below_shown), lower, below_shown, line)
+    below.value.pop("expect", None)  # a promise of that recipe, not of this one
+    return merge(below, tree, Recipe)
+
+
+def _command_line(overrides: Sequence[str]) -> Node:
+    """All overrides as one level; of two for the same key the later counts."""
+    level = Node({}, COMMAND_LINE)
+    # A mapping or a kind comes before what stands inside it, in whatever order they were given.
+    pairs = [_override(text) for text in overrides]
+    for keys, value in sorted(pairs, key=lambda pair: (len(pair[0]), pair[0][-1] != "kind")):
+        tree = value
+        for key in reversed(keys):
+            tree = Node({key: tree}, value.where)
+        level = merge(level, tree, Recipe)
+    _anchor(level, Path.cwd())
+    return level
+
+
+def _override(argument: str) -> tuple[list[str], Node]:
+    if not is_override(argument):
+        raise UsageFault(f"{argument!r} is not KEY=VALUE")
+    key, _, text = argument.partition("=")
+    where = f"{COMMAND_LINE}: {argument}"
+    keys = key.split(".")
+    wrong = next((k for k in keys if not k or k in CODE_KEYS or k == "extends"), None)
+    if wrong is not None or len(keys) > MAX_DEPTH:
+        reason = "a recipe cannot name Python code" if wrong in CODE_KEYS else "extends belongs into a recipe file"
+        reason = reason if wrong and len(keys) <= MAX_DEPTH else "a key is words joined by single dots"
+        raise RecipeFault(f"{where}: {reason}", where=[where])
+    if any(0xD800 <= ord(letter) < 0xE000 or letter == "\0" for letter in text):
+        raise RecipeFault(f"{COMMAND_LINE}: {key}: the value is not UTF-8", where=[COMMAND_LINE])
+    # Only what begins like a mapping, a list or quoted text is YAML's to read: *.txt, 'a: b' and #1 are meant as they are.
+    return keys, parse(text, where, numbered=False) if text[:1] in ("{", "[", '"', "'") else Node(Written(text), where)
+
+
+def _anchor(tree: Node, folder: Path) -> None:
+    """Make the paths in a level absolute; `folder` is where its file lies."""
+    for section, key in (("data", "train"), ("data", "val"), ("tokenizer", "path")):
+        part = tree.value.get(section)
+        node = part.value.get(key) if part is not None and isinstance(part.value, dict) else None
+        for leaf in node.leaves() if node is not None else ():
+            name = str(leaf.value)
+            if is_blank(leaf) or (section == "data" and (name in BUILT_IN_DATA or name == "-" or name.startswith("hf:"))):
+                continue
+            path = os.path.abspath(folder / os.path.expanduser(name))
+            # A run may be given by its bare name, which is not a path.
+            if section == "data" or os.path.exists(path) or os.sep in name or name.endswith(".json"):
+                leaf.value = Written(path, quoted=True)
+
+
+def values(recipe: Recipe) -> dict[str, Any]:
+    """Every value of the complete recipe by its dotted key; a list is one value."""
+    return {".".join(path): value for path, value in _leaves(recipe.model_dump(mode="json"))}
+
+
+def _leaves(plain: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(plain, dict) and plain:
+        for key, value in plain.items():
+            yield from _leaves(value, (*path, key))
+    else:
+        yield path, plain
+
+
+def _source(where: str) -> str:
+    return COMMAND_LINE if where.startswith(COMMAND_LINE) else where
+
+
+def _shown(node: Node) -> str:
+    """A value as it was written, on one line."""
+    if isinstance(node.value, dict):
+        return "{" + ", ".join(f"{key}: {_shown(child)}" for key, child in node.value.items()) + "}"
+    return "[" + ", ".join(map(_shown, node.value)) + "]" if isinstance(node.value, list) else str(node.value)
+
+
+def _sources(recipe: Recipe, tree: Node) -> dict[str, str]:
+    nodes = {path: written(path, tree) for path, _ in _leaves(recipe.model_dump(mode="json"))}
+    return {".".join(path): _source(node.where) if node else "default" for path, node in nodes.items()}

@@ -1,0 +1,170 @@
+"""What a person wrote, read by the type of its field: `1e-3`, `10k`, `5%` and `30m` where they make sense, and no guesses.
+
+YAML's own guesses (yes = true, 010 = 8, 1e-3 = text) play no part: the reader hands over every scalar as it was written.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Marks a number that may be written with a unit."""
+
+    name: Literal["seconds"]
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A share of a whole. Every number that cannot exceed 1 may also be written in percent."""
+Seconds = Annotated[float, Field(gt=0, le=1e9), Unit("seconds")]
+"""A time; written 90s, 30m, 2h or 1d."""
+
+_COUNTS = {"": 1, "k": 1_000, "M": 1_000_000}
+_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DIGITS = r"(?:0|[1-9](?:_?[0-9])*)"
+_NUMBER = re.compile(rf"([-+]?(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,4}})?)([kM%smhd]?)")
+_LONGEST = 40
+
+
+class Written(str):
+    """A scalar as it stands in a recipe; `quoted` text is never a number, nor true, nor null."""
+
+    quoted: bool
+
+    def __new__(cls, text: str, quoted: bool = False) -> "Written":
+        made = super().__new__(cls, text)
+        made.quoted = quoted
+        return made
+
+
+def members(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The alternatives of a type, each with the constraints that stand at it."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *extra = get_args(annotation)
+        flat = [m for e in extra for m in (e.metadata if isinstance(e, FieldInfo) else [e])]
+        return members(inner, (*metadata, *flat))
+    if origin in (Union, UnionType):
+        return [member for arg in get_args(annotation) for member in members(arg, metadata)]
+    return [(annotation, tuple(metadata))]
+
+
+def fit(value: Any, annotation: Any, metadata: Sequence[Any] = ()) -> Any:
+    """`value` read by the type; as it is where it does not fit, so that the schema can refuse it."""
+    choices = members(annotation, metadata)
+    if isinstance(value, Written):
+        return _fit_scalar(value, choices)
+    if isinstance(value, list):
+        for kind, constraints in choices:
+            args = get_args(kind)
+            if get_origin(kind) is tuple:
+                if args[-1] is not Ellipsis and len(args) != len(value):
+                    continue
+                each = [args[0]] * len(value) if args[-1] is Ellipsis else args
+                return tuple(fit(v, a, constraints) for v, a in zip(value, each, strict=True))
+    if isinstance(value, dict):
+        for kind, _ in choices:
+            if get_origin(kind) is dict:
+                return {str(k): fit(v, get_args(kind)[1]) for k, v in value.items()}
+    return value
+
+
+def _fit_scalar(value: Written, choices: Sequence[tuple[Any, tuple[Any, ...]]]) -> Any:
+    kinds = [kind for kind, _ in choices]
+    if not value.quoted:
+        if type(None) in kinds and value in ("", "~", "null"):
+            return None
+        if bool in kinds and value in ("true", "false"):
+            return value == "true"
+        if int in kinds and (whole := whole_number(value)) is not None:
+            return whole
+        for kind, constraints in choices:
+            if kind is float and (real := real_number(value, constraints)) is not None:
+                return real
+    if str in kinds or any(get_origin(kind) is Literal and value in get_args(kind) for kind in kinds):
+        return str(value)
+    return value
+
+
+def _split(text: str) -> tuple[str, str] | None:
+    found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
+    return (found[1].replace("_", ""), found[2]) if found else None
+
+
+def whole_number(text: str) -> int | None:
+    """1_000, 10k, 1.5M or 3e4; None for anything else, 1.0 and 010 too."""
+    parts = _split(text)
+    if parts is None or parts[1] not in _COUNTS or ("." in parts[0] and not parts[1]):
+        return None
+    exact = Decimal(parts[0]) * _COUNTS[parts[1]]
+    return int(exact) if exact == exact.to_integral_value() and abs(exact) < 2**63 else None
+
+
+def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
+    """A finite number; with a percent sign if it is a share, with a unit if it is a time."""
+    parts = _split(text)
+    if parts is None:
+        return None
+    number, unit = parts
+    if Unit("seconds") in constraints and unit in _TIMES:
+        number = str(Decimal(number) * _TIMES[unit])
+    elif unit == "%" and is_share(constraints):
+        number = str(Decimal(number) / 100)
+    elif unit:
+        return None
+    real = float(number)
+    return real if abs(real) != float("inf") else None
+
+
+def is_share(constraints: Sequence[Any]) -> bool:
+    """True for a number that cannot exceed 1."""
+    bounds = [getattr(c, name) for c in constraints for name in ("le", "lt") if getattr(c, name, None) is not None]
+    return any(bound <= 1 for bound in bounds)
+
+
+def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """A type in words a reader knows: "a whole number or auto"."""
+    words = [_describe(kind, constraints) for kind, constraints in members(annotation, metadata) if kind is not type(None)]
+    return " or ".join(dict.fromkeys(words))
+
+
+def _describe(kind: Any, constraints: Sequence[Any]) -> str:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return str(args[0]) if len(args) == 1 else "one of " + ", ".join(map(str, args))
+    if origin is tuple:
+        item = describe(args[0], constraints)
+        return f"a list, each {item}" if args[-1] is Ellipsis else f"a list of {len(args)}, each {item}"
+    if kind is float:
+        if Unit("seconds") in constraints:
+            return "a time such as 90s or 30m"
+        return "a share such as 0.05 or 5%" if is_share(constraints) else "a finite number"
+    known = {int: "a whole number", bool: "true or false", str: "text", Any: "anything"}
+    return known.get(kind, "a mapping")
+
+
+def show(value: Any) -> str:
+    """A value as a fault quotes it: short, on one line."""
+    if isinstance(value, dict | list | tuple):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(str(value)) if isinstance(value, str) else str(value)
+    text = text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
+    return f"the text {text}" if getattr(value, "quoted", False) else text
+
+
+def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
+    """The word that was probably meant."""
+    found = get_close_matches(word, words, n=1, cutoff=cutoff)
+    return found[0] if found else None

@@ -1,0 +1,62 @@
+"""Run folders by name: `last`, `outputs/NAME` by its NAME, or a path. Reads without torch."""
+
+import difflib
+import fcntl
+import os
+from pathlib import Path
+
+from mini_tf.errors import RunFault
+from mini_tf.run import manifest
+from mini_tf.run.manifest import Manifest
+
+OUTPUTS = Path("outputs")
+
+
+def find(run: str | Path) -> Path:
+    """The folder that RUN means, as an absolute path; RunFault with the nearest name if there is none."""
+    if str(run) == "last":
+        folders = list_runs(OUTPUTS)
+        if not folders:
+            raise RunFault("there is no last run: no run folders in outputs", hint="`minitf pretrain` makes one")
+        return max(folders, key=lambda folder: (folder / manifest.NAME).stat().st_mtime_ns).absolute()
+    for folder in (Path(run), OUTPUTS / run):
+        if folder.is_dir():
+            manifest.read(folder)
+            return folder.absolute()
+    near = difflib.get_close_matches(str(run), [folder.name for folder in list_runs(OUTPUTS)], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`minitf runs list` shows what there is"
+    raise RunFault(f"no such run: {run}", hint=hint, where=[str(run)])
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """The run folders directly in a folder, by name; what is no run is passed over."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if (path / manifest.NAME).is_file())
+
+
+def state_of(folder: Path, record: Manifest) -> str:
+    """The run's state; `killed` where it says running but no process holds the folder."""
+    return "killed" if record.state == "running" and not is_held(folder) else record.state
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process is writing this run."""
+    descriptor = try_to_hold(folder)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
+def try_to_hold(folder: Path) -> int | None:
+    """Become the folder's one writer until the descriptor is closed; None if another process is.
+
+    The lock is on the folder itself: nothing is left to clean up, and it dies with its process, kill -9 included.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

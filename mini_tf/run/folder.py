@@ -1,0 +1,199 @@
+"""A run's folder under outputs/, and the only code that writes there.
+
+    with open_run(Place(), identity, command=sys.argv) as run:      # takes the folder's lock, or refuses
+        saved = run.resume(warn)                                    # None for a new run
+        run.record({"step": 10, "loss": 2.5}, seconds=1.2)
+        run.save(10, Tensors(model, optimizer, state), counters)
+        run.publish()
+        run.finish("done")
+
+An error that leaves the `with` is written into run.json; the same command then continues from the last checkpoint.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from mini_tf.errors import Diverged, Refusal, RunFault
+from mini_tf.run import loading, manifest, tensors
+from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints
+from mini_tf.run.disk import Disk, replace
+from mini_tf.run.loading import Saved
+from mini_tf.run.manifest import Manifest, RunState
+from mini_tf.run.metrics import Lines, curve
+from mini_tf.run.tensors import Spec
+
+_TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json")
+
+
+class Tensors(NamedTuple):
+    """What a checkpoint keeps besides counters, each by name."""
+
+    model: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+
+
+class Run:
+    """One run's folder, held by this process. `status` says how it was found; a finished one may only be read or extended."""
+
+    def __init__(self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk) -> None:
+        self.folder, self.manifest, self.status, self._lock, self._disk = folder, record, status, lock, disk
+        self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
+        self._metrics, self._timing = Lines(folder / "metrics.jsonl"), Lines(folder / "timing.jsonl")
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def begin(self) -> None:
+        """Put run.json there: from now on the folder is this run's."""
+        self._update()
+
+    def resume(self, warn: Callable[[str], None], expected: Mapping[str, Spec] | None = None) -> Saved | None:
+        """Back to the newest sound checkpoint, metrics and all; None (and empty metrics) if never one was saved.
+
+        RunFault where all are damaged, or the model's tensors are not the `expected` ones.
+        """
+        newest = self.checkpoints.newest(warn)
+        saved = None if newest is None else loading.load(newest, expected)
+        sizes = saved.counters if saved else {}
+        for lines in (self._metrics, self._timing):
+            if not lines.cut(int(sizes.pop(lines.path.name, 0))):
+                warn(f"{lines.path.name} is shorter than it was at the checkpoint; earlier lines are lost")
+        self._forget_after(saved.step if saved else 0)
+        return saved
+
+    def _forget_after(self, step: int) -> None:
+        best, model = self.manifest.best, self.manifest.model
+        best = best if best and best["step"] <= step else None
+        self._update(step=step, best=best, model=model if model and model["step"] <= step else None)
+
+    def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None:
+        """A line of metrics.jsonl: `step` and what was measured there, no clock; the seconds go into timing.jsonl."""
+        self._metrics.append(report)
+        if seconds is not None:
+            self._timing.append({"step": report["step"], "seconds": round(seconds, 3)})
+
+    def save(self, step: int, kept: Tensors, counters: Mapping[str, Any], score: float | None = None) -> None:
+        """A checkpoint after a finished step; `score` is the validation loss measured there. StorageFault when the disk is full."""
+        score = score if score is not None and math.isfinite(score) else None
+        sizes = {lines.path.name: lines.sync() for lines in (self._metrics, self._timing)}
+        parts = {
+            MODEL: tensors.pack(kept.model),
+            OPTIMIZER: tensors.pack(kept.optimizer),
+            STATE: tensors.pack(kept.state),
+            COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
+        }
+        self.checkpoints.save(step, parts, score)
+        best = self.manifest.best
+        if score is not None and (best is None or score < best["loss"]):
+            best = {"step": step, "loss": score}
+        self._update(step=step, best=best)
+
+    def rotate(self, keep_last: int, keep_best: int) -> None:
+        """Remove older checkpoints; the best by score are kept besides the newest."""
+        self.checkpoints.rotate(keep_last, keep_best)
+
+    def publish(self, which: int | Literal["last", "best"] = "best") -> None:
+        """Make a checkpoint's weights model.safetensors; `best` never replaces a better one that stands there already."""
+        chosen = self.checkpoints.choose(which)
+        there = self.manifest.model if (self.folder / MODEL).exists() else None
+        if which == "best" and there and _rank(there["score"], there["step"]) <= _rank(chosen.score, chosen.step):
+            return
+        replace(self._disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
+        self._update(model={"step": chosen.step, "score": chosen.score, "sha256": chosen.sha256[MODEL]})
+
+    def note_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What `auto` resolved to: kept at the first start, and from then on given back as it was."""
+        if not self.manifest.auto:
+            self._update(auto=dict(found))
+        return self.manifest.auto
+
+    def extend(self, steps: int) -> int:
+        """Ask for further steps of a finished run; gives all further steps so far. An interrupted extension just continues."""
+        extensions = self.manifest.extensions
+        if self.status == "finished":
+            self._update(extensions=[*extensions, steps], state="running", exit_code=None, pid=os.getpid())
+            self.status = "continued"
+        elif not extensions:
+            raise RunFault(
+                f"{self.folder} is not finished", hint="without --extend the same command continues it", where=[str(self.folder)]
+            )
+        elif steps != extensions[-1]:
+            raise RunFault(f"{self.folder} is being extended by {extensions[-1]}, not {steps} steps", where=[str(self.folder)])
+        return sum(self.manifest.extensions)
+
+    def write(self, name: Literal["recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json"], text: str) -> None:
+        """One of the folder's own text files, replaced as a whole."""
+        if name not in _TEXTS:
+            raise ValueError(f"a run folder has no {name!r}")
+        replace(self._disk, self.folder / name, text.encode())
+
+    def sample(self, step: int, text: str) -> None:
+        """A text the model wrote after a step: samples/step-00000500.txt."""
+        self._disk.mkdir(self.folder / "samples")
+        replace(self._disk, self.folder / "samples" / f"step-{step:08d}.txt", text.encode(errors="backslashreplace"))
+
+    def log(self, line: str) -> None:
+        """A line of log.txt."""
+        with open(self.folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(line + "\n")
+
+    def draw(self) -> None:
+        """loss.png from metrics.jsonl; nothing if there is nothing to draw."""
+        from mini_tf.drawing.figure import loss_curve  # matplotlib is slow to import
+
+        train, val = curve(self._metrics.path, "loss"), curve(self._metrics.path, "val.loss")
+        if train or val:
+            loss_curve(self.folder / "loss.png", train, val, title=self.name)
+
+    def finish(self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None) -> None:
+        """Write how the run ended; `metrics` are the last evaluation's, kept for --assert on a run that is already complete."""
+        finite = {
+            key: value if math.isfinite(value) else None for key, value in (metrics or self.manifest.metrics).items() if value is not None
+        }
+        self._update(state=state, exit_code=exit_code, error=error, metrics=finite)
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is not None and self.manifest.state == "running" and self.status != "finished":
+                with suppress(OSError):  # the disk may be what failed
+                    self.finish(*_ending(error))
+        finally:
+            self.close()
+
+    def _update(self, **fields: Any) -> None:
+        self.manifest = self.manifest.model_copy(update=fields)
+        manifest.write(self.folder, self.manifest, self._disk)
+
+
+def _rank(score: float | None, step: int) -> tuple[float, int]:
+    """Sorts the better first: the lower score, of equals the earlier; without scores the later step."""
+    return (math.inf, -step) if score is None else (score, step)
+
+
+def _ending(error: BaseException) -> tuple[RunState, int, str]:
+    text = f"{type(error).__name__}: {error}" if not isinstance(error, Refusal) else error.message
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
+        return "stopped", code, text
+    if isinstance(error, Refusal):
+        return "diverged" if isinstance(error, Diverged) else "failed", error.exit_code, text
+    return "failed", 6 if isinstance(error, (OSError, MemoryError)) else 1, text

@@ -1,0 +1,60 @@
+"""What makes two commands mean the same run: the recipe as far as it decides the result, and the contents of its files."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Where a text lies does not decide anything; its content does, and stands in `hashes`.
+_PATHS = ("data.train", "data.val", "tokenizer.path")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A recipe that is ready to run.
+
+    `recipe` is its name, `text` the file as given, `resolved` the complete one (both YAML); `decides` is what decides the
+    result (`recipe.reading.decisive`); `hashes` are of the contents of data and tokenizer.
+    """
+
+    recipe: str
+    text: str
+    resolved: str
+    decides: Mapping[str, Any]
+    hashes: Mapping[str, str]
+    seed: int = 0
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What decides the result, by dotted key, without paths."""
+        return {key: value for key, value in flatten(self.decides).items() if not key.startswith(_PATHS)}
+
+    @property
+    def run_id(self) -> str:
+        """Twelve hex digits: equal exactly where the result must be equal."""
+        text = json.dumps([self.keys, dict(self.hashes)], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def default_name(self) -> str:
+        return f"{self.recipe}-{self.run_id[:6]}"
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a.b": 1}; lists stay whole."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return flat
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One `key: old -> new` for each key that changed; values are compared as JSON, as one side was read from it."""
+    keys = sorted({*before, *now})
+    shown = {key: (_show(before.get(key)), _show(now.get(key))) for key in keys}
+    return [f"{key}: {old} -> {new}" for key, (old, new) in shown.items() if old != new]
+
+
+def _show(value: Any) -> str:
+    return "absent" if value is None else json.dumps(value, sort_keys=True, default=str)

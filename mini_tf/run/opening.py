@@ -1,0 +1,152 @@
+"""Which folder a training command means, and whether it may have it: new, to be continued, or already complete.
+
+A start that is refused creates nothing and changes nothing.
+"""
+
+import os
+import platform
+import re
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy
+import safetensors
+import torch
+
+import mini_tf
+from mini_tf.errors import RunFault, StorageFault, UsageFault
+from mini_tf.run import manifest
+from mini_tf.run.disk import TEMPORARY, Disk
+from mini_tf.run.finding import OUTPUTS, try_to_hold
+from mini_tf.run.folder import Run
+from mini_tf.run.identity import Identity, differences
+from mini_tf.run.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run shall live: `directory` is the folder itself, or its parent where a `name` is given."""
+
+    directory: Path | None = None
+    name: str | None = None
+    fresh: bool = False
+    """Start over beside the folder (NAME.2, NAME.3, ...)."""
+
+
+def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk: Disk | None = None) -> Run:
+    """The run that the command means, held for this process.
+
+    RunFault where the folder belongs to other data, another recipe, somebody else, or another process right now.
+    """
+    disk = disk or Disk()
+    folder = choose_folder(place, identity)
+    if not folder.exists() or _is_empty(folder):
+        return _create(folder, identity, command, disk)
+    if not (folder / manifest.NAME).is_file():
+        _refuse(folder, "is not empty and no run folder of minitf", "choose another with -d")
+    _refuse_another_run(folder, manifest.read(folder), identity)
+    lock = _hold(folder)
+    try:
+        record = manifest.read(folder)  # again: the process that held it may have just finished
+        if record.state == "done":
+            return Run(folder, record, lock, "finished", disk)
+        record = record.model_copy(update={"state": "running", "exit_code": None, "error": None, **_process()})
+        return _begin(Run(folder, record, lock, "continued", disk), identity)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def choose_folder(place: Place, identity: Identity) -> Path:
+    """The folder by its rules, which need not exist: the newest of NAME, NAME.2, ...; the next free one with `fresh`."""
+    name = place.name
+    if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]{1,200}", name)):
+        raise UsageFault(f"{name!r} cannot be the name of a run", hint="use letters, digits, - and _; -d DIR chooses the folder")
+    if place.directory is not None and name is None:
+        first = place.directory.absolute()
+    else:
+        first = (place.directory or OUTPUTS).absolute() / (name or identity.default_name)
+    if first.is_symlink() or first.is_file() or first.resolve() in (Path("/"), Path.home().resolve()):
+        _refuse(first, "cannot be a run folder: it is a file, a link, the root or your home", "choose another with -d")
+    later = [1, *_numbers_beside(first)]
+    number = max(later) + (1 if place.fresh and (first.exists() or len(later) > 1) else 0)
+    return first if number == 1 else first.with_name(f"{first.name}.{number}")
+
+
+def _numbers_beside(first: Path) -> list[int]:
+    pattern = re.compile(re.escape(first.name) + r"\.([2-9]|[1-9]\d{1,5})")
+    names = os.listdir(first.parent) if first.parent.is_dir() else []
+    return [int(found[1]) for found in map(pattern.fullmatch, names) if found and (first.parent / found[0]).is_dir()]
+
+
+def _is_empty(folder: Path) -> bool:
+    return all(name.startswith(TEMPORARY) for name in os.listdir(folder))
+
+
+def _create(folder: Path, identity: Identity, command: Sequence[str], disk: Disk) -> Run:
+    try:
+        disk.mkdir(folder)
+    except OSError as error:
+        raise StorageFault(
+            f"cannot create {folder}: {error.strerror}", hint="-d DIR puts the run elsewhere", where=[str(folder)]
+        ) from error
+    lock = _hold(folder)
+    record = Manifest(
+        recipe=identity.recipe,
+        run_id=identity.run_id,
+        decides=identity.keys,
+        hashes=dict(identity.hashes),
+        seed=identity.seed,
+        command=list(command),
+        versions=versions(),
+        started=time.time(),
+    ).model_copy(update=_process())
+    return _begin(Run(folder, record, lock, "new", disk), identity)
+
+
+def _begin(run: Run, identity: Identity) -> Run:
+    run.begin()
+    run.write("recipe.yaml", identity.text)
+    run.write("resolved.yaml", identity.resolved)
+    return run
+
+
+def _hold(folder: Path) -> int:
+    for _ in range(5):  # `minitf runs list` holds a folder for a moment, to see whether it is held
+        lock = try_to_hold(folder)
+        if lock is not None:
+            return lock
+        time.sleep(0.05)
+    holder = manifest.read(folder) if (folder / manifest.NAME).is_file() else Manifest()
+    _refuse(folder, f"is in use by process {holder.pid} on {holder.host or 'this machine'}", "wait for it, or start another with --fresh")
+
+
+def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> None:
+    if record.run_id == identity.run_id:
+        return
+    changed = differences(record.decides, identity.keys)
+    if not changed:
+        names = ", ".join(line.split(":")[0] for line in differences(record.hashes, identity.hashes))
+        _refuse(
+            folder, f"was started with other contents ({names})", "restore them, choose another name with -n, or start over with --fresh"
+        )
+    shown = "; ".join(changed[:5]) + (f" (and {len(changed) - 5} more)" if len(changed) > 5 else "")
+    _refuse(folder, f"belongs to another recipe: {shown}", "choose another name with -n, or start over with --fresh")
+
+
+def _refuse(folder: Path, what: str, hint: str) -> NoReturn:
+    raise RunFault(f"{folder} {what}", hint=hint, where=[str(folder)])
+
+
+def _process() -> dict[str, int | str]:
+    return {"pid": os.getpid(), "host": socket.gethostname()}
+
+
+def versions() -> dict[str, str]:
+    """The software that decides the last bits of a result."""
+    modules = {"minitf": mini_tf, "torch": torch, "numpy": numpy, "safetensors": safetensors}
+    return {"python": platform.python_version()} | {name: str(module.__version__) for name, module in modules.items()}

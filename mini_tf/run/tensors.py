@@ -1,0 +1,116 @@
+"""Tensors in safetensors files: written with the same bytes each time, and compared by name, shape and type before they are read.
+
+Pickle files can run code and are never opened. The header is parsed here first, since the library takes duplicate names.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from mini_tf.errors import RunFault
+
+_LARGEST_HEADER = 8 << 20
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class Spec(NamedTuple):
+    """What is known of a tensor without its content."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
+
+
+def specs(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
+    return {name: Spec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file; equal tensors give equal bytes (so one metadata key at most: their order is not fixed)."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"format": "pt"})
+
+
+def read(path: Path, expected: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
+    """All tensors of a file, which must be the `expected` ones, if given, before any content is read; RunFault if not."""
+    found = read_specs(path)
+    if expected is not None:
+        match(expected, found, path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in found}
+    except SafetensorError as error:
+        raise RunFault(f"{path}: not a sound safetensors file: {error}", where=[str(path)]) from error
+
+
+def read_specs(path: Path) -> dict[str, Spec]:
+    """Names, shapes and types, from the header alone; RunFault if the file is not safetensors."""
+    try:
+        header = _read_header(path)
+        return {name: _spec(entry) for name, entry in header.items() if name != "__metadata__"}
+    except OSError as error:
+        raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
+        hint = "pickle files (.pt, .bin, .ckpt) can run code and are never opened"
+        raise RunFault(f"{path}: not a safetensors file: {error}", hint=hint, where=[str(path)]) from error
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > min(size - 8, _LARGEST_HEADER):
+            raise ValueError(f"its header claims {length} bytes of a file of {size}")
+        header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a mapping")
+    return header
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice in its header")
+    return dict(pairs)
+
+
+def _spec(entry: Mapping[str, Any]) -> Spec:
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"it holds numbers of type {entry['dtype']!r}")
+    return Spec(tuple(int(n) for n in entry["shape"]), _DTYPES[entry["dtype"]])
+
+
+def match(expected: Mapping[str, Spec], found: Mapping[str, Spec], path: Path) -> None:
+    """RunFault, with the first five and a count, unless the found tensors are exactly the expected ones."""
+    faults = [f"{name} is missing" for name in expected if name not in found]
+    faults += [f"{name} is not expected" for name in found if name not in expected]
+    faults += [f"{name} is {found[name]}, not {spec}" for name, spec in expected.items() if name in found and found[name] != spec]
+    if faults:
+        more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        raise RunFault(f"{path}: does not fit the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)])
+
+
+def refuse_not_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """RunFault naming the first tensor that holds NaN or an infinity."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise RunFault(f"{path}: {name} holds values that are not finite", where=[str(path)])

@@ -1,0 +1,100 @@
+"""Folders that can always be made again: built under a temporary name, checked whenever they are used.
+
+A folder appears under its name only when it is complete (rename), with a manifest of the size and sha256 of each of its
+files; where one does not verify, it is made anew.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mini_tf.text.sources import CHUNK, cache_folder
+
+MANIFEST = "manifest.json"
+
+
+def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+    """The folder group/key of the cache and the facts it was built with; `build(folder)` fills it and returns the facts.
+
+    `say` is told whether it was there, and why not.
+    """
+    folder = cache_folder() / group / key
+    facts = None
+    if not os.path.lexists(folder):
+        say(f"text: not in the cache yet ({key[:12]}); reading and encoding it")
+    elif isinstance(facts := _verify(folder), dict):
+        say(f"text: taken from the cache ({key[:12]}): same text, same settings")
+        return folder, facts
+    else:
+        say(f"text: the cache is damaged ({key[:12]}: {facts}); making it anew")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    draft = folder.with_name(f".{key}.{os.getpid()}.tmp")
+    draft.mkdir()
+    try:
+        facts = build(draft)
+        files = {f.name: [f.stat().st_size, _sha256(f)] for f in sorted(draft.iterdir())}
+        (draft / MANIFEST).write_text(json.dumps({"facts": facts, "files": files}, indent=1))
+        _publish(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder, facts
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    """Rename; where another process was faster its folder is as good, since both hold what the key says."""
+    if os.path.lexists(folder) and not isinstance(_verify(folder), dict):
+        damaged = folder.with_name(f".{folder.name}.{os.getpid()}.bad")
+        os.replace(folder, damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            damaged.unlink()
+    try:
+        os.replace(draft, folder)
+    except OSError:
+        if not isinstance(_verify(folder), dict):
+            raise
+
+
+def _verify(folder: Path) -> dict[str, Any] | str:
+    """The facts, or what is wrong."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        for name, (size, sha) in manifest["files"].items():
+            file = folder / Path(name).name
+            if file.stat().st_size != size or _sha256(file) != sha:
+                return f"{name} has changed"
+        return dict(manifest["facts"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{type(error).__name__} in {MANIFEST} or a missing file"
+
+
+def _sha256(file: Path) -> str:
+    sha = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(CHUNK):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Removes drafts that processes left which are no more."""
+    for draft in folder.parent.glob(".*.tmp"):
+        pid = draft.name.split(".")[-2]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,257 @@
+"""From files to documents: txt, jsonl, csv, tsv and parquet, read as a stream in bounded memory.
+
+A document is a block between blank lines in txt and a row elsewhere; its characters stay as they are, except that a
+byte order mark is dropped and CRLF becomes LF. Nothing doubtful is repaired: it is refused with `file:line`.
+"""
+
+import csv
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mini_tf.errors import DataFault, Unavailable
+from mini_tf.text.sources import Source
+
+LONGEST_LINE = 16 << 20
+"""Bytes. A longer line is no text, and would have to be held in memory whole."""
+PART = 1 << 20
+"""Characters after which a document goes on in a further part."""
+CLEAN_CUT = re.compile(r"\n(?=\S)")
+"""Before a line end that a word follows: byte-level pre-tokenizers cut here anyway, so cutting here changes no token."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text, or, where it is huge, a part of one: `opens` is False for the parts after the first."""
+
+    text: str
+    where: str
+    opens: bool = True
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of a table is read.
+
+    `text` is its name, or its number from 1 in a table without names; None takes the one called `text`, else the only
+    one. `header` auto: the first line names the columns if one of its cells is `text` or the name asked for, or if
+    there are two or more of them and all are different single words that begin with a letter.
+    """
+
+    text: str | None = None
+    header: Literal["auto"] | bool = "auto"
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str], header: Literal["auto"] | bool) -> "Columns":
+        unread = sorted(set(fields) - {"text"})
+        if unread:
+            raise DataFault(f"data.fields: {', '.join(unread)} is not read here; only text is")
+        return cls(fields.get("text"), header)
+
+
+def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
+    """The documents of all sources, one after another; empty ones are passed over."""
+    for source in sources:
+        if source.format == "txt":
+            yield from _blocks(source)
+            continue
+        rows = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet}[source.format]
+        for text, where in rows(source, columns):
+            if text and not text.isspace():
+                yield from _parts([text], where)
+
+
+def read_raw(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
+    """All characters of all sources as one document, nothing put between them; rows of tables end in a newline."""
+    opens = True
+    for source in sources:
+        if source.format == "txt":
+            pieces: Iterator[str] = (line for _, line in _lines(source))
+        else:
+            pieces = (d.text + "\n" for d in read([source], columns))
+        for text in _gathered(pieces):
+            yield Document(text, source.name, opens)
+            opens = False
+
+
+def _gathered(pieces: Iterable[str]) -> Iterator[str]:
+    """The same characters in parts of about `PART`, cut where no token is cut (but never longer than 16 of them)."""
+    held: list[str] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size < 2 * PART:
+            continue
+        text = "".join(held)
+        while found := CLEAN_CUT.search(text, PART):
+            yield text[: found.start()]
+            text = text[found.start() :]
+        while len(text) > 16 * PART:
+            yield text[:PART]
+            text = text[PART:]
+        held, size = [text], len(text)
+    if size:
+        yield "".join(held)
+
+
+def _parts(pieces: Iterable[str], where: str) -> Iterator[Document]:
+    for n, text in enumerate(_gathered(pieces)):
+        yield Document(text, where, opens=n == 0)
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Numbered lines with their line ends; the last one may have none."""
+    byte = 0
+    with source.path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            where = f"{source.name}:{number}"
+            if len(line) > LONGEST_LINE:
+                raise DataFault(f"{where}: line {number} is longer than 16 MiB", hint="is this a text file?", where=(where,))
+            if b"\0" in line:
+                raise DataFault(f"{where}: byte {byte + line.index(0)} is NUL; this is not a text file", where=(where,))
+            if line.endswith(b"\r\n"):
+                byte += 1
+                line = line[:-2] + b"\n"
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise DataFault(f"{where}: byte {byte + error.start} is not UTF-8", hint="save the file as UTF-8", where=(where,)) from None
+            byte += len(line)
+            yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _blocks(source: Source) -> Iterator[Document]:
+    """Runs of lines that are not blank, without their last line end."""
+    for blank, lines in itertools.groupby(_lines(source), key=lambda line: not line[1].strip()):
+        if not blank:
+            number, first = next(lines)
+            rest = ("\n" + line.removesuffix("\n") for _, line in lines)
+            yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{source.name}:{number}")
+
+
+def _jsonl(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
+    for number, line in _lines(source):
+        if line.isspace():
+            continue
+        where = f"{source.name}:{number}"
+        try:
+            row = _DECODER.decode(line.strip())
+        except (ValueError, RecursionError) as error:
+            what = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", error)
+            raise DataFault(f"{where}: not valid JSON: {what}", where=(where,)) from None
+        if not isinstance(row, dict):
+            raise DataFault(f"{where}: must be an object such as {{\"text\": ...}}, not {type(row).__name__}", where=(where,))
+        name = columns.text or ("text" if "text" in row or len(row) != 1 else next(iter(row)))
+        if name not in row:
+            raise _no_column(where, name, list(row))
+        yield _checked(row[name], where, name), where
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(n for n in names if names.count(n) > 1)!r} stands twice")
+    return row
+
+
+def _finite(number: str) -> float:
+    if not abs(value := float(number)) < float("inf"):
+        raise ValueError(f"{number} is not a finite number")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+
+
+def _checked(value: Any, where: str, name: str) -> str:
+    if not isinstance(value, str):
+        raise DataFault(f"{where}: {name!r} must be text, not {'null' if value is None else type(value).__name__}", where=(where,))
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise DataFault(f"{where}: {name!r} holds invalid Unicode (half of a surrogate pair)", where=(where,)) from None
+    return value
+
+
+def _no_column(where: str, name: str, columns: list[str]) -> DataFault:
+    listed = ", ".join(columns[:20]) or "none"
+    hint = f"say which one is the text: 'data.fields={{text: {columns[-1]}}}'" if columns else None
+    return DataFault(f"{where}: no column {name!r}; there are: {listed}", hint=hint, where=(where,))
+
+
+def _table(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
+    """Rows of csv (quotes as in RFC 4180) or tsv (no quotes: a tab always ends a cell, a newline a row)."""
+    csv.field_size_limit(LONGEST_LINE)
+    lines = (line for _, line in _lines(source))
+    if source.format == "tsv":
+        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        reader = csv.reader(lines, strict=True)
+    column, width = -1, 0
+    while True:
+        where = f"{source.name}:{reader.line_num + 1}"
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise DataFault(f"{where}: {error}", where=(where,)) from None
+        if row is None:
+            return
+        if not row:
+            continue
+        if column < 0:
+            column, named = _choose(row, columns, where)
+            width = len(row)
+            if named:
+                continue
+        if len(row) != width:
+            raise DataFault(f"{where}: {len(row)} columns, but the first line has {width}", where=(where,))
+        yield row[column], where
+
+
+def _choose(row: list[str], columns: Columns, where: str) -> tuple[int, bool]:
+    """The index of the text column, and whether this first row names the columns."""
+    wanted = columns.text or "text"
+    named = columns.header
+    if named == "auto":
+        words = len(row) > 1 and len(set(row)) == len(row) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in row)
+        named = wanted in row or (words and not wanted.isdigit())
+    if named:
+        if columns.text is None and len(row) == 1:
+            return 0, True
+        if wanted in row:
+            return row.index(wanted), True
+        raise _no_column(where, wanted, row)
+    if columns.text is None and len(row) == 1:
+        return 0, False
+    if wanted.isdigit() and 1 <= int(wanted) <= len(row):
+        return int(wanted) - 1, False
+    raise _no_column(where, wanted, [str(n) for n in range(1, len(row) + 1)])
+
+
+def _parquet(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise Unavailable(f"{source.name}: reading parquet needs pyarrow", hint="pip install 'minitf[parquet]'") from None
+    try:
+        with pyarrow.parquet.ParquetFile(source.path) as file:
+            names = file.schema_arrow.names
+            name = columns.text or ("text" if len(names) != 1 else names[0])
+            if name not in names:
+                raise _no_column(source.name, name, names)
+            number = 0
+            for batch in file.iter_batches(batch_size=256, columns=[name]):
+                for value in batch.column(0).to_pylist():
+                    number += 1
+                    where = f"{source.name}: row {number}"
+                    yield _checked(value, where, name), where
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataFault(f"{source.name}: not a readable parquet file: {str(error).splitlines()[0]}", where=(source.name,)) from None

@@ -1,0 +1,163 @@
+"""Where text comes from: names, files, globs and stdin, found and checked before a byte of them is trusted.
+
+`find` turns what a recipe calls `data.train` into files; `read` (formats.py) turns those into documents. Files
+are judged by their first bytes and not by their names, are never unpacked and never executed, and come sorted, so that
+every machine reads them in the same order.
+"""
+
+import glob
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from mini_tf.errors import DataFault, StorageFault, Unavailable
+from mini_tf.recipe.sections import BUILT_IN_DATA
+
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+CHUNK = 1 << 20
+
+MAGIC = {
+    b"\x1f\x8b": "gzip-compressed",
+    b"BZh": "bzip2-compressed",
+    b"\xfd7zXZ\x00": "xz-compressed",
+    b"\x28\xb5\x2f\xfd": "zstd-compressed",
+    b"PK\x03\x04": "a zip archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!": "a rar archive",
+    b"%PDF": "a PDF",
+    b"\x93NUMPY": "a numpy array",
+    b"\x89HDF": "an HDF5 file",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\x7fELF": "a program",
+    b"SQLite format 3": "a database",
+    b"PAR1": "a parquet file (its name must end in .parquet)",
+    b"\xff\xfe": "UTF-16; save it as UTF-8",
+    b"\xfe\xff": "UTF-16; save it as UTF-8",
+    b"\x80\x02": "a Python pickle",
+    b"\x80\x03": "a Python pickle",
+    b"\x80\x04": "a Python pickle",
+    b"\x80\x05": "a Python pickle",
+}
+KINDS_OF_FILE = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet."""
+
+    path: Path
+    format: str
+    name: str
+
+    def digest(self) -> str:
+        """Hash of the content and of how it is read; the path plays no part."""
+        sha = hashlib.sha256(self.format.encode())
+        with self.path.open("rb") as file:
+            while block := file.read(CHUNK):
+                sha.update(block)
+        return sha.hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where everything lives that can be made again: `$MINITF_CACHE`, else ~/.cache/minitf. Made if need be."""
+    try:
+        folder = Path(os.environ.get("MINITF_CACHE") or Path.home() / ".cache" / "minitf").absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise StorageFault(f"cannot make the cache folder: {error}", hint="set MINITF_CACHE to a folder that can be written") from None
+    return folder
+
+
+def find(spec: object, key: str = "data.train") -> list[Source]:
+    """The files behind one `data.train` or `data.val`: a name, a path, a glob, `-` or a list of these.
+
+    Raises DataFault that begins with `key` where there is no such file, or one that cannot hold text.
+    """
+    if isinstance(spec, str | os.PathLike):
+        return _find_one(os.fspath(spec), key)
+    if isinstance(spec, Sequence) and spec:
+        return [source for one in spec for source in find(one, key)]
+    raise DataFault(f"{key}: must be a built-in corpus, a path, a glob, - or a list of these, not {spec!r}")
+
+
+def _find_one(spec: str, key: str) -> list[Source]:
+    if spec in BUILT_IN_DATA:
+        return [_built_in(spec)]
+    if spec == "-":
+        return [_stdin(key)]
+    if spec.startswith("hf:"):
+        raise Unavailable(f"{key}: {spec}: data sets of Hugging Face cannot be read yet", hint="save it as a jsonl or parquet file")
+    if not spec or "\0" in spec:
+        raise DataFault(f"{key}: {spec!r} is not a file name")
+    path = Path(spec).expanduser()
+    if any(sign in spec for sign in "*?[") and not os.path.lexists(path):
+        found = sorted(f for f in glob.glob(str(path), recursive=True) if not os.path.isdir(f))
+        if not found:
+            raise DataFault(f"{key}: no file matches {spec}")
+        return [_file(Path(f), key) for f in found]
+    return [_file(path, key)]
+
+
+def _file(path: Path, key: str) -> Source:
+    """Stat before open: a pipe or a device would make the open itself wait forever."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataFault(f"{key}: {path} is a folder", hint=f"name its files: '{path}/*.txt'")
+        if not stat.S_ISREG(mode):
+            raise DataFault(f"{key}: {path} is {KINDS_OF_FILE.get(stat.S_IFMT(mode), 'not a file')}", hint="- reads from stdin")
+        with path.open("rb") as file:
+            head = file.read(512)
+    except FileNotFoundError:
+        raise DataFault(f"{key}: {path}: no such file" + _near(path), where=(str(path),)) from None
+    except (OSError, ValueError) as error:
+        raise DataFault(f"{key}: {path}: {getattr(error, 'strerror', None) or error}", where=(str(path),)) from None
+    format = FORMATS.get(path.suffix.lower(), "txt")
+    what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
+    if head[257:262] == b"ustar":
+        what = "a tar archive"
+    if what and not (format == "parquet" and head.startswith(b"PAR1")):
+        raise DataFault(f"{key}: {path} is {what}", hint="give plain text; archives and binary files are not opened", where=(str(path),))
+    return Source(path, format, str(path))
+
+
+def _near(path: Path) -> str:
+    """A did-you-mean over the built-in corpora and the files beside it."""
+    if os.path.islink(path):
+        return f" behind this link to {os.readlink(path)}"
+    beside = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
+    words = get_close_matches(path.name, [*BUILT_IN_DATA, *beside], n=1)
+    return f"; did you mean {words[0] if words[0] in BUILT_IN_DATA else path.parent / words[0]}?" if words else ""
+
+
+def _stdin(key: str) -> Source:
+    """Everything on stdin, spooled into the cache under its hash, since text is read more than once."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe a text into the command, or name a file")
+    folder = cache_folder() / "stdin"
+    folder.mkdir(exist_ok=True)
+    spool = folder / f".{os.getpid()}.tmp"
+    sha = hashlib.sha256()
+    with spool.open("wb") as file:
+        while block := sys.stdin.buffer.read(CHUNK):
+            sha.update(block)
+            file.write(block)
+    path = folder / f"{sha.hexdigest()}.txt"
+    os.replace(spool, path)
+    return Source(_file(path, key).path, "txt", "stdin")
+
+
+def _built_in(name: str) -> Source:
+    if name == "python-docs":
+        from mini_tf.text import python_docs
+
+        return Source(python_docs.corpus(cache_folder()), "jsonl", name)
+    from mini_tf.text import grammar
+
+    return Source(grammar.corpus(cache_folder()), "txt", name)

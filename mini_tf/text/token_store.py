@@ -1,0 +1,245 @@
+"""A text as ids in a memory-mapped file: encoded once, in bounded memory, on all cores; then known by its content.
+
+Documents stand one after another with one separator between, and one at both ends: sep d1 sep d2 sep. A raw stream
+(`data.split: tail 10%`) has no separator at all. What is cached is named by a hash of content and settings, so another
+text or tokenizer can never be mistaken for it, and a moved file is found again.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from mini_tf.errors import DataFault
+from mini_tf.recipe import sections
+from mini_tf.text.cache import cached
+from mini_tf.text.formats import PART, Columns, Document, read, read_raw
+from mini_tf.text.sources import Source, find
+from mini_tf.text.split import Division, Side, divide, keep_apart, side_by_side
+from mini_tf.text.tokenizer import Tokenizer, Vocabulary
+
+FORMAT = 1
+BATCH = 8 * PART
+"""Characters that are encoded together."""
+LARGEST_SAMPLE = 64 * PART
+"""Characters a bpe tokenizer is trained on at most, evenly spread over the text."""
+MOST_LOST = 0.2
+"""Share of the characters that a given tokenizer may drop."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStore:
+    """ids (N,); starts (n_documents,): where each document's opening separator stands (0 for a raw stream).
+
+    raw_bytes: UTF-8 bytes of the text, without separators: what bits per byte are divided by.
+    """
+
+    path: Path
+    ids: np.ndarray
+    starts: np.ndarray
+    raw_bytes: int
+    n_documents: int
+    separated: bool
+    vocabulary: Vocabulary
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def document(self, n: int) -> np.ndarray:
+        """The ids of document n, without separators."""
+        first, last = self.span(n)
+        return self.ids[first + self.separated : last]
+
+    def span(self, n: int) -> tuple[int, int]:
+        """Where document n begins, opening separator included, and where it ends, closing separator excluded."""
+        last = self.starts[n + 1] if n + 1 < len(self.starts) else len(self.ids) - self.separated
+        return int(self.starts[n]), int(last)
+
+    def check(self) -> None:
+        """DataFault where the file was cut meanwhile: reading on would kill the process (SIGBUS)."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size != self.ids.nbytes:
+            raise DataFault(f"{self.path} changed during training", hint="run the same command again", where=(str(self.path),))
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """What a recipe's data and tokenizer came to. hashes: `data` (content and how it is read) and `tokenizer`."""
+
+    train: TokenStore
+    val: TokenStore
+    tokenizer: Tokenizer
+    notes: list[str]
+    hashes: dict[str, str]
+
+
+def open_text(data: sections.Data, tokenizer: sections.Tokenizer, say: Say = lambda line: None) -> Text:
+    """Both sides of the text as ids, out of the cache or made now; the tokenizer is loaded, or trained on the training side.
+
+    Raises DataFault where a file, a line or the tokenizer is unfit, or a side has nothing to predict.
+    """
+    columns = Columns.of(data.fields, data.header)
+    train = find(data.train, "data.train")
+    val = find(data.val, "data.val") if data.val is not None else []
+    given = Tokenizer.load(tokenizer.path) if tokenizer.path is not None else None
+    if given and not data.split.tail:
+        given = given.with_special("separator")
+    recipe = {
+        "train": [source.digest() for source in train],
+        "val": [source.digest() for source in val],
+        "fields": data.fields,
+        "header": data.header,
+        "split": str(data.split),
+    }
+    trained = [tokenizers.__version__, tokenizer.kind, tokenizer.vocab_size if tokenizer.kind == "bpe" else 0]
+    key = _hash({"format": FORMAT, "data": recipe, "tokenizer": given.hash if given else trained})
+
+    def build(folder: Path) -> dict[str, Any]:
+        division = _divide(data, train, val, columns)
+        used = given or Tokenizer.train(tokenizer, _sample(division, tokenizer.kind))
+        used.save(folder / "tokenizer.json")
+        facts = _write(folder, division.read(), used, separated=not data.split.tail)
+        return facts | {"notes": [*division.notes, *facts["notes"]]}
+
+    folder, facts = cached("tokens", key, build, say)
+    used = given or Tokenizer.load(folder)
+    stores = {side: _open(folder, side, facts, used.vocabulary, f"data.{side}") for side in ("train", "val")}
+    say("text: " + ", ".join(f"{side} {len(s):,} tokens in {s.n_documents:,} documents" for side, s in stores.items()))
+    notes = [*used.notes, *facts["notes"]]
+    return Text(stores["train"], stores["val"], used, notes, {"data": _hash(recipe), "tokenizer": used.hash})
+
+
+def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Say = lambda line: None, key: str = "--data") -> TokenStore:
+    """All of another text as ids, nothing held out; `data` tells which column is read, and whether the run knew separators."""
+    columns = Columns.of(data.fields, data.header)
+    sources = find(spec, key)
+    raw = data.split.tail
+    recipe = [[source.digest() for source in sources], data.fields, data.header, raw]
+    name = _hash({"format": FORMAT, "all": recipe, "tokenizer": tokenizer.hash})
+
+    def build(folder: Path) -> dict[str, Any]:
+        documents = (read_raw if raw else read)(sources, columns)
+        return _write(folder, (("val", document) for document in documents), tokenizer, separated=not raw)
+
+    folder, facts = cached("tokens", name, build, say)
+    for note in facts["notes"]:
+        say(note)
+    return _open(folder, "val", facts, tokenizer.vocabulary, key)
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _divide(data: sections.Data, train: list[Source], val: list[Source], columns: Columns) -> Division:
+    reader = read_raw if data.split.tail else read
+    documents = partial(reader, train, columns)
+    if not val:
+        return divide(documents, data.split)
+    return (side_by_side if data.split.tail else keep_apart)(documents, partial(reader, val, columns))
+
+
+def _sample(division: Division, kind: str) -> Iterator[str]:
+    """Texts of the training side to train a tokenizer on; every n-th document of a huge text, but all of it for characters."""
+    stride = 1 if kind != "bpe" else 1 + division.characters // LARGEST_SAMPLE
+    texts = (document.text for side, document in division.read() if side == "train")
+    return (text for n, text in enumerate(texts) if n % stride == 0)
+
+
+class _Writer:
+    """One side of the text on its way into files."""
+
+    def __init__(self, folder: Path, side: str, vocabulary: Vocabulary, separated: bool) -> None:
+        self.separator = np.array([vocabulary.separator], _dtype(vocabulary)) if separated else None
+        self.ids, self.starts = (folder / f"{side}.ids").open("wb"), (folder / f"{side}.starts").open("wb")
+        self.dtype = _dtype(vocabulary)
+        self.n = self.n_documents = self.raw_bytes = 0
+
+    def add(self, document: Document, ids: np.ndarray) -> None:
+        if document.opens:
+            np.array([self.n], np.int64).tofile(self.starts)
+            self.n_documents += 1
+            self._separate()
+        ids.astype(self.dtype).tofile(self.ids)
+        self.n += len(ids)
+        self.raw_bytes += len(document.text.encode())
+
+    def _separate(self) -> None:
+        if self.separator is not None:
+            self.separator.tofile(self.ids)
+            self.n += 1
+
+    def close(self) -> dict[str, int]:
+        self._separate()
+        self.ids.close()
+        self.starts.close()
+        return {"tokens": self.n, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
+
+
+def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
+    return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32
+
+
+def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: Tokenizer, separated: bool) -> dict[str, Any]:
+    """Encode all documents into files in `folder`; what is told about them besides."""
+    vocabulary = tokenizer.vocabulary
+    writers = {side: _Writer(folder, side, vocabulary, separated) for side in ("train", "val")}
+    unknown: Counter[str] = Counter()
+    lost = [0, 0]
+    try:
+        for batch in _batches(documents):
+            for (side, document), ids in zip(batch, tokenizer.encode_batch([d.text for _, d in batch]), strict=True):
+                if ids.size and int(ids.max()) >= vocabulary.size:
+                    raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {vocabulary.size} tokens")
+                if vocabulary.unk is not None and (ids == vocabulary.unk).any():
+                    unknown += tokenizer.unknown_counts(document.text)
+                if lost[0] < PART // 64:
+                    lost[0] += len("".join(document.text.split()))
+                    lost[1] += len("".join(tokenizer.decode(ids).split()))
+                writers[side].add(document, ids)
+    finally:
+        facts = {side: writer.close() for side, writer in writers.items()}
+    notes = [*_tell_unknown(unknown)]
+    if lost[1] < (1 - MOST_LOST) * lost[0]:
+        share = 1 - lost[1] / lost[0]
+        raise DataFault(f"the tokenizer loses {share:.0%} of the text's characters", hint="take a tokenizer made for such text, or kind bpe")
+    return {"stores": facts, "separated": separated, "notes": notes}
+
+
+def _batches(documents: Iterable[tuple[Side, Document]]) -> Iterator[list[tuple[Side, Document]]]:
+    batch, size = [], 0
+    for side, document in documents:
+        batch.append((side, document))
+        size += len(document.text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _tell_unknown(unknown: Counter[str]) -> Iterator[str]:
+    if unknown:
+        first = ", ".join(f"{text!r} {n} times" for text, n in unknown.most_common(5))
+        rest = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
+        yield f"{unknown.total():,} characters are not in the tokenizer and become its unknown token: {first}{rest}"
+
+
+def _open(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocabulary, key: str) -> TokenStore:
+    numbers, path = facts["stores"][side], folder / f"{side}.ids"
+    n, separated = numbers["tokens"], facts["separated"]
+    if n < 2 or not numbers["raw_bytes"]:
+        what = "there is no text in it" if key != "data.val" else "nothing is held out"
+        raise DataFault(f"{key}: {what} ({n} tokens; at least 2 are needed)", hint="give more text, or a larger data.split")
+    ids = np.memmap(path, _dtype(vocabulary), "r", shape=(n,))
+    starts = np.memmap(folder / f"{side}.starts", np.int64, "r", shape=(numbers["documents"],))
+    return TokenStore(path, ids, starts, numbers["raw_bytes"], numbers["documents"], separated, vocabulary)

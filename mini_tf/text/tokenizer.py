@@ -1,0 +1,229 @@
+"""Text to ids and back: tokenizers trained here (char, byte, byte-level bpe), or any tokenizer.json.
+
+All are standard tokenizer.json files. Special tokens are added by minitf itself and never read out of text: "</s>" in
+data is four characters. char and byte go through a numpy table, about 100 times faster than the library.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+
+from mini_tf.errors import DataFault
+from mini_tf.recipe import sections
+from mini_tf.text import foreign
+
+SPECIALS = {"pad": "<pad>", "unk": "<unk>", "separator": "</s>", "mask": "[MASK]"}
+N_CODE_POINTS = 0x110000
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Number of ids, and which of them are special; None where the tokenizer has no such token."""
+
+    size: int
+    pad: int | None = None
+    unk: int | None = None
+    separator: int | None = None
+    mask: int | None = None
+    others: frozenset[int] = frozenset()
+    """Special tokens of a foreign tokenizer that minitf has no use for."""
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """All ids that stand for no text."""
+        return self.others.union(id for id in (self.pad, self.unk, self.separator, self.mask) if id is not None)
+
+
+class Tokenizer:
+    """A trained tokenizer. `notes` tells what was changed while it was loaded."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = ()) -> None:
+        inner.encode_special_tokens = True
+        self.notes = [*notes, *foreign.forbid_padding(inner)]
+        self._inner = inner
+        self._json = json.loads(inner.to_str())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
+        """From a tokenizer.json or a folder that holds one (a run, a Hugging Face model); DataFault where it is unfit."""
+        return cls(foreign.load(Path(path)))
+
+    @classmethod
+    def train(cls, settings: sections.Tokenizer, texts: Iterable[str]) -> "Tokenizer":
+        """Learn the kind of tokenizer that `settings` ask for; their `path` is not looked at."""
+        return cls({"char": _char, "byte": _byte, "bpe": _bpe}[settings.kind](settings.vocab_size, texts))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        Path(path).write_text(self._inner.to_str(pretty=True), encoding="utf-8")
+
+    @cached_property
+    def hash(self) -> str:
+        return hashlib.sha256(self._inner.to_str().encode()).hexdigest()
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
+        known = {name: foreign.special(self._inner, name) for name in SPECIALS}
+        others = {token["id"] for token in self._json["added_tokens"] if token["special"]} - set(known.values())
+        return Vocabulary(size, **known, others=frozenset(others))
+
+    def with_special(self, name: str) -> "Tokenizer":
+        """This tokenizer if it has the special token `pad`, `unk`, `separator` or `mask`; else one that has it as its last id."""
+        if getattr(self.vocabulary, name) is not None:
+            return self
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.add_special_tokens([SPECIALS[name]])
+        return Tokenizer(inner, [*self.notes, f"the tokenizer has no {name} token; {SPECIALS[name]} was added to it"])
+
+    @cached_property
+    def _table(self) -> Callable[[str], np.ndarray] | None:
+        """The whole of `encode` as one look-up, where every character or byte is a token of its own; else None."""
+        if self._json["normalizer"] or len(self._json["added_tokens"]) != sum(t["special"] for t in self._json["added_tokens"]):
+            return None
+        vocabulary = self._json["model"].get("vocab")
+        if self._json["pre_tokenizer"] == _SPLIT_CHARACTERS and self._json["model"]["type"] == "WordLevel":
+            by_point = np.full(N_CODE_POINTS, self.vocabulary.unk, np.int32)
+            known = {ord(token): id for token, id in vocabulary.items() if len(token) == 1}
+            by_point[list(known)] = list(known.values())
+            return lambda text: by_point[np.frombuffer(text.encode("utf-32-le"), "<u4")]
+        if self._json["pre_tokenizer"] == _SPLIT_BYTES and self._json["model"]["type"] == "BPE" and not self._json["model"]["merges"]:
+            by_byte = np.zeros(256, np.int32)
+            for token, byte in foreign.BYTE_OF.items():
+                by_byte[byte] = vocabulary[token]
+            return lambda text: by_byte[np.frombuffer(text.encode(), np.uint8)]
+        return None
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids (n,) int32, without any special token."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """As `encode`, of many texts, on all cores. DataFault where the tokenizer crashes or multiplies the text."""
+        if self._table is not None:
+            return [self._table(text) for text in texts]
+        with foreign.guarded("encoding text"):
+            encoded = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        ids = [np.array(one.ids, np.int32) for one in encoded]
+        for text, row in zip(texts, ids, strict=True):
+            if len(row) > 64 + 16 * len(text.encode()):
+                raise DataFault(f"the tokenizer makes {len(row)} tokens of {len(text)} characters; it cannot be used")
+        return ids
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Text, special tokens left out; bytes that are no character become U+FFFD."""
+        with foreign.guarded("decoding ids"):
+            return str(self._inner.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    @cached_property
+    def _all_pieces(self) -> list[str]:
+        """Every token as text, by id: bytes that are no character as \\xNN, special tokens by name."""
+        special = {token["content"] for token in self._json["added_tokens"]}
+        readable = foreign.reader_of_tokens(self._json)
+        pieces = [f"[{id}]" for id in range(self.vocabulary.size)]
+        for token, id in self._inner.get_vocab(with_added_tokens=True).items():
+            pieces[id] = token if token in special else readable(token)
+        return pieces
+
+    def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """Each id as the text it stands for, as people read it."""
+        return [self._all_pieces[int(i)] for i in ids]
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """By id: whether a token itself begins a word, and whether the next one does, by white space alone."""
+        special = {token["id"] for token in self._json["added_tokens"] if token["special"]}
+        glued = (self._json["decoder"] or {}).get("type") == "WordPiece"
+        begins, ends = np.zeros((2, self.vocabulary.size), bool)
+        for id, piece in enumerate(self._all_pieces):
+            if glued:
+                begins[id] = not piece.startswith("##")
+            elif id in special:
+                begins[id] = ends[id] = True
+            else:
+                begins[id] = piece[:1].isspace() and not piece.isspace()
+                ends[id] = piece[-1:].isspace()
+        return begins, ends
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """True where a token begins a word, a run without white space; along the last axis, whose first place always is True.
+
+        White space alone belongs to the word before it; a special token is a word.
+        """
+        begins, ends = self._edges
+        starts = begins[ids]
+        starts[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~begins[ids[..., 1:]])
+        starts[..., :1] = True
+        return starts
+
+    def unknown_counts(self, text: str) -> Counter[str]:
+        """Which stretches of `text` became the unknown token, and how often."""
+        unk = self.vocabulary.unk
+        if unk is None:
+            return Counter()
+        if self._table is not None:
+            ids = self._table(text)
+            return Counter() if len(ids) != len(text) else Counter(text[i] for i in np.flatnonzero(ids == unk))
+        with foreign.guarded("encoding text"):
+            encoded = self._inner.encode(text, add_special_tokens=False)
+        return Counter(text[first:last] for id, (first, last) in zip(encoded.ids, encoded.offsets, strict=True) if id == unk)
+
+
+def _as_json(part: pre_tokenizers.PreTokenizer) -> dict[str, object]:
+    inner = tokenizers.Tokenizer(models.BPE())
+    inner.pre_tokenizer = part
+    return dict(json.loads(inner.to_str())["pre_tokenizer"])
+
+
+_SPLIT_CHARACTERS = _as_json(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"))
+_SPLIT_BYTES = _as_json(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+
+
+def _char(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """A token is a character of the training text; all others are unknown."""
+    characters: set[str] = set()
+    for text in texts:
+        characters.update(text)
+    tokens = [*SPECIALS.values(), *sorted(characters)]
+    inner = tokenizers.Tokenizer(models.WordLevel({token: id for id, token in enumerate(tokens)}, unk_token=SPECIALS["unk"]))
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    inner.decoder = decoders.Fuse()
+    inner.add_special_tokens(list(SPECIALS.values()))
+    return inner
+
+
+def _byte(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """A token is a byte of UTF-8; nothing is unknown."""
+    tokens = [*SPECIALS.values(), *(token for token, _ in sorted(foreign.BYTE_OF.items(), key=lambda item: item[1]))]
+    inner = tokenizers.Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens(list(SPECIALS.values()))
+    return inner
+
+
+def _bpe(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Byte pairs merged by frequency within GPT-2's words (Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019)."""
+    least = len(SPECIALS) + 256
+    if vocab_size < least:
+        raise DataFault(f"tokenizer.vocab_size: {vocab_size} is too small for bpe; it must be {least} or more (256 bytes and the special tokens)")
+    inner = tokenizers.Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIALS.values()),
+        initial_alphabet=sorted(foreign.BYTE_OF),
+        show_progress=False,
+    )
+    with foreign.guarded("training"):
+        inner.train_from_iterator(texts, trainer)
+    return inner

@@ -1,0 +1,101 @@
+"""From the plan to micro-batches: rows are taken from the text, cut, and turned into questions, one step ahead.
+
+All of it is a pure function of the step, so what was prepared in vain (training stopped) leaves no trace.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.training.plan import Plan
+
+
+class Packing(Protocol):
+    """The text as rows."""
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+        """These rows of one epoch, each to draw from its key."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The micro-batches of any step. prepare: the objective's; micro_batch_size must divide the plan's batch_size."""
+
+    plan: Plan
+    packing: Packing
+    prepare: Callable[[Rows], Batch]
+    micro_batch_size: int
+
+    def __post_init__(self) -> None:
+        if self.plan.batch_size % self.micro_batch_size:
+            raise ValueError(f"`micro_batch_size` must divide the batch: {self.plan.batch_size} % {self.micro_batch_size} != 0")
+
+    @property
+    def n_micro(self) -> int:
+        return self.plan.batch_size // self.micro_batch_size
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        """The questions of step number `step`, on CPU."""
+        rows, size = self._rows(step), self.micro_batch_size
+        return [self.prepare(rows.part(m * size, (m + 1) * size)) for m in range(self.n_micro)]
+
+    def row_numbers(self, step: int, micro: int) -> list[int]:
+        """Which rows of the text are in a micro-batch (from 0) of a step: for messages."""
+        size = self.micro_batch_size
+        return [int(row) for row in self.plan.rows(step).rows[micro * size : (micro + 1) * size]]
+
+    def _rows(self, step: int) -> Rows:
+        chosen = self.plan.rows(step)
+        parts = []
+        for epoch in np.unique(chosen.epochs):
+            here = chosen.epochs == epoch
+            parts.append(self.packing.take(chosen.rows[here], int(epoch), chosen.keys[here]))
+        return parts[0] if len(parts) == 1 else _join(parts)
+
+
+@contextmanager
+def ahead(feed: Feed, first: int, in_background: bool) -> Iterator[Iterator[list[Batch]]]:
+    """The micro-batches of step `first`, first + 1, ..., each prepared while the step before it is learnt from.
+
+    Not in the background where the device is the CPU itself: a second busy thread there stalls torch's own threads.
+    """
+    if not in_background:
+        yield (feed.micro_batches(step) for step in count(first))
+        return
+    worker = ThreadPoolExecutor(1, "feed")
+    try:
+        yield _prefetched(feed, first, worker)
+    finally:
+        worker.shutdown(cancel_futures=True)
+
+
+def _prefetched(feed: Feed, first: int, worker: ThreadPoolExecutor) -> Iterator[list[Batch]]:
+    next_one = worker.submit(feed.micro_batches, first)
+    for step in count(first + 1):
+        ready = next_one.result()
+        next_one = worker.submit(feed.micro_batches, step)
+        yield ready
+
+
+def _join(parts: list[Rows]) -> Rows:
+    """Rows of several epochs as one; narrower ones are padded (segment 0, id 0) to the widest."""
+    width = max(part.ids.shape[1] for part in parts)
+
+    def widen(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+
+    plain = all(part.segments is None and part.ids.shape[1] == width for part in parts)
+    segments = [widen(np.ones_like(part.ids) if part.segments is None else part.segments) for part in parts]
+    starts = [widen(part.word_starts) for part in parts if part.word_starts is not None]
+    return Rows(
+        np.concatenate([widen(part.ids) for part in parts]),
+        np.concatenate([part.keys for part in parts]),
+        None if plain else np.concatenate(segments),
+        np.concatenate(starts) if starts else None,
+    )

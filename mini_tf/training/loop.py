@@ -1,0 +1,239 @@
+"""Training as a generator of reports: one optimizer step, one report; the reader prints, records, saves and stops.
+
+A step's loss is the sum over its micro-batches, divided once by the counts of the whole step; so how a batch is cut changes
+nothing but memory. All randomness is seeded from (seed, step, micro-batch); so a run continues at any step as if it had
+never stopped, and what the reader does between two reports (evaluation, sampling) shifts nothing.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.errors import Diverged, RunFault
+from mini_tf.nn.mixer import Mixer
+from mini_tf.nn.state import State, detach, move
+from mini_tf.text.batch import Batch
+from mini_tf.training.device import Setup
+from mini_tf.training.feed import Feed, ahead
+from mini_tf.training.loss_scale import LossScale
+from mini_tf.training.optimizer import Optimizer, clip_factor
+from mini_tf.training.plan import seed_of
+from mini_tf.training.schedule import Course
+
+
+class Sums(Protocol):
+    """What a task gives for one micro-batch: sums, so that the whole step can divide.
+
+    parts: scalars with gradient; part p is divided by counts[p] of the batch. metrics: (sum, how many), for reports only.
+    """
+
+    @property
+    def parts(self) -> Mapping[str, Tensor]: ...
+    @property
+    def metrics(self) -> Mapping[str, tuple[Tensor, Tensor | int]]: ...
+    @property
+    def state(self) -> State | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where training stands between two steps, beside the weights and the optimizer's moments.
+
+    step: finished steps; tokens: learnt from, padding not counted; seconds: taken so far. state: of a stream, a nested dict
+    by micro-batch; the next step uses it up, so save it first.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    loss_scale: LossScale = field(default_factory=LossScale)
+    state: State | None = None
+
+    def counters(self) -> dict[str, Any]:
+        """All but the state, as JSON keeps it."""
+        scale = {"loss_scale": self.loss_scale.scale.hex(), "good_steps": self.loss_scale.good_steps}
+        return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, **scale}
+
+    @classmethod
+    def of(cls, counters: Mapping[str, Any], state: State | None = None) -> "Progress":
+        """The inverse of `counters`; further keys are left alone."""
+        scale = LossScale(float.fromhex(counters["loss_scale"]), counters["good_steps"])
+        return cls(step=counters["step"], tokens=counters["tokens"], seconds=counters["seconds"], loss_scale=scale, state=state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Progress):
+    """What the last step gave, and where training stands after it.
+
+    loss: the weighted sum of `losses`, each in nats per counted thing, as they were before the step. grad_norm: before
+    clipping. skipped: fp16 overflowed, so the weights stayed as they were.
+    """
+
+    loss: float
+    losses: dict[str, float]
+    metrics: dict[str, float]
+    lr: float
+    grad_norm: float
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Training:
+    """The parts that stay the same over all steps. `clip`: the largest gradient norm, 0 = any.
+
+    task(batch, state) gives Sums. It may have `weights`, a dict by the name of a part (1 where absent). Where the feed is a
+    stream, `task.start(rows)` gives the empty state.
+    """
+
+    task: nn.Module
+    feed: Feed
+    optimizer: Optimizer
+    course: Course
+    setup: Setup
+    seed: int = 0
+    clip: float = 0.0
+
+
+def train(training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter) -> Iterator[Report]:
+    """Step from `start` to the end of the course, with a report after each step.
+
+    Raises Diverged, before the weights are touched, where the loss or the gradient is not finite.
+    """
+    at: Progress = start or Progress()
+    began = clock() - at.seconds
+    states = _states(training, at.state)
+    forward = training.setup.compiled(training.task)
+    mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
+    with ahead(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
+        while not training.course.finished(at.step, now := clock() - began):
+            lr = training.course.rate(at.step, now)
+            training.task.train()
+            for i, mixer in enumerate(mixers):
+                mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
+            batches = next(upcoming)
+            counts = _add_counts(batches)
+            scalars = _learn(training, forward, batches, counts, states, at)
+            report = _judge(training, scalars, counts, lr, at)
+            if not report.skipped:
+                training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
+            training.optimizer.zero_grad()
+            state: State = {str(micro): kept for micro, kept in enumerate(states) if kept is not None}
+            at = replace(report, seconds=clock() - began, state=state or None)
+            yield at
+
+
+Scalars = list[tuple[str, str, int, Tensor | int]]
+"""What one step measured, still on the device: (kind, name, micro-batch, value)."""
+
+
+def _learn(
+    training: Training, forward: Callable[..., Sums], batches: list[Batch], counts: dict[str, int], states: list[State | None], at: Progress
+) -> Scalars:
+    """Add the gradient of every micro-batch and put the state that follows into `states`; nothing waits for the device."""
+    scalars: Scalars = []
+    weights = _weights(training)
+    for micro, batch in enumerate(batches):
+        torch.manual_seed(seed_of(training.seed, at.step, micro))
+        with training.setup.autocast():
+            sums = forward(batch.to(training.setup.device), states[micro])
+        terms = [part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
+        torch.stack(terms).sum().mul(_scale(training, at)).backward()
+        states[micro] = detach(sums.state)
+        scalars += [("part", name, micro, part.detach()) for name, part in sums.parts.items()]
+        for name, (total, many) in sums.metrics.items():
+            scalars += [("sum", name, micro, total.detach()), ("many", name, micro, many)]
+    return [*scalars, ("norm", "", 0, training.optimizer.grad_norm())]
+
+
+def _judge(training: Training, scalars: Scalars, counts: dict[str, int], lr: float, at: Progress) -> Report:
+    """Fetch all that was measured, at once, and refuse what is not finite."""
+    sums: dict[tuple[str, str], float] = {}
+    for (kind, name, micro, _), value in zip(scalars, _fetch(scalars, training.setup.device), strict=True):
+        if kind == "part" and not math.isfinite(value):
+            raise _diverged(training, f"the loss {name!r} is {value}", at.step, micro)
+        sums[kind, name] = sums.get((kind, name), 0.0) + value
+    norm = sums["norm", ""] / _scale(training, at)
+    overflow = not math.isfinite(norm)
+    if overflow and (training.setup.precision != "fp16" or at.loss_scale.scale <= 1):
+        raise _diverged(training, f"the norm of the gradient is {norm}{_culprits(training.task)}", at.step, None)
+    losses = {name: value / max(counts[name], 1) for (kind, name), value in sums.items() if kind == "part"}
+    weights = _weights(training)
+    return Report(
+        step=at.step + 1,
+        tokens=at.tokens + counts["tokens"],
+        loss_scale=at.loss_scale.after(overflow) if training.setup.precision == "fp16" else at.loss_scale,
+        loss=sum(weights.get(name, 1.0) * value for name, value in losses.items()),
+        losses=losses,
+        metrics={name: value / max(sums["many", name], 1) for (kind, name), value in sums.items() if kind == "sum"},
+        lr=lr,
+        grad_norm=norm,
+        skipped=overflow,
+    )
+
+
+def _fetch(scalars: Scalars, device: torch.device) -> list[float]:
+    """Python numbers of all scalars: the one place in a step that waits for the device."""
+    exact = torch.float32 if device.type == "mps" else torch.float64
+    tensors = [value.to(exact) for *_, value in scalars if isinstance(value, Tensor)]
+    fetched = iter(torch.stack(tensors).tolist())
+    return [next(fetched) if isinstance(value, Tensor) else float(value) for *_, value in scalars]
+
+
+def _add_counts(batches: list[Batch]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for name, count in batch.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _weights(training: Training) -> Mapping[str, float]:
+    weights: Mapping[str, float] | None = getattr(training.task, "weights", None)
+    return weights or {}
+
+
+def _scale(training: Training, at: Progress) -> float:
+    return at.loss_scale.scale if training.setup.precision == "fp16" else 1.0
+
+
+def _states(training: Training, saved: State | None) -> list[State | None]:
+    """The state of each micro-batch at the start: what was saved, else the empty one, else none where nothing streams."""
+    feed = training.feed
+    if not feed.plan.stream:
+        return [None] * feed.n_micro
+    if saved is None:
+        start: Callable[[int], State] = training.task.start  # type: ignore[assignment]
+        return [start(feed.micro_batch_size) for _ in range(feed.n_micro)]
+    if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
+        size = feed.plan.batch_size // len(saved)
+        raise RunFault(
+            f"the stream was saved in micro-batches of {size} rows; train.micro_batch_size is {feed.micro_batch_size}",
+            hint=f"train.micro_batch_size={size}",
+        )
+    states = []
+    for micro in range(feed.n_micro):
+        state = saved[str(micro)]
+        assert isinstance(state, dict), "a stream's state is one dict a micro-batch"
+        states.append(move(state, training.setup.device))
+    return states
+
+
+def _culprits(task: nn.Module) -> str:
+    bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+    return f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
+
+
+def _diverged(training: Training, what: str, step: int, micro: int | None) -> Diverged:
+    """The fault as a person needs it: which step, and which rows of the text were in it."""
+    micros = range(training.feed.n_micro) if micro is None else [micro]
+    rows = [row for m in micros for row in training.feed.row_numbers(step, m)]
+    listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+    place = f"rows {listed}" if micro is None else f"micro-batch {micro + 1} of {training.feed.n_micro}, rows {listed}"
+    return Diverged(
+        f"step {step + 1}: {what}, but must be finite ({place})", hint="lower optimizer.lr, lengthen schedule.warmup or set optimizer.clip"
+    )

@@ -1,0 +1,25 @@
+"""fp16 only: the loss is multiplied so that small gradients do not vanish, by as much as does not overflow.
+
+After an overflow the step is left out and the scale halved; after 2000 good steps in a row it is doubled.
+Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2.
+"""
+
+from dataclasses import dataclass
+
+_PATIENCE = 2000
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """A power of two, and how many good steps it has stood."""
+
+    scale: float = 2.0**16
+    good_steps: int = 0
+
+    def after(self, overflow: bool) -> "LossScale":
+        """The scale of the next step."""
+        if overflow:
+            return LossScale(self.scale / 2)
+        if self.good_steps + 1 == _PATIENCE:
+            return LossScale(self.scale * 2)
+        return LossScale(self.scale, self.good_steps + 1)

@@ -1,0 +1,63 @@
+"""How many rows fit into one forward pass: measured on one row, not estimated from a formula.
+
+Micro-batches change memory and speed, never the result, so the largest that fits is taken.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.training.device import Setup
+
+_SHARE = 0.5  # of free memory: the backward pass holds gradients of activations beside the activations
+
+
+def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> int:
+    """Bytes that `forward` keeps for its backward pass, the parameters of `task` not counted."""
+    known = {p.untyped_storage().data_ptr() for p in task.parameters()}
+    sizes: dict[int, int] = {}
+    held: list[Tensor] = []  # freed memory would be counted once for all who lie in it one after another
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            sizes[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor)
+        return tensor
+
+    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), setup.autocast():
+        forward()
+    return sum(sizes.values())
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a process may still take: of the GPU, else of the machine or the container, whichever is less."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return min(_machine_bytes(), _container_bytes(Path("/sys/fs/cgroup")))
+
+
+def largest_micro_batch(batch_size: int, row_bytes: int, free: int) -> int:
+    """The largest divisor of the batch whose rows need no more than a safe share of `free` bytes; at least 1."""
+    fits = [m for m in range(1, batch_size + 1) if batch_size % m == 0 and m * row_bytes <= free * _SHARE]
+    return max(fits, default=1)
+
+
+def _machine_bytes() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # macOS has neither; half of what is built in is a guess on the safe side
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _container_bytes(cgroup: Path) -> int:
+    try:
+        limit, used = (int((cgroup / f"memory.{name}").read_text()) for name in ("max", "current"))
+    except (OSError, ValueError):  # no such file, or the word "max"
+        return 1 << 62
+    return max(0, limit - used)

@@ -1,0 +1,91 @@
+"""How long training lasts, and the learning rate on the way: pure functions of the step, nothing to save.
+
+Every curve is a function of (step, number of steps). Where the clock is the horizon, the number of steps is what the
+steps so far extrapolate to, so the curve follows the share of the time that is used up.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from mini_tf.recipe.sections import Schedule, Train
+
+_GUESSED_STEPS = 1000  # horizon of the very first step where the clock decides and no step has been timed
+
+
+def factor(settings: Schedule, step: int, n_steps: float) -> float:
+    """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, in (0, 1] as long as steps remain.
+
+    The warmup rises in equal steps to 1 at its last step. No step is wasted on a rate of 0, neither first nor last.
+    """
+    warmup = settings.warmup if isinstance(settings.warmup, int) else settings.warmup * n_steps
+    if step + 1 < warmup:
+        return (step + 1) / warmup
+    if settings.kind == "constant":
+        return 1.0
+    if settings.kind == "inverse_sqrt":
+        return max(settings.floor, math.sqrt(max(warmup, 1) / max(step + 1, warmup)))
+    falls_at = max(warmup, n_steps * (1 - settings.decay)) if settings.kind == "wsd" else warmup
+    t = min(max((step - falls_at) / max(n_steps - falls_at, 1e-9), 0.0), 1.0)
+    fallen = (1 - math.cos(math.pi * t)) / 2 if settings.kind == "cosine" else t
+    return 1 - (1 - settings.floor) * fallen
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Where training ends: after `steps`, or after `seconds` where steps is None."""
+
+    steps: int | None = None
+    seconds: float | None = None
+
+
+def horizon_of(train: Train, n_rows: int, row_tokens: float) -> Horizon:
+    """The one horizon that a recipe gives, in steps where it can be.
+
+    n_rows: rows an epoch; row_tokens: tokens of a row that are learnt from, on average. Parts of a step are whole steps.
+    """
+    if train.time is not None:
+        return Horizon(seconds=train.time)
+    if train.tokens is not None:
+        steps = train.tokens / (train.batch_size * row_tokens)
+    elif train.epochs is not None:
+        steps = train.epochs * n_rows / train.batch_size
+    elif train.steps is not None:
+        steps = train.steps
+    else:
+        raise ValueError("a recipe must have one horizon: train.steps, tokens, epochs or time")
+    # Quotients like 0.3 * 10 / 1 = 3.0000000000000004 are not a step more.
+    return Horizon(steps=max(1, math.ceil(steps - 1e-9 * steps)))
+
+
+@dataclass(frozen=True)
+class Course:
+    """The rate of every step and where the last one is. `begin`: the first step that the curve counts from."""
+
+    schedule: Schedule
+    peak: float
+    horizon: Horizon
+    begin: int = 0
+
+    def rate(self, step: int, seconds: float) -> float:
+        """The learning rate of step number `step` (from 0), when training has taken `seconds` so far."""
+        return self.peak * factor(self.schedule, step - self.begin, self.n_steps(step, seconds) - self.begin)
+
+    def finished(self, step: int, seconds: float) -> bool:
+        """Whether `step` finished steps, or `seconds`, are all there is to do."""
+        if self.horizon.steps is not None:
+            return step >= self.horizon.steps
+        return seconds >= (self.horizon.seconds or 0.0)
+
+    def n_steps(self, step: int, seconds: float) -> float:
+        """How many steps there will be in all; where the clock decides, as the `step` finished ones extrapolate."""
+        if self.horizon.steps is not None:
+            return self.horizon.steps
+        if step == 0 or seconds <= 0:
+            return _GUESSED_STEPS
+        return step * (self.horizon.seconds or 0.0) / seconds
+
+    def extended(self, steps: int) -> "Course":
+        """`steps` further steps of a finished course, over which the same curve, warmup and all, is run once more."""
+        if self.horizon.steps is None:
+            raise ValueError("only a course that is measured in steps can be extended by steps")
+        return replace(self, begin=self.horizon.steps, horizon=Horizon(steps=self.horizon.steps + steps))

@@ -1,0 +1,234 @@
+"""Encoder and decoder: equivalences, symmetries, the shape of their parameter tree, and what they cost in memory."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from toys import FadingMean, mixer_kinds, mixer_settings, own_view, seeded
+
+from mini_tf.nn import state as states
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Stack
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import listing, settings_of
+
+V, CONTEXT = 40, 16
+
+
+def model_of(kind: str, mixers: tuple[str, ...] = ("softmax",), positions: str = "none", **settings: Any) -> Model:
+    torch.manual_seed(0)
+    defaults = {"d_model": 24, "n_layers": 3, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4}
+    parts = {"attention": tuple(map(mixer_settings, mixers)), "positions": settings_of("positions", positions)()}
+    model = settings_of("models", kind)(**{**defaults, **parts, **settings}).build(V, CONTEXT)
+    assert isinstance(model, Model)
+    return model.double().eval()
+
+
+def some_ids(batch: int, length: int, seed: int = 1) -> Tensor:
+    return torch.randint(V, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def scores(model: Model, tokens: Tokens, **more: Any) -> Tensor:
+    return model.logits(model(tokens, **more).y)
+
+
+def usable(mixer: str, positions: str) -> bool:
+    return settings_of("positions", positions).ATTACHES - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
+
+
+CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
+
+
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+def test_a_decoder_fed_in_steps_and_left_padded_scores_as_fed_whole(mixer: str, positions: str) -> None:
+    model, ids = model_of("decoder", (mixer, "toy"), positions), some_ids(2, 9)
+    whole = scores(model, Tokens(ids))
+    state: states.State | None = model.start(2)
+    parts = []
+    for part in ids.split([4, 1, 2, 1, 1], dim=1):
+        mixed = model(Tokens(part), state=state)
+        state = mixed.state
+        parts.append(model.logits(mixed.y))
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-9)
+
+    padded = Places.packed(torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]))
+    begin = torch.stack([ids[0, :6], torch.cat([ids[1, :2] * 0 + 7, ids[1, :4]])])
+    mixed = model(Tokens(begin, padded), state=model.start(2))
+    follow = model(Tokens(torch.stack([ids[0, 6:9], ids[1, 4:7]])), state=mixed.state)
+    torch.testing.assert_close(model.logits(follow.y), torch.stack([whole[0, 6:9], whole[1, 4:7]]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+def test_a_decoder_scores_no_token_by_its_future(mixer: str, positions: str) -> None:
+    model, ids = model_of("decoder", (mixer,), positions), some_ids(2, 12)
+    changed = ids.clone()
+    changed[:, 7:] = (changed[:, 7:] + 1) % V
+    before, after = scores(model, Tokens(ids)), scores(model, Tokens(changed))
+    assert torch.equal(before[:, :7], after[:, :7])
+    assert not torch.equal(before[:, 7], after[:, 7])
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_asking_for_some_places_gives_the_rows_of_all_places(kind: str) -> None:
+    model, ids = model_of(kind, positions="learned", head="bert"), some_ids(3, 8)
+    at = torch.tensor([0, 5, 9, 23])
+    everywhere = scores(model, Tokens(ids))
+    torch.testing.assert_close(scores(model, Tokens(ids), at=at), everywhere.flatten(0, 1)[at], rtol=0, atol=1e-12)
+    words = torch.tensor([3, 39])
+    hidden = model(Tokens(ids)).y
+    torch.testing.assert_close(model.logits(hidden, words), everywhere[..., words], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
+@pytest.mark.parametrize("mixer", ["softmax", "simple"])
+def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(mixer: str, norm_place: str) -> None:
+    """"john loves mary" and "mary loves john": the same vectors in another order, after every layer."""
+    model = model_of("encoder", (mixer,), "none", norm_place=norm_place, init_std=0.2)
+    john_loves_mary, order = torch.tensor([[1, 2, 3]]), torch.tensor([2, 1, 0])
+    first, second = (layer_outputs(model, ids) for ids in (john_loves_mary, john_loves_mary[:, order]))
+    assert len(first) == 3
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a[:, order], b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "fourier"])
+def test_with_positions_an_encoder_sees_the_order_of_words(positions: str) -> None:
+    model = model_of("encoder", positions=positions)
+    ids, order = torch.tensor([[1, 2, 3, 4]]), torch.tensor([2, 1, 0, 3])
+    first, second = layer_outputs(model, ids)[-1], layer_outputs(model, ids[:, order])[-1]
+    assert (first[:, order] - second).abs().max() > 1e-3
+
+
+def layer_outputs(model: Model, ids: Tensor) -> list[Tensor]:
+    """What each layer adds up to, caught at its feed-forward step."""
+    caught: list[Tensor] = []
+    hooks = [
+        layer.feed_forward.register_forward_hook(lambda _module, _given, out: caught.append(out))
+        for layer in model.stack.layers  # type: ignore[union-attr]
+    ]
+    model(Tokens(ids))
+    for hook in hooks:
+        hook.remove()
+    return caught
+
+
+def test_a_stack_of_own_and_cross_mixers_reads_a_source_with_state() -> None:
+    """The decoder of an encoder-decoder: blocks equal the whole, and padding of the source reaches nobody."""
+    torch.manual_seed(0)
+    settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2, init_std=0.3)
+    stack = Stack(settings, causal=True, position=None, source_width=10).double().eval()  # type: ignore[arg-type]
+    x, source = seeded(2, 6, 16), seeded(2, 5, 10, seed=4)
+    segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])
+    places = Places.packed(segments)
+    whole = stack(x, Places(6), (source, places)).y
+    recalled, state, parts = stack.recall(source), stack.start(2), []
+    for first, last in ((0, 3), (3, 4), (4, 6)):
+        mixed = stack(x[:, first:last], Places(last - first, first), (recalled, places), state=state)
+        state = mixed.state
+        parts.append(mixed.y)
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10)
+    loud = torch.where((segments == 0)[..., None], 1e6, source)
+    assert torch.equal(stack(x, Places(6), (loud, places)).y, whole)
+    with pytest.raises(ValueError, match="needs a source"):
+        stack(x, Places(6))
+
+
+def test_mixers_are_tiled_over_the_layers() -> None:
+    model = model_of("decoder", ("window", "window", "softmax"), n_layers=5)
+    assert [type(mixer).__name__ for mixer in model.mixers()] == ["Window", "Window", "Softmax", "Window", "Window"]
+
+
+def test_the_parameter_tree_is_what_files_hold() -> None:
+    """Parameter names and shapes are a file format: a change here needs a way to read older files."""
+    bert = model_of("encoder", positions="learned", head="bert", n_types=2, embed_norm=True, bias=True, n_layers=1, norm_place="post")
+    gpt = model_of("decoder", positions="fourier", tied=False, activation="swiglu", n_layers=1, norm="rms", d_ff=10)
+    assert {name: tuple(tensor.shape) for name, tensor in bert.state_dict().items()} == {
+        "embedding.tokens.weight": (40, 24),
+        "embedding.types.weight": (2, 24),
+        "embedding.position.table.weight": (16, 24),
+        "embedding.norm.weight": (24,),
+        "embedding.norm.bias": (24,),
+        "stack.layers.0.own.part.qkv.weight": (24 + 12 + 16, 24),
+        "stack.layers.0.own.part.qkv.bias": (52,),
+        "stack.layers.0.own.part.out.weight": (24, 32),
+        "stack.layers.0.own.part.out.bias": (24,),
+        "stack.layers.0.own.norm.weight": (24,),
+        "stack.layers.0.own.norm.bias": (24,),
+        "stack.layers.0.feed_forward.part.up.weight": (96, 24),
+        "stack.layers.0.feed_forward.part.up.bias": (96,),
+        "stack.layers.0.feed_forward.part.down.weight": (24, 96),
+        "stack.layers.0.feed_forward.part.down.bias": (24,),
+        "stack.layers.0.feed_forward.norm.weight": (24,),
+        "stack.layers.0.feed_forward.norm.bias": (24,),
+        "head.transform.dense.weight": (24, 24),
+        "head.transform.dense.bias": (24,),
+        "head.transform.norm.weight": (24,),
+        "head.transform.norm.bias": (24,),
+        "head.linear.weight": (40, 24),
+        "head.linear.bias": (40,),
+    }
+    assert {name: tuple(tensor.shape) for name, tensor in gpt.state_dict().items()} == {
+        "embedding.tokens.weight": (40, 24),
+        "embedding.position.map.weight": (24, 65),
+        "stack.layers.0.own.part.qkv.weight": (52, 24),
+        "stack.layers.0.own.part.out.weight": (24, 32),
+        "stack.layers.0.own.norm.weight": (24,),
+        "stack.layers.0.feed_forward.part.up.weight": (20, 24),
+        "stack.layers.0.feed_forward.part.down.weight": (24, 10),
+        "stack.layers.0.feed_forward.norm.weight": (24,),
+        "stack.norm.weight": (24,),
+        "head.linear.weight": (40, 24),
+    }
+
+
+@pytest.mark.parametrize("init", ["scaled", "zero"])
+def test_a_fresh_model_knows_nothing(init: str) -> None:
+    """The first loss is near log V, exactly it where the head starts at zero."""
+    model = model_of("decoder", init=init, init_std=0.02, tied=False)
+    ids = some_ids(8, 16)
+    loss = torch.nn.functional.cross_entropy(scores(model, Tokens(ids)).flatten(0, 1), some_ids(8, 16, seed=2).flatten())
+    assert abs(loss.item() - torch.tensor(float(V)).log().item()) < (1e-6 if init == "zero" else 0.05)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the largest tensor that any operation makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return out
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
+@pytest.mark.parametrize("kind", listing("attention"))
+def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positions: str, packed: bool) -> None:
+    """At length 8,192 less than 64 MiB are saved for the backward pass, and nothing has L x M elements, forward or backward."""
+    if not usable(kind, positions):
+        pytest.skip(f"{positions} does not attach to {kind}")
+    length = 8192
+    width = {"d_model": 32, "n_layers": 1, "n_heads": 2}
+    settings = settings_of("models", "decoder")(
+        **width, attention=(settings_of("attention", kind)(),), positions=settings_of("positions", positions)()
+    )
+    torch.manual_seed(0)
+    mixer = settings.build(V, length).mixers()[0]  # type: ignore[attr-defined]
+    places = Places.packed(torch.arange(length)[None] // 3000 + 1) if packed else Places(length)
+    x, saved, largest = torch.randn(1, length, 32, requires_grad=True), [], Largest()
+    with largest, torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        mixer(x, x, own_view(True, places)).y.sum().backward()
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
+    assert sum(storages.values()) < 64 * 2**20
+    assert largest.elements < length * length / 4
+
+
+def test_toy_mixers_may_be_handed_to_a_model() -> None:
+    model = settings_of("models", "decoder")(attention=(FadingMean(),), positions=settings_of("positions", "none")()).build(V, 8)  # type: ignore[attr-defined]
+    assert type(model.mixers()[0]).__name__ == "Fading"

@@ -1,0 +1,268 @@
+"""The same numbers as independent implementations: torch's own attention, a brute-force formula, and Hugging Face's GPT-2 and BERT."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import own_view, seeded, tiny_mixer
+
+from mini_tf.nn.mixer import Explicit, Mixer, Place, Width
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.tokens import Tokens
+from mini_tf.positions.alibi import slopes
+from mini_tf.positions.sinusoidal import sinusoids
+from mini_tf.recipe.kinds import settings_of
+
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_softmax_equals_torch_multihead_attention(causal: bool) -> None:
+    mixer = tiny_mixer("softmax", width=Width(12, 12, 3, 3, 4, 4))
+    theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
+    theirs.in_proj_weight.data, theirs.in_proj_bias.data = mixer.qkv.weight.data, mixer.qkv.bias.data  # type: ignore[union-attr]
+    theirs.out_proj.load_state_dict(mixer.out.state_dict())  # type: ignore[operator]
+    x = seeded(2, 7, 12)
+    mask = nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64) if causal else None
+    expected, weights = theirs(x, x, x, attn_mask=mask, average_attn_weights=False)
+    torch.testing.assert_close(mixer(x, x, own_view(causal, Places(7))).y, expected, **EXACT)
+    torch.testing.assert_close(mixer.explicit(x, x, own_view(causal, Places(7))).weights, weights, **EXACT)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_softmax_equals_the_papers_formula_with_free_d_k_and_d_v(causal: bool) -> None:
+    width = Width(d_model=10, d_memory=10, n_heads=3, n_kv_heads=3, d_k=4, d_v=7)
+    mixer, x = tiny_mixer("softmax", width=width), seeded(2, 5, 10)
+    weight, bias = mixer.qkv.weight.detach().numpy(), mixer.qkv.bias.detach().numpy()  # type: ignore[union-attr]
+    out, shift = mixer.out.weight.detach().numpy(), mixer.out.bias.detach().numpy()  # type: ignore[union-attr]
+    expected = np.zeros((2, 5, 10))
+    for b in range(2):
+        given = x[b].numpy()
+        for h in range(3):
+            q = given @ weight[h * 4 : h * 4 + 4].T + bias[h * 4 : h * 4 + 4]
+            k = given @ weight[12 + h * 4 : 16 + h * 4].T + bias[12 + h * 4 : 16 + h * 4]
+            v = given @ weight[24 + h * 7 : 31 + h * 7].T + bias[24 + h * 7 : 31 + h * 7]
+            for i in range(5):
+                seen = range(i + 1 if causal else 5)
+                raw = [math.exp(sum(q[i] * k[j]) / math.sqrt(4)) for j in seen]
+                read = sum(r / sum(raw) * v[j] for r, j in zip(raw, seen, strict=True))
+                expected[b, i] += out[:, h * 7 : h * 7 + 7] @ read
+    expected += shift
+    torch.testing.assert_close(mixer(x, x, own_view(causal, Places(5))).y, torch.from_numpy(expected), **EXACT)
+
+
+def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
+    """The footnote of section 3.2.1: hence the scale 1/sqrt(d_k)."""
+    for d_k in (4, 64, 512):
+        scores = seeded(400, d_k) @ seeded(500, d_k, seed=2).T
+        assert scores.var().item() == pytest.approx(d_k, rel=0.1)
+        width = Width(8, 8, 1, 1, d_k, d_k)
+        assert tiny_mixer("softmax", width=width).scale == pytest.approx(1 / math.sqrt(d_k))
+
+
+def test_the_worked_example_of_softmax() -> None:
+    """softmax([1, 2, 3, 4]), as weights of a mixer whose scores are those numbers."""
+    mixer = tiny_mixer("simple", width=Width(4, 4, 1, 1, 4, 4), side="cross")
+    query, memory = torch.tensor([[[1.0, 0, 0, 0]]]).double(), torch.eye(4).double()[None].clone()
+    memory[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    from mini_tf.nn.places import Visibility
+
+    shown = mixer.explicit(query, memory, Visibility(False, Places(1), Places(4)))
+    assert shown.weights.flatten().tolist() == pytest.approx([0.0321, 0.0871, 0.2369, 0.6439], abs=5e-5)
+
+
+def test_simple_attention_is_softmax_attention_with_identities_for_projections() -> None:
+    width = Width(6, 6, 1, 1, 6, 6)
+    simple = tiny_mixer("simple", width=width)
+    place = Place(0, 1, "self", None, bias=False)
+    full = settings_of("attention", "softmax")(scale="none").build(width, place).double().eval()  # type: ignore[attr-defined]
+    assert isinstance(full, Mixer)
+    with torch.no_grad():
+        full.qkv.weight.copy_(torch.eye(6).repeat(3, 1))  # type: ignore[union-attr, operator]
+        full.out.weight.copy_(torch.eye(6))  # type: ignore[union-attr, operator]
+    x = seeded(2, 5, 6)
+    view = own_view(False, Places(5))
+    torch.testing.assert_close(simple(x, x, view).y, full(x, x, view).y, **EXACT)
+    # One token alone reads itself; an orthogonal change of axes commutes with the mixer.
+    torch.testing.assert_close(simple(x[:, :1], x[:, :1], own_view(False, Places(1))).y, x[:, :1], **EXACT)
+    turn = torch.linalg.qr(seeded(6, 6)).Q
+    torch.testing.assert_close(simple(x @ turn, x @ turn, view).y, simple(x, x, view).y @ turn, **EXACT)
+
+
+def test_a_window_that_covers_the_text_is_softmax_attention() -> None:
+    softmax, x = tiny_mixer("softmax"), seeded(2, 9, 12)
+    window = settings_of("attention", "window")(window=8).build(softmax.width, Place(0, 1, bias=True)).double().eval()  # type: ignore[attr-defined]
+    window.load_state_dict(softmax.state_dict())
+    for causal in (False, True):
+        torch.testing.assert_close(window(x, x, own_view(causal, Places(9))).y, softmax(x, x, own_view(causal, Places(9))).y, **EXACT)
+
+
+def test_sinusoids_follow_the_paper() -> None:
+    d, base = 10, 10000.0
+    table = sinusoids(torch.arange(50), d, base)
+    for p in (0, 1, 7, 49):
+        for i in range(d // 2):
+            assert table[p, 2 * i].item() == pytest.approx(math.sin(p / base ** (2 * i / d)), abs=1e-12)
+            assert table[p, 2 * i + 1].item() == pytest.approx(math.cos(p / base ** (2 * i / d)), abs=1e-12)
+    # The product of two places depends on their distance alone.
+    products = table @ table.T
+    torch.testing.assert_close(products[:-3, 3:].diagonal(), products[0, 3].expand(47), rtol=0, atol=1e-12)
+
+
+def test_rotary_scores_depend_on_distance_alone() -> None:
+    rotary = settings_of("positions", "rotary")().build(8, 2, 4, 16).double()  # type: ignore[attr-defined]
+    q, k = seeded(1, 1, 2, 4), seeded(1, 1, 2, 4, seed=2)
+    scores = [
+        (rotary.turn(q, Places(1, start)) * rotary.turn(k, Places(1, start - 5))).sum(-1) for start in (5, 9, 300)
+    ]
+    torch.testing.assert_close(scores[0], scores[1], **EXACT)
+    torch.testing.assert_close(scores[0], scores[2], **EXACT)
+
+
+def test_rotary_turns_pairs_by_the_formula() -> None:
+    rotary = settings_of("positions", "rotary")(base=100.0).build(4, 1, 4, 16).double()  # type: ignore[attr-defined]
+    x, p = seeded(1, 1, 1, 4), 3
+    a, b, c, d = x.flatten().tolist()
+    turned = rotary.turn(x, Places(1, p)).flatten().tolist()
+    pairs = {(0, 2): (a, c, p * 1.0), (1, 3): (b, d, p / 10.0)}
+    for (i, j), (u, v, angle) in pairs.items():
+        assert turned[i] == pytest.approx(u * math.cos(angle) - v * math.sin(angle))
+        assert turned[j] == pytest.approx(v * math.cos(angle) + u * math.sin(angle))
+
+
+def test_alibi_slopes_are_those_of_the_paper() -> None:
+    assert slopes(8) == pytest.approx([2.0**-i for i in range(1, 9)])
+    assert slopes(12) == pytest.approx([2.0**-i for i in range(1, 9)] + [2 ** -(i / 2) for i in (1, 3, 5, 7)])
+
+
+def test_learned_positions_refuse_what_stands_past_their_end() -> None:
+    from mini_tf.errors import DataFault
+
+    learned = settings_of("positions", "learned")(length=4).build(6, 1, 6, 99)  # type: ignore[attr-defined]
+    assert learned.embed(torch.zeros(1, 4, 6), Places(4)).shape == (1, 4, 6)
+    for places in (Places(5), Places(1, 4), Places(1, 0, None, torch.tensor([[4]]))):
+        with pytest.raises(DataFault, match="5 tokens is longer than the 4 learned positions"):
+            learned.embed(torch.zeros(1, places.length, 6), places)
+
+
+def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None:
+    build = {"d_model": 6, "n_heads": 1, "d_k": 6, "context": 8}
+    concat = settings_of("positions", "fourier")(n_bands=3, combine="concat").build(**build).double()  # type: ignore[attr-defined]
+    x, places = seeded(2, 8, 6), Places(8)
+    features = concat.features(torch.arange(8)[None])
+    tokens, own = concat.map.weight.split([6, 7], dim=1)
+    torch.testing.assert_close(concat.embed(x, places), x @ tokens.T + features @ own.T, **EXACT)
+    assert features[0, 0, 0] == -1
+    assert features[0, -1, 0] == 1
+
+
+# Hugging Face, on copied weights
+
+
+def copied(ours: Model, theirs: dict[str, Tensor], names: dict[str, str], n_layers: int, transposed: bool) -> Model:
+    """`ours` with the weights of `theirs`; `names` maps our names to theirs, {i} is the layer, a comma joins q, k and v."""
+    state = ours.state_dict()
+    given = [(a, b) for a, b in names.items() if "{i}" not in a]
+    given += [(a.format(i=i), b.format(i=i)) for i in range(n_layers) for a, b in names.items() if "{i}" in a]
+    assert {a for a, _ in given} | {"head.linear.weight"} == set(state) | {"head.linear.weight"}
+    for ours_name, theirs_names in given:
+        tensor = torch.cat([theirs[name] for name in theirs_names.split(",")])
+        flip = transposed and tensor.dim() == 2 and "embedding" not in ours_name
+        state[ours_name].copy_(tensor.T if flip else tensor)
+    return ours.eval()
+
+
+def maps_of(model: Model, ids: Tensor) -> list[Tensor]:
+    """The weights of every layer, (B, H, L, M), from `explicit` called beside each forward."""
+    shown: list[Explicit] = []
+    hooks = [mixer.register_forward_hook(lambda m, given, _out: shown.append(m.explicit(*given[:3]))) for mixer in model.mixers()]
+    with torch.no_grad():
+        model(Tokens(ids))
+    for hook in hooks:
+        hook.remove()
+    return [explicit.weights for explicit in shown]
+
+
+def test_a_decoder_reproduces_hugging_faces_gpt2() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=50, n_positions=16, n_embd=24, n_layer=3, n_head=4, attn_implementation="eager", initializer_range=0.2)
+    theirs = GPT2LMHeadModel(config).eval()
+    settings = settings_of("models", "decoder")(
+        d_model=24, n_layers=3, n_heads=4, bias=True, activation="gelu_tanh", positions=settings_of("positions", "learned")()
+    )
+    part = "stack.layers.{i}"
+    names = {
+        "embedding.tokens.weight": "transformer.wte.weight",
+        "embedding.position.table.weight": "transformer.wpe.weight",
+        "stack.norm.weight": "transformer.ln_f.weight",
+        "stack.norm.bias": "transformer.ln_f.bias",
+    }
+    layers = {
+        "own.norm": "ln_1",
+        "own.part.qkv": "attn.c_attn",
+        "own.part.out": "attn.c_proj",
+        "feed_forward.norm": "ln_2",
+        "feed_forward.part.up": "mlp.c_fc",
+        "feed_forward.part.down": "mlp.c_proj",
+    }
+    for a, b in layers.items():
+        for kind in ("weight", "bias"):
+            names[f"{part}.{a}.{kind}"] = f"transformer.h.{{i}}.{b}.{kind}"
+    ours = copied(settings.build(50, 16), theirs.state_dict(), names, 3, transposed=True)  # type: ignore[attr-defined]
+    ids = torch.randint(50, (2, 16))
+    with torch.no_grad():
+        expected = theirs(ids, output_attentions=True)
+        torch.testing.assert_close(ours.logits(ours(Tokens(ids)).y), expected.logits, rtol=0, atol=1e-5)
+    for shown, attention in zip(maps_of(ours, ids), expected.attentions, strict=True):
+        torch.testing.assert_close(shown, attention, rtol=0, atol=1e-5)
+
+
+def test_an_encoder_reproduces_hugging_faces_bert() -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40, max_position_embeddings=16,
+        attn_implementation="eager", initializer_range=0.2,
+    )  # fmt: skip
+    theirs = BertForMaskedLM(config).eval()
+    settings = settings_of("models", "encoder")(
+        d_model=24, n_layers=3, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12, head="bert", n_types=2, embed_norm=True,
+        positions=settings_of("positions", "learned")(),
+    )  # fmt: skip
+    names = {
+        "embedding.tokens.weight": "bert.embeddings.word_embeddings.weight",
+        "embedding.position.table.weight": "bert.embeddings.position_embeddings.weight",
+        "embedding.types.weight": "bert.embeddings.token_type_embeddings.weight",
+        "head.linear.bias": "cls.predictions.bias",
+    }
+    own, layer = "attention.self.", "bert.encoder.layer.{i}."
+    parts = {
+        "own.part.qkv": ",".join(f"{layer}{own}{which}.%s" for which in ("query", "key", "value")),
+        "own.part.out": f"{layer}attention.output.dense.%s",
+        "own.norm": f"{layer}attention.output.LayerNorm.%s",
+        "feed_forward.part.up": f"{layer}intermediate.dense.%s",
+        "feed_forward.part.down": f"{layer}output.dense.%s",
+        "feed_forward.norm": f"{layer}output.LayerNorm.%s",
+    }
+    for kind in ("weight", "bias"):
+        names[f"embedding.norm.{kind}"] = f"bert.embeddings.LayerNorm.{kind}"
+        names[f"head.transform.dense.{kind}"] = f"cls.predictions.transform.dense.{kind}"
+        names[f"head.transform.norm.{kind}"] = f"cls.predictions.transform.LayerNorm.{kind}"
+        names |= {f"stack.layers.{{i}}.{a}.{kind}": b.replace("%s", kind) for a, b in parts.items()}
+    ours = copied(settings.build(50, 16), theirs.state_dict(), names, 3, transposed=False)  # type: ignore[attr-defined]
+    ids, types = torch.randint(50, (2, 16)), torch.randint(2, (2, 16))
+    segments = torch.ones(2, 16, dtype=torch.long)
+    segments[1, 12:] = 0
+    with torch.no_grad():
+        expected = theirs(ids, token_type_ids=types, attention_mask=segments, output_attentions=True)
+        got = ours.logits(ours(Tokens(ids, Places.packed(segments), types)).y)
+        torch.testing.assert_close(got[segments == 1], expected.logits[segments == 1], rtol=0, atol=1e-5)
+        plain = theirs(ids, output_attentions=True)
+    for shown, attention in zip(maps_of(ours, ids), plain.attentions, strict=True):
+        torch.testing.assert_close(shown, attention, rtol=0, atol=1e-5)

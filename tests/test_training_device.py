@@ -1,0 +1,120 @@
+"""What `auto` comes to, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mini_tf.errors import Unavailable
+from mini_tf.recipe.sections import Runtime
+from mini_tf.training import device
+from mini_tf.training.device import Setup, available_cores, available_precisions, settle
+from mini_tf.training.memory import free_bytes, largest_micro_batch, saved_bytes
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def only_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.fixture
+def two_old_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_auto_on_a_cpu_is_fp32_uncompiled_each_with_its_reason() -> None:
+    setup = settle(Runtime())
+    assert (setup.device, setup.precision, setup.compile) == (CPU, "fp32", False)
+    assert 1 <= setup.threads <= available_cores()
+    assert setup.reasons.keys() == {"device", "precision", "compile", "threads"}
+    assert "slower on a CPU" in setup.reasons["precision"]
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_a_missing_device_is_refused_with_what_there_is() -> None:
+    with pytest.raises(Unavailable, match=r"runtime\.device: there is no 'cuda' here; there is cpu$") as fault:
+        settle(Runtime(device="cuda"))
+    assert fault.value.exit_code == 9
+
+
+@pytest.mark.usefixtures("two_old_gpus")
+def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_refused() -> None:
+    with pytest.raises(Unavailable, match="there is no 'cuda:2' here; there is cpu, cuda:0, cuda:1"):
+        settle(Runtime(device="cuda:2"))
+    with pytest.raises(Unavailable, match="cuda:1 cannot train in bf16; it can in fp32, fp16"):
+        settle(Runtime(device="cuda:1", precision="bf16"))
+    assert settle(Runtime()).precision == "fp32"
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_fp16_is_refused_on_a_cpu() -> None:
+    with pytest.raises(Unavailable, match="cpu cannot train in fp16; it can in fp32, bf16"):
+        settle(Runtime(precision="fp16"))
+    assert settle(Runtime(precision="bf16")).precision == "bf16"
+    assert "fp16" not in available_precisions(CPU)
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_otherwise() -> None:
+    first = settle(Runtime()).found
+    assert first.keys() == {"device", "precision", "compile", "threads"}
+    again = settle(Runtime(), {**first, "precision": "bf16", "threads": 1})
+    assert (again.precision, again.threads) == ("bf16", 1)
+    assert again.reasons["precision"] == "as at the first start"
+    assert settle(Runtime(precision="fp32"), {"precision": "bf16"}).precision == "fp32"
+    with pytest.raises(Unavailable, match="there is no 'cuda:0' here"):
+        settle(Runtime(), {"device": "cuda:0"})
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_threads_of_a_larger_machine_come_down_with_a_warning() -> None:
+    setup = settle(Runtime(), {"threads": 4096})
+    assert setup.threads == available_cores()
+    assert "4096 at the first start: the last bits of the results may differ" in setup.reasons["threads"]
+
+
+@pytest.mark.parametrize(("text", "cores"), [("150000 100000", 1), ("400000 100000", 4), ("50000 100000", 1), ("max 100000", 1 << 20)])
+def test_the_share_of_a_container_limits_the_cores(tmp_path: Path, text: str, cores: int) -> None:
+    (tmp_path / "cpu.max").write_text(text + "\n")
+    assert device._container_cores(tmp_path) == cores
+
+
+def test_the_older_control_groups_are_read_too(tmp_path: Path) -> None:
+    assert device._container_cores(tmp_path) == 1 << 20
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("300000\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert device._container_cores(tmp_path) == 3
+
+
+def test_a_setup_computes_in_its_precision_and_leaves_parameters_alone() -> None:
+    layer = nn.Linear(2, 2)
+    with Setup(precision="bf16").autocast():
+        assert layer(torch.ones(1, 2)).dtype == torch.bfloat16
+    with Setup().autocast():
+        assert layer(torch.ones(1, 2)).dtype == torch.float32
+    assert layer.weight.dtype == torch.float32
+
+
+def test_saved_bytes_are_the_activations_without_the_parameters() -> None:
+    model = nn.Sequential(nn.Linear(100, 50, bias=False), nn.Tanh(), nn.Linear(50, 10, bias=False))
+    x = torch.ones(8, 100)
+    torch.manual_seed(0)
+    expected_draw = torch.rand(1)
+    torch.manual_seed(0)
+    assert saved_bytes(lambda: model(x), Setup(), model) == 4 * 8 * (100 + 50)  # x, and tanh's result, saved twice but held once
+    assert torch.equal(torch.rand(1), expected_draw)
+
+
+def test_a_micro_batch_is_the_largest_divisor_that_fits() -> None:
+    assert largest_micro_batch(12, row_bytes=10, free=1000) == 12
+    assert largest_micro_batch(12, row_bytes=10, free=100) == 4
+    assert largest_micro_batch(7, row_bytes=10, free=100) == 1
+    assert largest_micro_batch(8, row_bytes=10**12, free=1) == 1
+    assert 0 < free_bytes(CPU) < 1 << 50

@@ -1,0 +1,86 @@
+"""Learning rates and horizons against formulas written down elsewhere."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mini_tf.recipe.sections import Schedule, Train
+from mini_tf.training.schedule import Course, Horizon, factor, horizon_of
+
+KINDS = ["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
+
+
+def rates(n_steps: int, **settings: object) -> list[float]:
+    return [factor(Schedule(**settings), step, n_steps) for step in range(n_steps)]  # type: ignore[arg-type]
+
+
+def test_the_curves_are_the_textbook_ones_after_the_warmup() -> None:
+    t = [step / 8 for step in range(8)]
+    assert rates(8, kind="constant", warmup=0) == [1.0] * 8
+    assert rates(8, kind="linear", warmup=0) == pytest.approx([1 - x for x in t])
+    assert rates(8, kind="linear", warmup=0, floor=0.1) == pytest.approx([1 - 0.9 * x for x in t])
+    assert rates(8, kind="cosine", warmup=0) == pytest.approx([math.cos(math.pi * x / 2) ** 2 for x in t])
+    assert rates(8, kind="wsd", warmup=0, decay=0.5) == pytest.approx([1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
+
+
+def test_inverse_sqrt_is_the_rate_of_the_2017_paper_scaled_to_a_peak_of_1() -> None:
+    def paper(step: int, warmup: int) -> float:  # section 5.3, without d_model**-0.5; steps count from 1
+        return min(step**-0.5, step * warmup**-1.5)
+
+    assert rates(50, kind="inverse_sqrt", warmup=10) == pytest.approx([paper(s, 10) / paper(10, 10) for s in range(1, 51)])
+
+
+def test_a_warmup_is_given_in_steps_or_as_a_share() -> None:
+    assert rates(20, kind="constant", warmup=4)[:5] == [0.25, 0.5, 0.75, 1, 1]
+    assert rates(20, kind="constant", warmup=0.2) == rates(20, kind="constant", warmup=4)
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    n_steps=st.integers(1, 300),
+    warmup=st.one_of(st.integers(0, 50), st.floats(0, 0.5)),
+    floor=st.floats(0, 1),
+    decay=st.floats(0.01, 0.5),
+)
+def test_no_step_is_wasted_on_a_rate_of_zero_and_none_exceeds_the_peak(
+    kind: str, n_steps: int, warmup: float, floor: float, decay: float
+) -> None:
+    assert all(0 < rate <= 1 for rate in rates(n_steps, kind=kind, warmup=warmup, floor=floor, decay=decay))
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [({"steps": 7}, 7), ({"tokens": 1000}, 13), ({"epochs": 3.0}, 8), ({"epochs": 0.3}, 1), ({"epochs": 1.2}, 3)],
+)
+def test_every_horizon_but_the_clock_comes_down_to_whole_steps(given: dict[str, float], steps: int) -> None:
+    assert horizon_of(Train(**given, batch_size=4), n_rows=10, row_tokens=20) == Horizon(steps=steps)  # type: ignore[arg-type]
+
+
+def test_the_clock_stays_a_clock() -> None:
+    assert horizon_of(Train(time=90.0), n_rows=10, row_tokens=20) == Horizon(seconds=90.0)
+
+
+def test_under_the_clock_the_curve_follows_the_share_of_time_used() -> None:
+    course = Course(Schedule(kind="linear", warmup=0), 2.0, Horizon(seconds=60.0))
+    assert course.rate(5, 30.0) == pytest.approx(1.0)
+    assert course.rate(50, 45.0) == pytest.approx(0.5)
+    assert course.rate(0, 0.0) == 2.0
+    assert not course.finished(10**6, 59.9)
+    assert course.finished(3, 60.0)
+
+
+def test_a_course_in_steps_ends_there_and_ignores_the_clock() -> None:
+    course = Course(Schedule(kind="linear", warmup=0), 1.0, Horizon(steps=4))
+    assert [course.rate(step, 1e9) for step in range(4)] == [1, 0.75, 0.5, 0.25]
+    assert [course.finished(step, 1e9) for step in (3, 4)] == [False, True]
+
+
+def test_an_extension_runs_the_curve_once_more_over_its_own_steps() -> None:
+    course = Course(Schedule(kind="cosine", warmup=2), 1.0, Horizon(steps=10))
+    longer = course.extended(6)
+    assert longer.horizon == Horizon(steps=16)
+    assert [longer.rate(step, 0) for step in range(10, 16)] == rates(6, kind="cosine", warmup=2)
+    with pytest.raises(ValueError, match="only a course that is measured in steps"):
+        Course(Schedule(), 1.0, Horizon(seconds=3.0)).extended(5)

@@ -1,0 +1,57 @@
+"""Signals ask training to stop between two steps."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from mini_tf.training.signals import StopRequest
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_the_first_signal_only_raises_a_flag_with_its_exit_code(number: signal.Signals, code: int) -> None:
+    with StopRequest() as stop:
+        assert not stop
+        os.kill(os.getpid(), number)
+        assert stop
+        assert stop.exit_code == code
+
+
+def test_a_second_interrupt_leaves_at_once_but_a_second_term_does_not() -> None:
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert stop.exit_code == 143
+
+
+def test_the_handlers_of_before_come_back_and_what_was_ignored_stays_ignored() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    own = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            assert signal.getsignal(signal.SIGINT) is not before
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop
+            assert stop.exit_code == 0
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGHUP, own)
+
+
+def test_outside_the_main_thread_nothing_is_caught() -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with StopRequest() as stop:
+                assert not stop
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failures == []

@@ -1,0 +1,102 @@
+"""What tests build on: tiny mixers of every kind, and a toy recurrence, so that state is tried on more than key-value caches."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.position import Position
+from mini_tf.nn.state import State
+from mini_tf.recipe.kinds import listing, settings_of
+
+TINY_CONSTANTS = {"window": {"window": 3}}
+WIDTH = Width(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
+
+
+class FadingMean(MixerSettings):
+    """A recurrence: each token reads the sum of the past, faded by 0.7 a token."""
+
+    READS: ClassVar[frozenset[str]] = frozenset({"left"})
+    READS_MEMORY: ClassVar[bool] = False
+    STREAMS: ClassVar[bool] = True
+    PACKS: ClassVar[bool] = True
+
+    def build(self, width: Width, place: Place) -> "Fading":
+        return Fading(width)
+
+
+class Fading(Mixer):
+    FADE = 0.7
+
+    def __init__(self, width: Width) -> None:
+        super().__init__()
+        self.value = nn.Linear(width.d_model, width.d_model)
+        self.out = nn.Linear(width.d_model, width.d_model)
+
+    def start(self, batch: int) -> State:
+        weight = self.value.weight
+        return {"sum": weight.new_zeros(batch, weight.shape[0]), "segment": torch.zeros(batch, dtype=torch.long)}
+
+    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+        values = self.value(x)
+        segments, _ = visibility.own.tensors(*x.shape[:1], x.device)
+        before = state or self.start(len(x))
+        total, last = before["sum"], before["segment"]
+        assert isinstance(total, Tensor)
+        read = []
+        for t in range(x.shape[1]):
+            here = segments[:, t]
+            total = torch.where((here == last)[:, None], self.FADE * total, 0.0) + (1 - self.FADE) * values[:, t]
+            total, last = torch.where((here == 0)[:, None], 0.0, total), here
+            read.append(total)
+        y = self.join(torch.stack(read, dim=1)[:, None], x)
+        return Mixed(y, None, None if state is None else {"sum": total, "segment": last})
+
+    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
+        index = torch.arange(x.shape[1])
+        keep = visibility.keep(index[:, None], index[None])
+        faded = (1 - self.FADE) * self.FADE ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(x.dtype)
+        return Explicit((faded * keep)[:, None].expand(len(x), -1, -1, -1), self.value(x)[:, None])
+
+    def join(self, read: Tensor, x: Tensor) -> Tensor:
+        return self.out(read[:, 0])
+
+
+def mixer_kinds() -> list[str]:
+    return [*listing("attention"), "toy"]
+
+
+def mixer_settings(kind: str) -> MixerSettings:
+    if kind == "toy":
+        return FadingMean()
+    settings = settings_of("attention", kind)(**TINY_CONSTANTS.get(kind, {}))
+    assert isinstance(settings, MixerSettings)
+    return settings
+
+
+def position_for(settings: MixerSettings, word: str, width: Width = WIDTH) -> Position | None:
+    """The position module `word`, if it attaches to such a mixer."""
+    position = settings_of("positions", word)()
+    return position.build(width.d_model, width.n_heads, width.d_k, 64).double() if position.ATTACHES & settings.POSITIONS else None
+
+
+def tiny_mixer(kind: str, side: str = "self", position: str = "none", width: Width = WIDTH) -> Mixer:
+    """A mixer in float64 and eval, with weights large enough that attention is far from uniform."""
+    torch.manual_seed(0)
+    settings = mixer_settings(kind)
+    place = Place(0, 1, side, position_for(settings, position, width), bias=True)  # type: ignore[arg-type]
+    mixer = settings.build(width, place).double().eval()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.normal_(0, 0.5)
+    return mixer
+
+
+def seeded(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def own_view(causal: bool, places: Places) -> Visibility:
+    return Visibility(causal, places, places)
