@@ -213,8 +213,11 @@ def test_a_cross_mixer_reads_a_memory(kind: str, padded: bool) -> None:
         alone = mixer(x[1:2], memory[1:2, :3], Visibility(False, Places(L), Places(3))).y
         torch.testing.assert_close(y[1:2], alone, **EXACT)
     order = torch.tensor([3, 1, 4, 0, 2])
-    torch.testing.assert_close(mixer(x, memory[:, order], Visibility(False, Places(L), Places(5))).y,
-                               mixer(x, memory, Visibility(False, Places(L), Places(5))).y, **EXACT)
+    torch.testing.assert_close(
+        mixer(x, memory[:, order], Visibility(False, Places(L), Places(5))).y,
+        mixer(x, memory, Visibility(False, Places(L), Places(5))).y,
+        **EXACT,
+    )
 
 
 @pytest.mark.parametrize("kind", CROSS)

@@ -85,7 +85,7 @@ def test_asking_for_some_places_gives_the_rows_of_all_places(kind: str) -> None:
 @pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
 @pytest.mark.parametrize("mixer", ["softmax", "simple"])
 def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(mixer: str, norm_place: str) -> None:
-    """"john loves mary" and "mary loves john": the same vectors in another order, after every layer."""
+    """ "john loves mary" and "mary loves john": the same vectors in another order, after every layer."""
     model = model_of("encoder", (mixer,), "none", norm_place=norm_place, init_std=0.2)
     john_loves_mary, order = torch.tensor([[1, 2, 3]]), torch.tensor([2, 1, 0])
     first, second = (layer_outputs(model, ids) for ids in (john_loves_mary, john_loves_mary[:, order]))

@@ -115,9 +115,7 @@ def test_sinusoids_follow_the_paper() -> None:
 def test_rotary_scores_depend_on_distance_alone() -> None:
     rotary = settings_of("positions", "rotary")().build(8, 2, 4, 16).double()  # type: ignore[attr-defined]
     q, k = seeded(1, 1, 2, 4), seeded(1, 1, 2, 4, seed=2)
-    scores = [
-        (rotary.turn(q, Places(1, start)) * rotary.turn(k, Places(1, start - 5))).sum(-1) for start in (5, 9, 300)
-    ]
+    scores = [(rotary.turn(q, Places(1, start)) * rotary.turn(k, Places(1, start - 5))).sum(-1) for start in (5, 9, 300)]
     torch.testing.assert_close(scores[0], scores[1], **EXACT)
     torch.testing.assert_close(scores[0], scores[2], **EXACT)
 

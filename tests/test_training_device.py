@@ -8,7 +8,7 @@ from torch import nn
 
 from mini_tf.errors import Unavailable
 from mini_tf.recipe.sections import Runtime
-from mini_tf.training import device
+from mini_tf.training import device, memory
 from mini_tf.training.device import Setup, available_cores, available_precisions, settle
 from mini_tf.training.memory import free_bytes, largest_micro_batch, saved_bytes
 
@@ -118,3 +118,21 @@ def test_a_micro_batch_is_the_largest_divisor_that_fits() -> None:
     assert largest_micro_batch(7, row_bytes=10, free=100) == 1
     assert largest_micro_batch(8, row_bytes=10**12, free=1) == 1
     assert 0 < free_bytes(CPU) < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit", "used", "cached"),
+    [
+        (".", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_the_memory_of_a_container_is_its_limit_less_what_cannot_be_given_up(
+    tmp_path: Path, folder: str, limit: str, used: str, cached: str
+) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for name, text in ((limit, "1000"), (used, "700"), ("memory.stat", f"anon 400\n{cached} 300")):
+        (tmp_path / folder / name).write_text(text + "\n")
+    assert memory._container_bytes(tmp_path) == 600
+    (tmp_path / folder / limit).write_text("max\n")
+    assert memory._container_bytes(tmp_path) == 1 << 62

@@ -17,12 +17,15 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.sections import Optimizer as OptimizerSettings
 from mini_tf.recipe.sections import Schedule
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.training import memory
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Progress, Report, Training, train
 from mini_tf.training.loss_scale import LossScale
+from mini_tf.training.memory import fitting_micro_batch
 from mini_tf.training.optimizer import build
-from mini_tf.training.plan import Plan, seed_of
+from mini_tf.seeds import seed_of
+from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Course, Horizon
 
 VOCABULARY, CONTEXT, N_ROWS = 11, 6, 20
@@ -314,6 +317,15 @@ def test_the_loss_scale_doubles_after_2000_good_steps() -> None:
     assert scale.scale == 4.0
     assert scale.after(overflow=False) == LossScale(8.0, 0)
     assert scale.after(overflow=True) == LossScale(2.0, 0)
+
+
+def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_where_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = training_of(Guess(), micro=1)
+    size, reason = fitting_micro_batch(training.task, training.feed, Setup())
+    assert size == 8
+    assert reason.startswith("8 rows keep 0 MiB for the backward pass; ")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
+    assert fitting_micro_batch(training.task, training.feed, Setup())[0] == 1
 
 
 def test_counters_survive_json_exactly() -> None:

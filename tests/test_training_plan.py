@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mini_tf.training.plan import Plan, permute, scatter, seed_of
+from mini_tf.seeds import seed_of
+from mini_tf.training.plan import Plan, permute, scatter
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mini_tf
-from mini_tf.cli import doctor, runs
+from mini_tf.cli import data, doctor, evaluate, generate, pretrain, recipe, runs
 from mini_tf.cli.console import Console
 from mini_tf.errors import Refusal, UsageFault
 
@@ -22,8 +22,16 @@ app = typer.Typer(
     rich_markup_mode=None,  # nor may "[bold]" in data mean anything, or GITHUB_ACTIONS force colours
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("pretrain")(pretrain.pretrain)
+app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+app.add_typer(recipe.app, name="recipe")
+app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
-app.command("doctor")(doctor.command)
+app.command("pretrain")(pretrain.pretrain)
+app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,12 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mini_tf.cli import console as terminal
-from mini_tf.cli.console import Console
+from mini_tf.cli.console import Console, command
 
 
-@terminal.command
-def command(console: Console) -> None:
+@command
+def doctor(console: Console) -> None:
     """Say what this machine has, and what of minitf works on it."""
     facts = {**_software(), **_devices(), **_room()}
     problems = _problems(facts)
@@ -59,26 +58,27 @@ def _devices() -> dict[str, Any]:
 
 
 def _room() -> dict[str, Any]:
-    cache = cache_folder()
+    from mini_tf.errors import StorageFault
+    from mini_tf.text.sources import cache_folder
+
     gib = 1 << 30
-    facts: dict[str, Any] = {"cache": f"{cache} ({'writable' if _may_write(cache) else 'not writable'})"}
-    facts["outputs"] = f"{Path('outputs').absolute()} ({'writable' if _may_write(Path('outputs')) else 'not writable'})"
+    try:
+        cache = cache_folder()
+        facts: dict[str, Any] = {"cache": f"{cache} ({_writable(cache)})"}
+    except StorageFault as fault:
+        facts = {"cache": f"not writable: {fault.message}"}
+    facts["outputs"] = f"{Path('outputs').absolute()} ({_writable(Path('outputs'))})"
     facts["free disk"] = f"{shutil.disk_usage(Path.cwd()).free / gib:.1f} GiB"
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         facts["free memory"] = f"{os.sysconf('SC_AVPHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / gib:.1f} GiB"
     return facts
 
 
-def cache_folder() -> Path:
-    """Where token caches lie: $MINITF_CACHE, else ~/.cache/minitf."""
-    return Path(os.environ.get("MINITF_CACHE") or "~/.cache/minitf").expanduser().absolute()
-
-
-def _may_write(folder: Path) -> bool:
+def _writable(folder: Path) -> str:
     nearest = folder.absolute()
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
-    return os.access(nearest, os.W_OK)
+    return "writable" if os.access(nearest, os.W_OK) else "not writable"
 
 
 def _problems(facts: dict[str, Any]) -> list[str]:

@@ -39,7 +39,6 @@ def show(console: Console, run: Annotated[str, typer.Argument(metavar="RUN", hel
     folder = finding.find(run)
     record = manifest.read(folder)
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
-    evaluated = [report for report in reports if "val.loss" in report]
     steps = sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
     facts = _summary(folder, record) | {
         "recipe": record.recipe,
@@ -52,7 +51,7 @@ def show(console: Console, run: Annotated[str, typer.Argument(metavar="RUN", hel
         "versions": record.versions,
         "command": record.command,
     }
-    last = {key: value for report in [*reports[-1:], *evaluated[-1:]] for key, value in report.items() if key != "step"} | record.metrics
+    last = {key: value for report in reports for key, value in report.items() if key not in ("step", "not_finite")} | record.metrics
     lines = [f"{key:<12} {_show(value)}" for key, value in (facts | last).items() if value not in (None, [], {}, "")]
     console.answer("\n".join(lines), run=folder, metrics=last, result=facts)
 

@@ -3,10 +3,10 @@
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from mini_tf.nn.model import ModelSettings
 
 
 class Settings(ModelSettings):
-    READS: ClassVar[str] = "left"
+    READS: ClassVar[Literal["left", "both"]] = "left"

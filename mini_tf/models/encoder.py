@@ -3,10 +3,10 @@
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; Devlin et al. 2018, arXiv:1810.04805.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from mini_tf.nn.model import ModelSettings
 
 
 class Settings(ModelSettings):
-    READS: ClassVar[str] = "both"
+    READS: ClassVar[Literal["left", "both"]] = "both"

@@ -55,9 +55,7 @@ class Step(nn.Module):
 class Block(nn.Module):
     """A layer made of its parts; `step` wraps each part in its norm, dropout and residual."""
 
-    def __init__(
-        self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], Step]
-    ) -> None:
+    def __init__(self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], Step]) -> None:
         super().__init__()
         self.own = None if own is None else step(own)
         self.cross = None if cross is None else step(cross)

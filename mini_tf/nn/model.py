@@ -4,8 +4,8 @@
 scores are made only where somebody asks for them.
 """
 
-from collections.abc import Iterable
-from typing import ClassVar, Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,11 @@ from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe import sections
 
 
-class ModelSettings(StackSettings):
+class ModelSettings(StackSettings, sections.ModelSettings):
     """One stack between an embedding and a head."""
-
-    READS: ClassVar[str]
-    """What a token may see: "left" (a decoder) or "both" sides (an encoder); an objective needs one of them."""
 
     tied: bool = True
     """The output table is the embedding's own."""
@@ -72,6 +70,19 @@ class Model(nn.Module):
     def mixers(self) -> list[Mixer]:
         return [module for module in self.modules() if isinstance(module, Mixer)]
 
+    def weights(self) -> dict[str, Tensor]:
+        """What a file holds: every tensor by its first name, once where several names share it; not copies."""
+        named: dict[int, tuple[str, Tensor]] = {}
+        for name, tensor in self.state_dict(keep_vars=True).items():
+            named.setdefault(id(tensor), (name, tensor))
+        return {name: tensor.detach() for name, tensor in named.values()}
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over what `weights` gave; names and shapes must be equal."""
+        for name, tensor in self.weights().items():
+            tensor.copy_(weights[name])
+
 
 class OneStack(Model):
     def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int) -> None:
@@ -84,9 +95,7 @@ class OneStack(Model):
         position = settings.positions.build(settings.d_model, settings.n_heads, settings.key_width, context)
         scale = settings.d_model**0.5 if settings.embed_scale else 1.0
         embed_norm = norm() if settings.embed_norm else nn.Identity()
-        self.embedding = Embedding(
-            vocabulary_size, settings.d_model, position, settings.n_types, embed_norm, scale, settings.dropout_rate
-        )
+        self.embedding = Embedding(vocabulary_size, settings.d_model, position, settings.n_types, embed_norm, scale, settings.dropout_rate)
         self.stack = Stack(settings, settings.READS == "left", position)
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, norm()) if bert else None

@@ -60,7 +60,12 @@ class StackSettings(Kind):
     def width(self, d_memory: int | None = None) -> Width:
         """Sizes of each mixer; `d_memory` is the width of a source, for cross-attention."""
         return Width(
-            self.d_model, d_memory or self.d_model, self.n_heads, self.n_kv_heads or self.n_heads, self.key_width, self.d_v or self.key_width
+            self.d_model,
+            d_memory or self.d_model,
+            self.n_heads,
+            self.n_kv_heads or self.n_heads,
+            self.key_width,
+            self.d_v or self.key_width,
         )
 
     def rules(self) -> Iterable[tuple[str, str]]:

@@ -3,13 +3,13 @@
 The contract stands here; every other file of this package is one objective, and its name is the word a recipe writes.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
-from mini_tf.recipe.kinds import Kind
+from mini_tf.recipe import sections
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.tokenizer import Vocabulary
 
@@ -26,10 +26,7 @@ class Sums(NamedTuple):
     state: State | None
 
 
-class ObjectiveSettings(Kind):
-    NEEDS: ClassVar[str]
-    """What a token of the model must see: "left" or "both"."""
-
+class ObjectiveSettings(sections.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary) -> "Objective":
         """Raises DataFault where the vocabulary lacks a token that the question needs."""
         raise NotImplementedError
@@ -40,6 +37,8 @@ class Objective:
     """Tokens that a row holds beyond the context, since they are asked for but not read."""
     whole_words: bool = False
     """Rows must say where words begin."""
+    reads_all: bool = False
+    """Asks for every token of the text, so its loss over a text can be told in bits per byte."""
 
     def prepare(self, rows: Rows) -> Batch:
         """The question about these rows: pure, on the CPU; each row draws from its own key, so any split gives the same."""

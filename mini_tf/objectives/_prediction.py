@@ -19,10 +19,16 @@ class Prediction(nn.Module):
         super().__init__()
         self.model, self.part = model, part
 
+    def start(self, rows: int) -> State:
+        """The empty state of a stream of so many rows."""
+        return self.model.start(rows)
+
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         mixed = self.model(batch.inputs, batch.source, batch.at, state)
         hidden = mixed.y if batch.at is not None else mixed.y.flatten(0, 1)
-        scores = self.model.logits(hidden).float()
+        scores = self.model.logits(hidden)
+        if scores.dtype in (torch.bfloat16, torch.float16):
+            scores = scores.float()  # a sum of exponentials loses too much in half precision
         parts = {self.part: F.cross_entropy(scores, batch.labels, reduction="sum")}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty

@@ -25,7 +25,7 @@ SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 toke
 
 
 class Settings(ObjectiveSettings):
-    NEEDS: ClassVar[str] = "both"
+    NEEDS: ClassVar[Literal["left", "both"]] = "both"
 
     scheme: Literal["token", "whole_word", "span"] = "token"
     """What is hidden together: single tokens, all tokens of a word, or runs of tokens."""

@@ -1,6 +1,6 @@
 """Next token: at every place, name the token that follows. Source: Radford et al. 2018 (GPT), section 3.1."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ PART = "next_token"
 
 
 class Settings(ObjectiveSettings):
-    NEEDS: ClassVar[str] = "left"
+    NEEDS: ClassVar[Literal["left", "both"]] = "left"
 
     def build(self, vocabulary: Vocabulary) -> "NextToken":
         return NextToken()
@@ -23,6 +23,7 @@ class Settings(ObjectiveSettings):
 
 class NextToken(Objective):
     lookahead = 1
+    reads_all = True
 
     def prepare(self, rows: Rows) -> Batch:
         ids = torch.from_numpy(rows.ids).long()

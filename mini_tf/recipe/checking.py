@@ -1,5 +1,6 @@
 """From a tree of what was written to a Recipe, or to all of its faults at once, each with the line it stands on."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def check(tree: Node) -> Recipe:
     """The recipe that a tree describes; RecipeFault with one line a fault.
 
     A rule that joins several keys can only be judged once they are valid. So what is wrong is taken out and the rest is
-    judged again; rules about a section that has lost a value stay silent, since they would speak of its default.
+    judged again; a rule that speaks of a key taken out stays silent, since it would speak of the key's default.
     """
     given = tree.plain()
     found: list[Fault] = []
@@ -42,9 +43,10 @@ def check(tree: Node) -> Recipe:
 def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
     """True for a fault that only stands there because an earlier one was taken out."""
     for old in earlier:
-        if old.path == fault.path:
+        if old.path == fault.path or not old.path:
             return True
-        if fault.type == "rule" and old.type != "no_such_key" and old.path[:-1] in (fault.path, fault.path[:-1]):
+        key = [step for step in old.path if isinstance(step, str)][-1]
+        if fault.type == "rule" and old.type != "no_such_key" and re.search(rf"\b{re.escape(key)}\b", fault.message):
             return True
     return False
 
@@ -115,6 +117,6 @@ def _order(where: str) -> tuple[bool, str, int]:
 def _line(where: str, path: Path, message: str) -> str:
     key = ".".join(str(step) for step in path if isinstance(step, str))
     told = where.removeprefix(f"{COMMAND_LINE}: ")
-    if not key or (told != where and told.startswith(f"{key}=")):
+    if not key or (told != where and told.startswith((f"{key}=", f"{key}.kind="))):
         return f"{where}: {message}"
     return f"{where}: {key}: {message}"

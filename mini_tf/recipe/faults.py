@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mini_tf.recipe.values import Written, describe, fit, members, near, show
+from mini_tf.recipe.values import Written, describe, fit, members, near, number, show
 
 
 class Fault(NamedTuple):
@@ -86,7 +86,9 @@ def _wrong_value(section: type[BaseModel], name: str, lines: list[dict[str, Any]
             return Fault("missing", (name,), f"is missing; must be {needed}", None)
         if line["type"] in _RANGES:
             bound = _RANGES[line["type"]]
-            return Fault("value", (name,), f"must be {_WORDS[bound]} {line['ctx'][bound]:g}, got {show(line['input'])}", line["input"])
+            return Fault(
+                "value", (name,), f"must be {_WORDS[bound]} {number(line['ctx'][bound])}, got {show(line['input'])}", line["input"]
+            )
         if line["type"] in ("value", "value_error"):
             return Fault("value", (name,), line["msg"].removeprefix("Value error, "), line["input"])
     first = min(lines, key=lambda line: len(line["loc"]))

@@ -124,10 +124,14 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     known = list(all_keys(Recipe, tree))
     meant = FOREIGN.get(key)
     meant = meant or next((name for name in known if name.rpartition(".")[2] == key), None)
-    meant = meant or near(key, own) or _near_elsewhere(key, known) or _other_kind(parents, path, key, tree)
+    meant = meant or near(key, own) or _near_elsewhere(key, known)
     if meant:
         return f"no such key; did you mean {meant.removeprefix('.'.join(parents) + '.')}?"
-    return f"no such key; the keys here are {', '.join(own)}" if own else "no such key; this kind has no settings"
+    if others := _other_kinds(path, key, tree):
+        return f"no such key of this kind; it belongs to {' and '.join(others)}"
+    if not own:
+        return "no such key; this kind has no settings"
+    return f"no such key; use one of {', '.join(own)}" if len(own) <= 12 else f"no such key; see `minitf recipe keys {'.'.join(parents)}`"
 
 
 def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:
@@ -136,10 +140,9 @@ def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:
     return names[meant] if meant else None
 
 
-def _other_kind(parents: list[str], path: Sequence[str | int], key: str, tree: Node) -> str | None:
-    """ "kind: window" where another kind of the same package has the key."""
-    above = section_at([step for step in path[:-1] if isinstance(step, str)][:-1], tree)
-    field = above.model_fields.get(parents[-1]) if above and parents else None
-    package = package_of(field)
-    having = [word for word in listing(package) if key in settings_of(package, word).model_fields] if package else []
-    return f"{'.'.join(parents)}.kind: {having[0]}" if having else None
+def _other_kinds(path: Sequence[str | int], key: str, tree: Node) -> list[str]:
+    """The kinds of the same package that do have the key."""
+    parents = [step for step in path[:-1] if isinstance(step, str)]
+    above = section_at(parents[:-1], tree)
+    package = package_of(above.model_fields.get(parents[-1])) if above and parents else None
+    return [word for word in listing(package) if key in settings_of(package, word).model_fields] if package else []

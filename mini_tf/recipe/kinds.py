@@ -16,7 +16,7 @@ from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
 from mini_tf.recipe.faults import Fault, gather, refusal
-from mini_tf.recipe.values import fit, near, show
+from mini_tf.recipe.values import Written, fit, near, show
 
 Self = TypeVar("Self", bound="Section")
 
@@ -52,7 +52,7 @@ class Section(BaseModel):
     @classmethod
     def _read(cls, given: Any) -> Any:
         """`given` with every scalar read by its field's type; a section left out or left empty is one of defaults."""
-        if isinstance(given, str) and given in ("", "~", "null"):
+        if isinstance(given, Written) and not given.quoted and given in ("", "~", "null"):
             given = {}
         if not isinstance(given, dict):
             return given
@@ -62,6 +62,8 @@ class Section(BaseModel):
                 data[name] = _with_default_kind(fit(given[name], field.annotation, field.metadata), field)
             elif field.is_required() and isinstance(field.annotation, type) and issubclass(field.annotation, Section):
                 data[name] = {}
+            elif field.is_required() and any(isinstance(mark, KindOf) for mark in field.metadata):
+                data[name] = None  # KindOf then says which kinds there are
         return data | {name: value for name, value in given.items() if name not in data}
 
 

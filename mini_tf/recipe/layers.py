@@ -68,7 +68,7 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
 
 
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
-    """The mapping `above` on top of the mapping `below`, both of `section` (None = not known)."""
+    """The mapping `above` on top of the mapping `below`, both of `section` (None = not known, or parts of one level)."""
     merged: dict[str, Node] = dict(below.value)
     if section is Train and any(key in HORIZONS and not is_blank(node) for key, node in above.value.items()):
         merged = {key: node for key, node in merged.items() if key not in HORIZONS}
@@ -83,7 +83,7 @@ def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
 def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
     if section_of(field) is not None and (is_blank(above) or is_blank(below)):
         return below if is_blank(above) else above
-    if package_of(field) is not None:
+    if (field is None or package_of(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
         below, above = _as_mapping(below), _as_mapping(above)
     if field is not None and package_of(field) is None and section_of(field) is None:
         return above

@@ -132,7 +132,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[Path, ...]) -> Node:
     if extends is None:
         return tree
     name = str(extends.value)
-    if not isinstance(extends.value, Written) or is_blank(extends):
+    if not isinstance(extends.value, Written) or is_blank(extends) or not name:
         raise RecipeFault(f"{extends.where}: extends: must be a preset or a file, got {show(extends.plain())}", where=[extends.where])
     lower = presets().get(name, path.parent / name)
     line = (*above, path.resolve())
@@ -157,7 +157,7 @@ def _command_line(overrides: Sequence[str]) -> Node:
         tree = value
         for key in reversed(keys):
             tree = Node({key: tree}, value.where)
-        level = merge(level, tree, Recipe)
+        level = merge(level, tree, None)
     _anchor(level, Path.cwd())
     return level
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, SerializeAsAny, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from mini_tf.errors import UsageFault
+from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, listing, settings_of
 from mini_tf.recipe.values import Seconds, Share, real_number, show
 
@@ -28,7 +30,8 @@ class Split(Section):
 
     def __str__(self) -> str:
         percent = f"{(Decimal(repr(self.share)) * 100).normalize():f}%"
-        return f"tail {percent}" if self.tail else percent
+        share = percent if len(percent) <= 12 else repr(self.share)
+        return f"tail {share}" if self.tail else share
 
 
 def _split(value: Any) -> Split:
@@ -222,9 +225,6 @@ class ObjectiveSettings(Kind):
         raise NotImplementedError
 
 
-_GATE = re.compile(r"(<|<=|>|>=|==)\s*([-+.0-9eE]+)")
-
-
 class Recipe(Section):
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()
@@ -247,10 +247,15 @@ class Recipe(Section):
     def _read(cls, given: Any) -> Any:
         """As every section; and an objective that is not named is the one that fits the model."""
         data = super()._read(given)
-        if isinstance(data, dict) and (word := default_objective(data.get("model"))):
-            asked = data.get("objective", {})
-            if isinstance(asked, dict):
+        if not isinstance(data, dict):
+            return data
+        asked, model = data.get("objective") or {}, data.get("model")
+        if isinstance(asked, dict) and "kind" not in asked:
+            word = default_objective(model)
+            if word is not None:
                 data["objective"] = {"kind": word} | asked
+            elif not isinstance(model, Kind):
+                data["objective"] = Kind()  # the model is at fault, and is told so; nothing can be said of this one
         return data
 
     def rules(self) -> Iterator[tuple[str, str]]:
@@ -260,8 +265,9 @@ class Recipe(Section):
         if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
             yield "schedule.warmup", f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
         for name, gate in self.expect.items():
-            found = _GATE.fullmatch(gate.strip())
-            if found is None or real_number(found[2]) is None:
+            try:
+                Gate.parse(f"{name}{gate}")
+            except UsageFault:
                 yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
 
     def _reading_rules(self) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ class Unit:
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
-"""A share of a whole. Every number that cannot exceed 1 may also be written in percent."""
+"""A share of a whole. Every number whose upper bound is 1 may also be written in percent."""
 Seconds = Annotated[float, Field(gt=0, le=1e9), Unit("seconds")]
 """A time; written 90s, 30m, 2h or 1d."""
 
@@ -109,7 +109,7 @@ def whole_number(text: str) -> int | None:
 
 
 def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
-    """A finite number; with a percent sign if it is a share, with a unit if it is a time."""
+    """A finite number; with k or M, with a percent sign if it is a share, with a unit if it is a time."""
     parts = _split(text)
     if parts is None:
         return None
@@ -118,6 +118,8 @@ def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
         number = str(Decimal(number) * _TIMES[unit])
     elif unit == "%" and is_share(constraints):
         number = str(Decimal(number) / 100)
+    elif unit in _COUNTS and Unit("seconds") not in constraints:
+        number = str(Decimal(number) * _COUNTS[unit])
     elif unit:
         return None
     real = float(number)
@@ -125,9 +127,9 @@ def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
 
 
 def is_share(constraints: Sequence[Any]) -> bool:
-    """True for a number that cannot exceed 1."""
+    """True for a number whose upper bound is 1."""
     bounds = [getattr(c, name) for c in constraints for name in ("le", "lt") if getattr(c, name, None) is not None]
-    return any(bound <= 1 for bound in bounds)
+    return any(bound == 1 for bound in bounds)
 
 
 def describe(annotation: Any, metadata: Sequence[Any] = ()) -> str:
@@ -147,6 +149,8 @@ def _describe(kind: Any, constraints: Sequence[Any]) -> str:
         if Unit("seconds") in constraints:
             return "a time such as 90s or 30m"
         return "a share such as 0.05 or 5%" if is_share(constraints) else "a finite number"
+    if origin is dict:
+        return "a mapping of words to text"
     known = {int: "a whole number", bool: "true or false", str: "text", Any: "anything"}
     return known.get(kind, "a mapping")
 
@@ -162,6 +166,11 @@ def show(value: Any) -> str:
     text = repr(str(value)) if isinstance(value, str) else str(value)
     text = text if len(text) <= 60 else f"{text[:40]}… ({len(text)} characters)"
     return f"the text {text}" if getattr(value, "quoted", False) else text
+
+
+def number(value: float) -> str:
+    """A number in a message: 1000000, not 1e+06."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
 def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:

@@ -56,11 +56,12 @@ def load(path: Path, name: str) -> str:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise RecipeFault(f"cannot read recipe {name}: {error.strerror}", where=[name]) from None
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+        raise RecipeFault(f"cannot read recipe {name}: it is {what}", where=[name])
     with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-            raise RecipeFault(f"cannot read recipe {name}: it is {what}", where=[name])
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise RecipeFault(f"cannot read recipe {name}: it is larger than 1 MiB", where=[name])
@@ -103,8 +104,8 @@ class _Reader:
         events: Iterator[Any] = iter(yaml.parse(self.text, Loader=_Loader))
         try:
             for event in events:
-                if isinstance(event, yaml.NodeEvent) and root is not None:
-                    self.fault(event.start_mark.line + 1, "a second document begins here; a recipe is one")
+                if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+                    self.fault(_line_of(event), "a second document begins here; a recipe is one")
                     raise self.refusal()
                 if isinstance(event, yaml.NodeEvent):
                     root = self.node(event, events, 0)
@@ -119,7 +120,7 @@ class _Reader:
         return root
 
     def node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
-        line = event.start_mark.line + 1
+        line = _line_of(event)
         if depth > MAX_DEPTH:
             self.fault(line, f"nested deeper than {MAX_DEPTH}")
             raise self.refusal()
@@ -143,7 +144,7 @@ class _Reader:
         found: dict[str, Node] = {}
         lines: dict[str, int] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
-            line = event.start_mark.line + 1
+            line = _line_of(event)
             written = self.node(event, events, depth + 1).value
             key = str(written)
             if not isinstance(written, Written):
@@ -158,6 +159,10 @@ class _Reader:
             lines[key] = line
             found[key].where = self.where(line)
         return found
+
+
+def _line_of(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 def _problem(error: yaml.YAMLError) -> str:

@@ -1,0 +1,1 @@
+"""Everything under outputs/: run folders, their checkpoints, their metrics."""

@@ -7,7 +7,8 @@
         run.publish()
         run.finish("done")
 
-An error that leaves the `with` is written into run.json; the same command then continues from the last checkpoint.
+An error that leaves the `with` is written into run.json; the same command then continues from the last checkpoint. Only
+a start that is refused (exit 2, 3, 4, 9, before anything was recorded) takes its folder away again.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from mini_tf.errors import Diverged, Refusal, RunFault
+from mini_tf.errors import DataFault, Diverged, RecipeFault, Refusal, RunFault, Unavailable, UsageFault
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints
 from mini_tf.run.disk import Disk, replace
@@ -31,6 +32,9 @@ from mini_tf.run.metrics import Lines, curve
 from mini_tf.run.tensors import Spec
 
 _TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json")
+
+
+_REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, Unavailable)
 
 
 class Tensors(NamedTuple):
@@ -47,14 +51,16 @@ class Run:
     def __init__(self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk) -> None:
         self.folder, self.manifest, self.status, self._lock, self._disk = folder, record, status, lock, disk
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
+        self._stood_before = False
         self._metrics, self._timing = Lines(folder / "metrics.jsonl"), Lines(folder / "timing.jsonl")
 
     @property
     def name(self) -> str:
         return self.folder.name
 
-    def begin(self) -> None:
-        """Put run.json there: from now on the folder is this run's."""
+    def begin(self, stood_before: bool) -> None:
+        """Put run.json there: from now on the folder is this run's. `stood_before`: it was not made for it."""
+        self._stood_before = stood_before
         self._update()
 
     def resume(self, warn: Callable[[str], None], expected: Mapping[str, Spec] | None = None) -> Saved | None:
@@ -140,7 +146,8 @@ class Run:
     def sample(self, step: int, text: str) -> None:
         """A text the model wrote after a step: samples/step-00000500.txt."""
         self._disk.mkdir(self.folder / "samples")
-        replace(self._disk, self.folder / "samples" / f"step-{step:08d}.txt", text.encode(errors="backslashreplace"))
+        path = self.folder / "samples" / f"step-{step:08d}.txt"
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # unlike a checkpoint it may be lost in a power cut
 
     def log(self, line: str) -> None:
         """A line of log.txt."""
@@ -173,11 +180,19 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if error is not None and self.manifest.state == "running" and self.status != "finished":
-                with suppress(OSError):  # the disk may be what failed
+            with suppress(OSError):  # the disk may be what failed
+                if isinstance(error, _REFUSED_STARTS) and self.status == "new" and not self._metrics.path.exists():
+                    self._vanish()
+                elif error is not None and self.manifest.state == "running" and self.status != "finished":
                     self.finish(*_ending(error))
         finally:
             self.close()
+
+    def _vanish(self) -> None:
+        """Leave no trace of a start that was refused; a folder that stood empty before stays empty."""
+        self._disk.remove(self.folder)
+        if self._stood_before:
+            self._disk.mkdir(self.folder)
 
     def _update(self, **fields: Any) -> None:
         self.manifest = self.manifest.model_copy(update=fields)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Where a text lies does not decide anything; its content does, and stands in `hashes`.
-_PATHS = ("data.train", "data.val", "tokenizer.path")
+from mini_tf.recipe.reading import Resolved, decisive, dump
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class Identity:
     """A recipe that is ready to run.
 
     `recipe` is its name, `text` the file as given, `resolved` the complete one (both YAML); `decides` is what decides the
-    result (`recipe.reading.decisive`); `hashes` are of the contents of data and tokenizer.
+    result, without paths; `hashes` are of the contents of data and tokenizer.
     """
 
     recipe: str
@@ -25,10 +24,16 @@ class Identity:
     hashes: Mapping[str, str]
     seed: int = 0
 
+    @classmethod
+    def of(cls, resolved: Resolved, hashes: Mapping[str, str]) -> "Identity":
+        """The identity of a recipe as it was read, on the contents that were found (`Text.hashes`)."""
+        recipe = resolved.recipe
+        return cls(resolved.name, resolved.text, dump(recipe), decisive(recipe), hashes, recipe.train.seed)
+
     @property
     def keys(self) -> dict[str, Any]:
-        """What decides the result, by dotted key, without paths."""
-        return {key: value for key, value in flatten(self.decides).items() if not key.startswith(_PATHS)}
+        """What decides the result, by dotted key."""
+        return flatten(self.decides)
 
     @property
     def run_id(self) -> str:

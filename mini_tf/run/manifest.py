@@ -27,7 +27,7 @@ class Manifest(BaseModel):
     error: str | None = None
     step: int = 0
     """Finished steps, as of the last checkpoint or the end."""
-    best: dict[str, float] | None = None
+    best: dict[str, int | float] | None = None
     """{step, loss}: the lowest validation loss so far."""
     model: dict[str, Any] | None = None
     """Where model.safetensors came from: {step, score, sha256}."""

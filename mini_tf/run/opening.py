@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -55,14 +56,14 @@ def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk
         if record.state == "done":
             return Run(folder, record, lock, "finished", disk)
         record = record.model_copy(update={"state": "running", "exit_code": None, "error": None, **_process()})
-        return _begin(Run(folder, record, lock, "continued", disk), identity)
+        return _begin(Run(folder, record, lock, "continued", disk), identity, stood_before=True)
     except BaseException:
         os.close(lock)
         raise
 
 
 def choose_folder(place: Place, identity: Identity) -> Path:
-    """The folder by its rules, which need not exist: the newest of NAME, NAME.2, ...; the next free one with `fresh`."""
+    """The folder by its rules, which need not exist: the newest of NAME, NAME.2, ... that is this run."""
     name = place.name
     if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]{1,200}", name)):
         raise UsageFault(f"{name!r} cannot be the name of a run", hint="use letters, digits, - and _; -d DIR chooses the folder")
@@ -72,15 +73,23 @@ def choose_folder(place: Place, identity: Identity) -> Path:
         first = (place.directory or OUTPUTS).absolute() / (name or identity.default_name)
     if first.is_symlink() or first.is_file() or first.resolve() in (Path("/"), Path.home().resolve()):
         _refuse(first, "cannot be a run folder: it is a file, a link, the root or your home", "choose another with -d")
-    later = [1, *_numbers_beside(first)]
-    number = max(later) + (1 if place.fresh and (first.exists() or len(later) > 1) else 0)
-    return first if number == 1 else first.with_name(f"{first.name}.{number}")
+    later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
+    if place.fresh:
+        return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
+    return next((folder for folder in later.values() if _is_run(folder, identity.run_id)), first)
 
 
 def _numbers_beside(first: Path) -> list[int]:
     pattern = re.compile(re.escape(first.name) + r"\.([2-9]|[1-9]\d{1,5})")
     names = os.listdir(first.parent) if first.parent.is_dir() else []
-    return [int(found[1]) for found in map(pattern.fullmatch, names) if found and (first.parent / found[0]).is_dir()]
+    return [int(found[1]) for found in map(pattern.fullmatch, names) if found]
+
+
+def _is_run(folder: Path, run_id: str) -> bool:
+    # A folder of such a name may be another run altogether: `-n v1.2` is no fresh start of `-n v1`.
+    with suppress(RunFault):
+        return manifest.read(folder).run_id == run_id
+    return False
 
 
 def _is_empty(folder: Path) -> bool:
@@ -88,6 +97,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _create(folder: Path, identity: Identity, command: Sequence[str], disk: Disk) -> Run:
+    stood_before = folder.exists()
     try:
         disk.mkdir(folder)
     except OSError as error:
@@ -105,11 +115,11 @@ def _create(folder: Path, identity: Identity, command: Sequence[str], disk: Disk
         versions=versions(),
         started=time.time(),
     ).model_copy(update=_process())
-    return _begin(Run(folder, record, lock, "new", disk), identity)
+    return _begin(Run(folder, record, lock, "new", disk), identity, stood_before)
 
 
-def _begin(run: Run, identity: Identity) -> Run:
-    run.begin()
+def _begin(run: Run, identity: Identity, stood_before: bool) -> Run:
+    run.begin(stood_before)
     run.write("recipe.yaml", identity.text)
     run.write("resolved.yaml", identity.resolved)
     return run

@@ -32,7 +32,7 @@ NAMES = {
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The 256 printable characters that byte-level tokenizers write bytes in (GPT-2): printable Latin-1 as it is, the rest from U+0100 on."""
+    """The 256 characters in which byte-level tokenizers write bytes (GPT-2): printable Latin-1 as it is, the rest from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
@@ -146,9 +146,10 @@ def forbid_padding(inner: tokenizers.Tokenizer) -> list[str]:
 def special(inner: tokenizers.Tokenizer, name: str) -> int | None:
     """The id of the token known by one of the usual names for `name`."""
     if name == "unk" and isinstance(token := getattr(inner.model, "unk_token", None), str):
-        return int(id) if (id := inner.token_to_id(token)) is not None else None
-    found = (inner.token_to_id(token) for token in NAMES[name])
-    return next((id for id in found if id is not None), None)
+        names: tuple[str, ...] = (token,)
+    else:
+        names = NAMES[name]
+    return next((id for word in names if (id := inner.token_to_id(word)) is not None), None)
 
 
 def reader_of_tokens(content: dict[str, Any]) -> Callable[[str], str]:

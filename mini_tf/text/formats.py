@@ -146,7 +146,7 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
             what = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", error)
             raise DataFault(f"{where}: not valid JSON: {what}", where=(where,)) from None
         if not isinstance(row, dict):
-            raise DataFault(f"{where}: must be an object such as {{\"text\": ...}}, not {type(row).__name__}", where=(where,))
+            raise DataFault(f'{where}: must be an object such as {{"text": ...}}, not {type(row).__name__}', where=(where,))
         name = columns.text or ("text" if "text" in row or len(row) != 1 else next(iter(row)))
         if name not in row:
             raise _no_column(where, name, list(row))
@@ -190,10 +190,8 @@ def _table(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
     """Rows of csv (quotes as in RFC 4180) or tsv (no quotes: a tab always ends a cell, a newline a row)."""
     csv.field_size_limit(LONGEST_LINE)
     lines = (line for _, line in _lines(source))
-    if source.format == "tsv":
-        reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(lines, strict=True)
+    dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.format == "tsv" else {"strict": True}
+    reader = csv.reader(lines, **dialect)
     column, width = -1, 0
     while True:
         where = f"{source.name}:{reader.line_num + 1}"

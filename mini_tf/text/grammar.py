@@ -10,8 +10,10 @@ A token here is a word between blanks; the closing "." is one, what separates se
 
 import math
 import os
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +37,7 @@ NOUNS = {
 }
 """Each noun has a verb and a possession of its own."""
 PLURALS = {"child": "children"}
-OPENINGS = {False: ("the", "a", "this", "every"), True: ("the", "some", "these", "many")}
+OPENINGS = {False: ("the", "one", "this", "every"), True: ("the", "some", "these", "many")}
 ADJECTIVES = ("old", "young", "small", "happy", "clever", "tired", "brave", "quiet")
 PREPOSITIONS = ("near", "behind", "beside", "beyond", "under")
 COLOURS = ("green", "dark", "long", "cold", "wide", "empty")
@@ -72,57 +74,61 @@ def _verb(verb: str, plural: bool) -> str:
     return verb if plural else verb + "s"
 
 
+DRAWN = {
+    "where": (PREPOSITIONS, "the"),
+    "colour": (COLOURS, "place"),
+    "how": (ADVERBS, "with"),
+    "when": (TIMES, "same"),
+}
+"""Steps whose word depends on nothing: what it is drawn from, and the next step."""
+FIXED = {"the": "colour", "with": "whose", "and": "when", ".": "end"}
+"""Steps that say themselves, and the next step."""
+
+
 @cache
 def choices(here: Place) -> tuple[Choice, ...]:
     """What may come next, or nothing at the end of a sentence."""
-    step, noun, plural, _ = here
-    verb, possession = NOUNS.get(noun, ("", ""))
-    after = here._replace
-    if step == "opening":
-        both = [(p / 2, word, n) for n in (False, True) for p, word in _falling(OPENINGS[n])]
-        merged = {word: sum(p for p, other, _ in both if other == word) for _, word, _ in both}
-        # "the" leaves the number open, all other openings tell it.
-        return tuple((p, word, after(step="adjective" if word != "the" else "adjective?", plural=word in OPENINGS[True])) for word, p in merged.items())
-    if step.startswith("adjective"):
-        next_step = step.replace("adjective", "noun")
-        described = [(0.75 * p, word, after(step=next_step, adjective=word)) for p, word in _falling(ADJECTIVES)]
-        return (*described, *((0.25 * p, word, next) for p, word, next in choices(after(step=next_step))))
-    if step.startswith("noun"):
-        numbers = ((0.5, False), (0.5, True)) if step == "noun?" else ((1.0, plural),)
-        return tuple((p * q, _form(n, many), after(step="where", noun=n, plural=many)) for q, many in numbers for p, n in _falling(tuple(NOUNS)))
-    if step == "where":
-        return tuple((p, word, after(step="the place")) for p, word in _falling(PREPOSITIONS))
-    if step == "the place":
-        return ((1.0, "the", after(step="colour")),)
-    if step == "colour":
-        return tuple((p, word, after(step="place")) for p, word in _falling(COLOURS))
+    step, noun, plural, adjective = here
+    if step == "end":
+        return ()
+    if step in DRAWN:
+        words, following = DRAWN[step]
+        return tuple((p, word, here._replace(step=following)) for p, word in _falling(words))
+    if step in FIXED:
+        return ((1.0, step, here._replace(step=FIXED[step])),)
+    if not noun:
+        return _subject(here)
     if step == "place":
-        return tuple((p / 2, _form(word, many), after(step="verb")) for many in (False, True) for p, word in _falling(PLACES))
-    if step == "verb":
-        return ((0.8, _verb(verb, plural), after(step="how")), (0.2, _verb("look", plural), after(step="how")))
-    if step == "how":
-        return tuple((p, word, after(step="with")) for p, word in _falling(ADVERBS))
-    if step == "with":
-        return ((1.0, "with", after(step="whose")),)
-    if step == "whose":
-        return ((1.0, "their" if plural else "its", after(step="possession")),)
-    if step == "possession":
-        return ((0.9, possession, after(step="and")), (0.1, "friend", after(step="and")))
-    if step == "and":
-        return ((1.0, "and", after(step="when")),)
-    if step == "when":
-        return tuple((p, word, after(step="same")) for p, word in _falling(TIMES))
-    if step == "same":
-        return ((1.0, "those" if plural else "that", after(step="same adjective" if here.adjective else "same noun")),)
-    if step == "same adjective":
-        return ((1.0, here.adjective, after(step="same noun")),)
-    if step == "same noun":
-        return ((1.0, _form(noun, plural), after(step="ending")),)
+        return tuple((p / 2, _form(word, many), here._replace(step="verb")) for many in (False, True) for p, word in _falling(PLACES))
     if step == "ending":
-        return tuple((p, _verb(word, plural), after(step="stop")) for p, word in _falling(ENDINGS))
-    if step == "stop":
-        return ((1.0, ".", after(step="end")),)
-    return ()
+        return tuple((p, _verb(word, plural), here._replace(step=".")) for p, word in _falling(ENDINGS))
+    verb, possession = NOUNS[noun]
+    options, following = {
+        "verb": (((0.8, _verb(verb, plural)), (0.2, _verb("look", plural))), "how"),
+        "whose": (((1.0, "their" if plural else "its"),), "possession"),
+        "possession": (((0.9, possession), (0.1, "friend")), "and"),
+        "same": (((1.0, "those" if plural else "that"),), "same adjective" if adjective else "same noun"),
+        "same adjective": (((1.0, adjective),), "same noun"),
+        "same noun": (((1.0, _form(noun, plural)),), "ending"),
+    }[step]
+    return tuple((p, word, here._replace(step=following)) for p, word in options)
+
+
+def _subject(here: Place) -> tuple[Choice, ...]:
+    """The opening, an adjective three times out of four, and the noun; after "the" the noun alone tells the number."""
+    if here.step == "opening":
+        known = [(p / 2, w, Place("adjective", plural=many)) for many in (False, True) for p, w in _falling(OPENINGS[many]) if w != "the"]
+        return (*known, (1 - sum(p for p, _, _ in known), "the", Place("adjective?")))
+    if here.step.startswith("adjective"):
+        at_noun = here._replace(step=here.step.replace("adjective", "noun"))
+        described = [(0.75 * p, word, at_noun._replace(adjective=word)) for p, word in _falling(ADJECTIVES)]
+        return (*described, *((0.25 * p, word, there) for p, word, there in choices(at_noun)))
+    numbers = (False, True) if here.step == "noun?" else (here.plural,)
+    return tuple(
+        (p / len(numbers), _form(noun, many), here._replace(step="where", noun=noun, plural=many))
+        for many in numbers
+        for p, noun in _falling(tuple(NOUNS))
+    )
 
 
 def documents(seed: int, n: int) -> Iterator[str]:
@@ -131,13 +137,9 @@ def documents(seed: int, n: int) -> Iterator[str]:
     for _ in range(n):
         words, here = [], Place()
         while options := choices(here):
-            draw = float(draws.random())
-            for p, word, there in options:
-                draw -= p
-                if draw < 0:
-                    break
+            ends = list(accumulate(p for p, _, _ in options))
+            _, word, here = options[bisect_right(ends, draws.random() * ends[-1])]
             words.append(word)
-            here = there
         yield " ".join(words)
 
 

@@ -4,7 +4,6 @@ An epoch of windows begins somewhere else each time, so that a token is not alwa
 begins at 0. Evaluation asks for every target of the text exactly once.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Rows
 from mini_tf.text.token_store import TokenStore
 
@@ -62,24 +62,24 @@ class Packing:
         A row's key depends on its number alone, so what is masked is the same for every run and every batch size.
         """
         n = self._n_pieces if self.pack == "none" else -(-self._usable // self.context)
-        if tokens is not None and self.pack != "none":
-            n = min(n, -(-tokens // self.context))
-        left = tokens
+        seen = 0
         for begin in range(0, n, batch_size):
             numbers = np.arange(begin, min(begin + batch_size, n))
             if self.pack == "none":
                 first, last = self._pieces(numbers)
             else:
                 first, last = numbers * self.context, np.minimum((numbers + 1) * self.context, self._usable)
-            yield self._rows(first, last, np.array([_number("example", int(i)) for i in numbers], np.uint64))
-            if left is not None:
-                left -= int((last - first).sum())
-                if left <= 0:
-                    return
+            before = seen + np.cumsum(last - first) - (last - first)
+            asked = np.ones_like(numbers, bool) if tokens is None else before < tokens
+            if not asked.any():
+                return
+            keys = np.array([seed_of("example", int(i)) for i in numbers[asked]], np.uint64)
+            yield self._rows(first[asked], last[asked], keys)
+            seen += int((last - first).sum())
 
     def _shift(self, epoch: int) -> int:
         slack = self._usable - self.n_rows * self.context
-        return _number("epoch", self.seed, epoch) % min(self.context, slack + 1) if epoch and slack > 0 else 0
+        return seed_of("epoch", self.seed, epoch) % min(self.context, slack + 1) if epoch and slack > 0 else 0
 
     def _rows(self, first: np.ndarray, last: np.ndarray, keys: np.ndarray) -> Rows:
         """Rows that read the tokens from `first` to before `last` (B,), padded to the same length."""
@@ -126,9 +126,3 @@ class Packing:
         document = np.searchsorted(self._first_piece, numbers, side="right") - 1
         first = self.store.starts[document] + (numbers - self._first_piece[document]) * self.context
         return first, np.minimum(first + self.context, self._ends[document])
-
-
-def _number(*parts: str | int) -> int:
-    """64 bits that are the same for ever."""
-    text = ":".join(map(str, parts))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -58,7 +58,9 @@ def keep_apart(train: Documents, val: Documents) -> Division:
     known = np.unique(train_hashes)
     shared = int(np.isin(val_hashes, known).sum())
     if shared == len(val_hashes):
-        raise DataFault(f"data.val: all of its {shared} documents also stand in data.train", hint="leave data.val out: a part is then held out")
+        raise DataFault(
+            f"data.val: all of its {shared} documents also stand in data.train", hint="leave data.val out: a part is then held out"
+        )
     known_set = frozenset(known[np.isin(known, val_hashes)].tolist())
 
     def read() -> Iterator[tuple[Side, Document]]:

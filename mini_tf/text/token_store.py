@@ -82,8 +82,10 @@ class Text:
     hashes: dict[str, str]
 
 
-def open_text(data: sections.Data, tokenizer: sections.Tokenizer, say: Say = lambda line: None) -> Text:
+def open_text(data: sections.Data, tokenizer: sections.Tokenizer, say: Say = lambda line: None, needs: Iterable[str] = ()) -> Text:
     """Both sides of the text as ids, out of the cache or made now; the tokenizer is loaded, or trained on the training side.
+
+    needs: special tokens (`mask`) that a loaded tokenizer is given where it lacks them.
 
     Raises DataFault where a file, a line or the tokenizer is unfit, or a side has nothing to predict.
     """
@@ -91,8 +93,8 @@ def open_text(data: sections.Data, tokenizer: sections.Tokenizer, say: Say = lam
     train = find(data.train, "data.train")
     val = find(data.val, "data.val") if data.val is not None else []
     given = Tokenizer.load(tokenizer.path) if tokenizer.path is not None else None
-    if given and not data.split.tail:
-        given = given.with_special("separator")
+    for name in [*needs, *([] if data.split.tail else ["separator"])]:
+        given = given and given.with_special(name)
     recipe = {
         "train": [source.digest() for source in train],
         "val": [source.digest() for source in val],
@@ -211,7 +213,9 @@ def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: 
     notes = [*_tell_unknown(unknown)]
     if lost[1] < (1 - MOST_LOST) * lost[0]:
         share = 1 - lost[1] / lost[0]
-        raise DataFault(f"the tokenizer loses {share:.0%} of the text's characters", hint="take a tokenizer made for such text, or kind bpe")
+        raise DataFault(
+            f"the tokenizer loses {share:.0%} of the text's characters", hint="take a tokenizer made for such text, or kind bpe"
+        )
     return {"stores": facts, "separated": separated, "notes": notes}
 
 

@@ -63,7 +63,11 @@ class Tokenizer:
         return cls({"char": _char, "byte": _byte, "bpe": _bpe}[settings.kind](settings.vocab_size, texts))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        Path(path).write_text(self._inner.to_str(pretty=True), encoding="utf-8")
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        return str(self._inner.to_str(pretty=True))
 
     @cached_property
     def hash(self) -> str:
@@ -109,7 +113,8 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """As `encode`, of many texts, on all cores. DataFault where the tokenizer crashes or multiplies the text."""
         if self._table is not None:
-            return [self._table(text) for text in texts]
+            table = self._table
+            return [table(text) for text in texts]
         with foreign.guarded("encoding text"):
             encoded = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
         ids = [np.array(one.ids, np.int32) for one in encoded]
@@ -159,7 +164,7 @@ class Tokenizer:
         White space alone belongs to the word before it; a special token is a word.
         """
         begins, ends = self._edges
-        starts = begins[ids]
+        starts: np.ndarray = begins[ids]
         starts[..., 1:] |= ends[ids[..., :-1]] & ~(ends[ids[..., 1:]] & ~begins[ids[..., 1:]])
         starts[..., :1] = True
         return starts
@@ -212,9 +217,6 @@ def _byte(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
 
 def _bpe(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
     """Byte pairs merged by frequency within GPT-2's words (Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019)."""
-    least = len(SPECIALS) + 256
-    if vocab_size < least:
-        raise DataFault(f"tokenizer.vocab_size: {vocab_size} is too small for bpe; it must be {least} or more (256 bytes and the special tokens)")
     inner = tokenizers.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from mini_tf.errors import Diverged, RunFault
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach, move
+from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed, ahead
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.optimizer import Optimizer, clip_factor
-from mini_tf.training.plan import seed_of
 from mini_tf.training.schedule import Course
 
 

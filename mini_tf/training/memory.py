@@ -12,8 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.training.device import Setup
+from mini_tf.training.feed import Feed
 
 _SHARE = 0.5  # of free memory: the backward pass holds gradients of activations beside the activations
+
+
+def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
+    """The micro-batch size that `auto` comes to, and why. `feed` is one whose micro-batches are single rows."""
+    row = feed.micro_batches(0)[0].to(setup.device)
+    row_bytes, free = saved_bytes(lambda: task(row, None), setup, task), free_bytes(setup.device)
+    size = largest_micro_batch(feed.plan.batch_size, row_bytes, free)
+    return size, f"{size} rows keep {size * row_bytes / 2**20:.0f} MiB for the backward pass; {free / 2**20:.0f} MiB are free"
 
 
 def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> int:
@@ -29,7 +38,8 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
             held.append(tensor)
         return tensor
 
-    with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), setup.autocast():
+    devices = [setup.device] if setup.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), setup.autocast():
         forward()
     return sum(sizes.values())
 
@@ -56,8 +66,14 @@ def _machine_bytes() -> int:
 
 
 def _container_bytes(cgroup: Path) -> int:
-    try:
-        limit, used = (int((cgroup / f"memory.{name}").read_text()) for name in ("max", "current"))
-    except (OSError, ValueError):  # no such file, or the word "max"
-        return 1 << 62
-    return max(0, limit - used)
+    """What the control group has left, in either version of its files; a large number where it is not limited."""
+    second = (cgroup, "memory.max", "memory.current")
+    first = (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+    for folder, limit, used in (second, first):
+        try:
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # files' pages, given up when needed
+            return max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + cached)
+        except (OSError, ValueError):  # no such file, or the word "max"
+            continue
+    return 1 << 62

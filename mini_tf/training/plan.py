@@ -5,21 +5,15 @@ a Feistel network of six rounds over the next larger square of a power of two, w
 Rogaway 2002, "Ciphers with arbitrary finite domains"). Integer arithmetic only, so the same on every machine and release.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from mini_tf.seeds import seed_of
+
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _ROUNDS = 6
-
-
-def seed_of(*parts: int | str) -> int:
-    """A 64-bit seed for a purpose, the same for ever: seed_of(seed, "refresh", 3). 1 and "1" are different parts."""
-    text = json.dumps([part if isinstance(part, str) else int(part) for part in parts])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def scatter(seed: int, index: np.ndarray) -> np.ndarray:

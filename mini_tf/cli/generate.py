@@ -1,0 +1,64 @@
+"""`minitf generate`: text out of a trained decoder."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.evaluate import RUN, STEP
+
+
+@command
+def generate(
+    console: Console,
+    run: RUN,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue; without one, lines of stdin.")
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens to write.")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, max=100.0, help="0: always the likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Draw from so many of the likeliest tokens.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="As --temperature 0.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides the draws.")] = 0,
+    step: STEP = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+) -> None:
+    """Continue each prompt; only the continuation is printed. A line of stdin gives a line, with newlines as \\n."""
+    from mini_tf.errors import RunFault, UsageFault
+    from mini_tf.generation.writing import write
+    from mini_tf.recipe.sections import Runtime
+    from mini_tf.run.trained import open_trained
+    from mini_tf.training.device import settle
+
+    if greedy and temperature not in (None, 0.0):
+        raise UsageFault(f"--greedy is --temperature 0; --temperature {temperature:g} was given too")
+    setup = settle(Runtime(device=device, compile=False))
+    setup.apply()
+    trained = open_trained(run, step, setup.device)
+    if trained.recipe.model.READS != "left":
+        raise RunFault(
+            f"{trained.folder.name} is an encoder, which fills in words but does not continue a text", where=[str(trained.folder)]
+        )
+    asked = {"max_new_tokens": max_new_tokens, "temperature": 0.0 if greedy else temperature, "top_k": top_k}
+    wish = trained.recipe.generate.model_copy(update={name: value for name, value in asked.items() if value is not None})
+    by_line = not prompts and not sys.stdin.isatty()
+    for prompt in _lines_of_stdin() if by_line else prompts or [""]:
+        recipe = trained.recipe.model_copy(update={"generate": wish.model_copy(update={"prompt": prompt})})
+        text = write(trained.model, trained.tokenizer, recipe, seed)
+        if console.json:
+            console.emit_json(run=trained.folder, result={"prompt": prompt, "texts": [text]})
+        else:
+            console.print_product(text.replace("\\", "\\\\").replace("\n", "\\n") if by_line else text)
+
+
+def _lines_of_stdin() -> "list[str]":
+    from mini_tf.errors import DataFault
+
+    lines = []
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            lines.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"stdin:{number}"]) from error
+    return lines

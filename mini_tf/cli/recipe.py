@@ -1,0 +1,127 @@
+"""`minitf recipe`: presets, the resolved recipe and where each value came from, validation, keys and JSON Schema."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mini_tf.cli.console import Console, command
+
+if TYPE_CHECKING:
+    from mini_tf.recipe.keys import Key
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Presets, the resolved recipe, its keys and their meaning.")
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run folder, and what to change; default: quickstart."),
+]
+
+
+@app.command("list")
+@command
+def list_(console: Console) -> None:
+    """The recipes that come with minitf, and what each is for."""
+    from mini_tf.recipe.presets import presets, summary
+
+    rows = [{"name": name, "summary": summary(file), "path": str(file)} for name, file in presets().items()]
+    width = max((len(row["name"]) for row in rows), default=0)
+    console.answer("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows), result=rows)
+
+
+@app.command("show")
+@command
+def show(
+    console: Console,
+    arguments: Arguments = None,
+    why: Annotated[str | None, typer.Option("--why", metavar="KEY", help="Where the value of KEY came from.")] = None,
+) -> None:
+    """The complete recipe, all defaults filled in; or with --why one key's history."""
+    from mini_tf.recipe.reading import dump, read, split_arguments
+
+    resolved = read(*split_arguments(arguments or []))
+    if why is None:
+        plain = resolved.recipe.model_dump(mode="json")
+        console.answer(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
+        return
+    asked = [key for key in resolved.sources if key == why or key.startswith(f"{why}.")]
+    if not asked:
+        raise _no_such("key", why, list(resolved.sources))
+    history = {key: resolved.why(key) for key in asked}
+    lines = [f"{key}: " + " < ".join(f"{value} ({place})" for place, value in steps) for key, steps in history.items()]
+    console.answer("\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()})
+
+
+@app.command("check")
+@command
+def check(console: Console, arguments: Arguments = None) -> None:
+    """Find every fault of a recipe, one line each; exit code 3 if there is one."""
+    from mini_tf.recipe.reading import read, split_arguments
+
+    resolved = read(*split_arguments(arguments or []))
+    console.answer(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
+
+
+@app.command("schema")
+@command
+def schema(console: Console) -> None:
+    """JSON Schema of a recipe, for editors that complete and check YAML."""
+    from mini_tf.recipe.keys import json_schema
+
+    made = json_schema()
+    console.answer(json.dumps(made, indent=2), result=made)
+
+
+@app.command("keys")
+@command
+def keys(
+    console: Console,
+    section: Annotated[str | None, typer.Argument(metavar="[SECTION]", help="Only the keys of a section, such as model.attention.")] = None,
+) -> None:
+    """Every key with its type, default and meaning."""
+    from mini_tf.recipe.keys import keys
+
+    known = keys()
+    chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
+    if not chosen:
+        raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
+    console.answer("\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen])
+
+
+def _row(key: "Key", width: int) -> str:
+    of = f" (kind {', '.join(key.kinds)})" if key.kinds else ""
+    default = f"default {key.default}. " if key.default else ""
+    return f"{key.name:<{width}}  {key.type}{of}. {default}{key.meaning}".rstrip()
+
+
+def _no_such(what: str, word: str, words: list[str]) -> Exception:
+    from mini_tf.errors import UsageFault
+    from mini_tf.recipe.values import near
+
+    meant = near(word, words)
+    hint = f"did you mean {meant}?" if meant else "see `minitf recipe keys`"
+    return UsageFault(f"no such {what} {word!r}", hint=hint)
+
+
+@app.command("init")
+@command
+def init(
+    console: Console,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recipe to write; never overwritten.")] = Path("recipe.yaml"),
+    preset: Annotated[str, typer.Option("--from", metavar="PRESET", help="The recipe to begin with.")] = "quickstart",
+) -> None:
+    """Write a recipe of your own to begin with: a copy of a preset."""
+    from mini_tf.errors import UsageFault
+    from mini_tf.recipe.presets import presets
+
+    if preset not in presets():
+        raise _no_such("preset", preset, list(presets()))
+    text = presets()[preset].read_text(encoding="utf-8")
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        raise UsageFault(f"{file} exists already", hint="give another name") from None
+    console.say(f"edit it, then: minitf recipe check {file}; minitf pretrain {file}")
+    console.answer(str(file), result={"path": str(file)})

@@ -1,0 +1,84 @@
+"""How good a model is on a text: every target of the text once, in windows from its first token on."""
+
+import math
+
+import torch
+from torch import nn
+
+from mini_tf.errors import RunFault
+from mini_tf.objectives import Objective
+from mini_tf.recipe import reading
+from mini_tf.recipe.sections import Recipe
+from mini_tf.run import manifest
+from mini_tf.run.trained import Trained
+from mini_tf.seeds import seed_of
+from mini_tf.text.packing import Packing
+from mini_tf.text.token_store import Say, TokenStore, encode_file, open_text
+from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.training.device import Setup
+
+
+def pack(recipe: Recipe, store: TokenStore, tokenizer: Tokenizer, objective: Objective) -> Packing:
+    """The text as rows for this recipe's question."""
+    word_starts = tokenizer.word_starts if objective.whole_words else None
+    return Packing(store, recipe.train.context, objective.lookahead, recipe.data.pack, word_starts, recipe.train.seed)
+
+
+@torch.no_grad()
+def evaluate(
+    task: nn.Module, objective: Objective, packing: Packing, setup: Setup, batch_size: int, tokens: int | None = None
+) -> dict[str, float]:
+    """loss (nats a target), perplexity, accuracy, targets and, where every token is asked for, bits_per_byte.
+
+    `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
+    those of an average part. What is random in the question is fixed by example, so two evaluations agree.
+    """
+    mode = task.training
+    task.eval()
+    sums: dict[str, float] = {}
+    counts: dict[str, float] = {}
+    # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of("evaluate"))
+        for rows in packing.eval_rows(batch_size, tokens):
+            batch = objective.prepare(rows)
+            with setup.autocast():
+                judged = task(batch.to(setup.device), None)
+            for name, part in judged.parts.items():
+                sums[name] = sums.get(name, 0.0) + float(part)
+                counts[name] = counts.get(name, 0) + batch.counts[name]
+            for name, (total, many) in judged.metrics.items():
+                sums[name] = sums.get(name, 0.0) + float(total)
+                counts[name] = counts.get(name, 0) + float(many)
+    task.train(mode)
+    [asked] = [name for name in sums if name not in ("penalty", "accuracy")]
+    loss = sums[asked] / max(counts[asked], 1)
+    scores = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
+    if "accuracy" in sums:
+        scores["accuracy"] = sums["accuracy"] / max(counts["accuracy"], 1)
+    if objective.reads_all:
+        share = counts[asked] / max(1, len(packing.store) - objective.lookahead)
+        scores["bits_per_byte"] = sums[asked] / math.log(2) / (packing.store.raw_bytes * share)
+    return scores | {"targets": counts[asked]}
+
+
+def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None) -> TokenStore:
+    """The text to judge by: a side of the run's own, or another one, written as a recipe writes data.val.
+
+    Raises RunFault where the run's own text is no longer what it was.
+    """
+    if data is not None:
+        spec = reading.read(trained.folder, [f"data.val={data}"]).recipe.data.val
+        return encode_file(spec, trained.tokenizer, trained.recipe.data, say)
+    text = open_text(trained.recipe.data, trained.recipe.tokenizer, say)
+    if text.hashes != manifest.read(trained.folder).hashes:
+        raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
+    return text.val if split == "val" else text.train
+
+
+def evaluate_trained(trained: Trained, store: TokenStore, setup: Setup) -> dict[str, float]:
+    """`evaluate` for a model out of a run folder, with the question that it was trained on."""
+    objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
+    task = objective.task(trained.model)
+    packing = pack(trained.recipe, store, trained.tokenizer, objective)
+    return evaluate(task, objective, packing, setup, trained.recipe.train.batch_size)

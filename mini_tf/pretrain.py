@@ -1,0 +1,102 @@
+"""From a recipe to a run: read the text, build the model, train it; `pretrain` is the whole river."""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from mini_tf.recipe.reading import Resolved, decisive, dump
+from mini_tf.recipe.sections import Recipe
+from mini_tf.run.identity import Identity
+from mini_tf.run.opening import Place, open_run
+from mini_tf.run.trained import write_config
+from mini_tf.seeds import seed_of
+from mini_tf.session import Outcome, Parts, Session, Voice
+from mini_tf.text.token_store import Text, open_text
+from mini_tf.training.device import Setup, settle
+from mini_tf.training.feed import Feed
+from mini_tf.training.memory import fitting_micro_batch
+from mini_tf.training.plan import Plan
+from mini_tf.training.signals import StopRequest
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a command asks besides the recipe."""
+
+    place: Place = field(default_factory=Place)
+    extend: int | None = None
+    dry_run: bool = False
+    command: tuple[str, ...] = ()
+
+
+def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
+    """The whole river: recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
+    began, recipe = time.monotonic(), resolved.recipe
+    text = open_text(recipe.data, recipe.tokenizer, voice.detail)
+    for note in text.notes:
+        voice.say(note)
+    settle(recipe.runtime)  # what is refused here must not leave a folder behind
+    if options.dry_run:
+        parts = build(recipe, text, settle(recipe.runtime))
+        introduce(parts, micro_batch_of(parts), voice)
+        return Outcome(None, {})
+    recipe.objective.build(text.tokenizer.vocabulary)
+    identity = Identity(resolved.name, resolved.text, dump(recipe), decisive(recipe), {**text.hashes}, seed=recipe.train.seed)
+    with open_run(options.place, identity, options.command) as run:
+        if run.status == "finished" and options.extend is None:
+            voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
+            return Outcome(run.folder, run.manifest.metrics)
+        voice.log = run.log
+        if options.extend is not None:
+            run.extend(options.extend)
+        parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto))
+        found = run.note_auto({**parts.setup.found, "micro_batch_size": micro_batch_of(parts)})
+        if run.status == "new":
+            run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
+            run.write("tokenizer.json", text.tokenizer.to_json())
+        introduce(parts, micro := int(found["micro_batch_size"]), voice)
+        session = Session(run, parts, voice, micro, began)
+        with StopRequest() as stop:
+            return session.finish(session.learn(stop), stop)
+
+
+def build(recipe: Recipe, text: Text, setup: Setup) -> Parts:
+    """Objective, model and task; the weights depend on the seed alone."""
+    setup.apply()
+    vocabulary = text.tokenizer.vocabulary
+    objective = recipe.objective.build(vocabulary)
+    torch.manual_seed(seed_of(recipe.train.seed, "weights"))
+    model = recipe.model.build(vocabulary.size, recipe.train.context)
+    model.to(setup.device)
+    return Parts(recipe, text, objective, setup, model, objective.task(model))
+
+
+def micro_batch_of(parts: Parts) -> int:
+    """Rows a forward pass: as the recipe says, or the most that fit into memory, as one measured row tells."""
+    train = parts.recipe.train
+    if train.micro_batch_size != "auto":
+        return train.micro_batch_size
+    plan = Plan(parts.train.n_rows, train.batch_size, train.seed)
+    parts.task.train()
+    return fitting_micro_batch(parts.task, Feed(plan, parts.train, parts.objective.prepare, 1), parts.setup)[0]
+
+
+def introduce(parts: Parts, micro: int, voice: Voice) -> None:
+    """Say what a person wants to know before a run: machine, model, text and the arithmetic of a batch."""
+    setup, train, text, horizon = parts.setup, parts.recipe.train, parts.text, parts.course.horizon
+    voice.say(
+        f"device {setup.device} ({setup.reasons['device']}), {setup.precision} ({setup.reasons['precision']}), "
+        f"compile {'on' if setup.compile else 'off'} ({setup.reasons['compile']}), {setup.threads} threads"
+    )
+    parameters = sum(p.numel() for p in parts.model.parameters())
+    voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
+    voice.say(f"text: {len(text.train):,} tokens to learn from, {len(text.val):,} held out")
+    passes = f"{train.batch_size // micro} x {micro}" if micro != train.batch_size else f"{micro}"
+    if horizon.steps is None:
+        how_long = f"{horizon.seconds:g} seconds"
+    else:
+        how_long = f"{horizon.steps:,} steps, {horizon.steps * train.batch_size / parts.train.n_rows:.2g} epochs"
+    voice.say(f"training: {how_long}, {train.batch_size * train.context:,} tokens a step ({passes} rows of {train.context})")
+    if parts.train.n_rows < train.batch_size:
+        voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {train.batch_size} of one step; rows repeat within a step")

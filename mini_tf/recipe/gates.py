@@ -1,0 +1,51 @@
+"""Gates: comparisons that a run's figures are held to, by --assert and by a recipe's `expect`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mini_tf.errors import UsageFault
+
+_GATE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*(<=|>=|==|<|>)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`metric sign bound`, such as val.loss < 1.9."""
+
+    metric: str
+    sign: str
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Gate":
+        """From `val.loss<1.9`; UsageFault where it is no such comparison."""
+        found = _GATE.fullmatch(text)
+        try:
+            if found is not None:
+                return cls(found[1], found[2], float(found[3]))
+        except ValueError:
+            pass
+        raise UsageFault(f"--assert {text!r} is no comparison", hint="write METRIC<NUMBER, such as 'val.loss<1.9'")
+
+    def failure(self, metrics: Mapping[str, float | None]) -> str | None:
+        """What is wrong, or None where the gate is met; a figure that was not measured or is not a number meets no gate."""
+        if self.metric not in metrics:
+            return f"{self.metric}: not measured; there is {', '.join(sorted(metrics)) or 'nothing'}"
+        value = metrics[self.metric]
+        met = (
+            value is not None
+            and {
+                "<": value < self.bound,
+                "<=": value <= self.bound,
+                ">": value > self.bound,
+                ">=": value >= self.bound,
+                "==": value == self.bound,
+            }[self.sign]
+        )
+        return None if met else f"{self.metric} is {value if value is None else f'{value:.6g}'}, but must be {self.sign} {self.bound:g}"
+
+
+def failures(gates: Iterable[Gate], metrics: Mapping[str, float | None]) -> list[str]:
+    """A line for each gate that is not met."""
+    return [line for gate in gates if (line := gate.failure(metrics)) is not None]

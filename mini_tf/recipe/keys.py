@@ -1,0 +1,104 @@
+"""The schema as people and editors read it: every key with its type, range, default and meaning, and a JSON Schema."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticUndefined, core_schema
+
+from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
+from mini_tf.recipe.layers import package_of, section_of
+from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.values import describe, members, number
+
+
+@dataclass(frozen=True)
+class Key:
+    """`kinds`: the kinds that have the key, where it is not all of its package."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+    kinds: tuple[str, ...] = ()
+
+
+def keys() -> list[Key]:
+    """Every key of a recipe; those of kinds are imported for it."""
+    return list(_keys_of([(None, Recipe)], ""))
+
+
+def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) -> Iterator[Key]:
+    """The keys of sections that may stand at one place, each with the word that chooses it."""
+    having: dict[tuple[str, ...], list[tuple[str | None, FieldInfo]]] = {}
+    for word, section in variants:
+        for name, field in section.model_fields.items():
+            having.setdefault((name, type_of(field), default_of(field), _meaning(field)), []).append((word, field))
+    for (name, *_), found in having.items():
+        field = found[0][1]
+        words = tuple(str(word) for word, _ in found) if len(found) < len(variants) else ()
+        package, part = package_of(field), section_of(field)
+        if package is not None:
+            yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(listing(package)), default_of(field), _meaning(field), words)
+            yield from _keys_of([(word, settings_of(package, word)) for word in listing(package)], f"{prefix}{name}.")
+        elif part is not None and not _is_text(field):
+            yield from _keys_of([(None, part)], f"{prefix}{name}.")
+        else:
+            yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
+
+
+def _is_text(field: FieldInfo) -> bool:
+    """True for a value with parts of its own that a recipe writes as one text (data.split)."""
+    section = section_of(field)
+    return section is not None and section.__str__ is not Section.__str__
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
+
+
+def type_of(field: FieldInfo) -> str:
+    """The type with its range in words."""
+    if _is_text(field):
+        return "text"
+    bounds = [c for _, constraints in members(field.annotation, field.metadata) for c in constraints]
+    texts = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    known = [f"{text} {number(getattr(b, name))}" for name, text in texts.items() for b in bounds if getattr(b, name, None) is not None]
+    return ", ".join(dict.fromkeys([describe(field.annotation, field.metadata), *known]))
+
+
+def default_of(field: FieldInfo) -> str:
+    """The default as a recipe would write it; nothing where there is none."""
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, tuple) and len(value) == 1:
+        value = value[0]
+    if value is PydanticUndefined or value is None:
+        return ""
+    if isinstance(value, Kind):
+        return value.kind
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return number(value)
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+class _WithWrittenNumbers(GenerateJsonSchema):
+    """Numbers may also be written 10k, 5% or 30m, which YAML's own rules read as text."""
+
+    def int_schema(self, schema: core_schema.IntSchema) -> dict[str, Any]:
+        return {"anyOf": [super().int_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[kM]?$"}]}
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> dict[str, Any]:
+        return {"anyOf": [super().float_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[%smhd]?$"}]}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a recipe file, for editors."""
+    schema = Recipe.model_json_schema(schema_generator=_WithWrittenNumbers)
+    schema.pop("required", None)  # `extends` may bring every section
+    extends = {"type": "string", "description": "A preset or a file that this recipe stands on."}
+    schema["properties"] = {"extends": extends} | schema["properties"]
+    return {"$schema": GenerateJsonSchema.schema_dialect} | schema | {"title": "minitf recipe"}

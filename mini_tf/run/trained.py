@@ -1,0 +1,59 @@
+"""A trained model out of a run folder: recipe, tokenizer and weights, ready to be used."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mini_tf.errors import RunFault
+from mini_tf.nn.model import Model
+from mini_tf.recipe import reading
+from mini_tf.recipe.sections import Recipe
+from mini_tf.run import finding, loading
+from mini_tf.run.tensors import specs
+from mini_tf.text.tokenizer import Tokenizer
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Trained:
+    folder: Path
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: Model
+
+
+def write_config(recipe: Recipe, vocabulary_size: int) -> str:
+    """config.json: what is needed, besides the weights, to build the model again."""
+    model = recipe.model_dump(mode="json")["model"]
+    config = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context, "model": model}
+    return json.dumps(config, indent=1) + "\n"
+
+
+def open_trained(run: str | Path, step: int | str | None = None, device: str | torch.device = "cpu") -> Trained:
+    """The model of a run (a folder, a name, `last`), in eval; `step` N, `best` or `last`, None = model.safetensors."""
+    folder = finding.find(run)
+    recipe = reading.read(folder).recipe
+    tokenizer = Tokenizer.load(folder)
+    config = _read_config(folder / "config.json")
+    model = recipe.model.build(config["vocabulary_size"], config["context"])
+    assert isinstance(model, Model)
+    model.load_weights(loading.load_model(folder, step, specs(model.weights())))
+    return Trained(folder, recipe, tokenizer, model.to(device).eval())
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if config["minitf_format"] > FORMAT:
+            raise RunFault(f"{path}: written by a newer minitf (format {config['minitf_format']}; this one reads {FORMAT})")
+        if not (0 < config["vocabulary_size"] <= 10**8 and 0 < config["context"] <= 2**20):
+            raise ValueError("sizes out of range")
+    except FileNotFoundError as error:
+        raise RunFault(f"{path}: there is no such file", hint="the run never began training", where=[str(path)]) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFault(f"{path}: not a config.json of minitf: {error}", where=[str(path)]) from error
+    return dict(config)

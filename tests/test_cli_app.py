@@ -1,0 +1,130 @@
+"""`minitf` answers at once, refuses in one line, and shows run folders without torch."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import mini_tf
+from mini_tf.cli.app import app
+from mini_tf.run.manifest import Manifest
+
+ROOT = Path(__file__).parents[1]
+SLOW = ("torch", "numpy", "tokenizers", "matplotlib", "safetensors", "pyarrow")
+
+
+def minitf(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "mini_tf", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def paths_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and group below a group, as its words."""
+    yield path
+    for name, command in getattr(group, "commands", {}).items():
+        yield from paths_of(command, (*path, name))
+
+
+def test_every_help_is_free_of_slow_imports() -> None:
+    lines = [f"import sys; from mini_tf.cli.app import main; slow = set({SLOW!r})"]
+    for path in paths_of(get_command(app)):
+        lines.append(f"try: main([*{path!r}, '--help'])\nexcept SystemExit as leaving: assert leaving.code == 0, {path!r}")
+        lines.append(f"assert not slow & set(sys.modules), ({path!r}, slow & set(sys.modules))")
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--json") >= 3
+
+
+def test_the_version_is_a_product() -> None:
+    assert minitf("--version").stdout == f"minitf {mini_tf.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("rnus",), "minitf: No such command 'rnus'. Did you mean 'runs'?; see `minitf --help`"),
+        (("runs", "show", "x", "--jsn"), "see `minitf runs show --help`"),
+        (("runs", "show"), "see `minitf runs show --help`"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_ends_with_the_way_to_get_help(arguments: tuple[str, ...], line: str) -> None:
+    done = minitf(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(line + "\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_wrong_usage_with_json_is_an_envelope() -> None:
+    done = minitf("runs", "show", "--json")
+    envelope = json.loads(done.stdout)
+    assert (done.returncode, envelope["ok"], envelope["exit_code"], envelope["command"]) == (2, False, 2, "runs show")
+
+
+def test_a_group_alone_shows_its_help() -> None:
+    for arguments in ((), ("runs",)):
+        done = minitf(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("Usage: minitf")
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> Path:
+    for name, record in {
+        "alpha": Manifest(state="done", exit_code=0, step=200, best={"step": 150, "loss": 1.25}, recipe="alpha", metrics={"val.loss": 1.3}),
+        "beta": Manifest(state="running", step=10),
+    }.items():
+        folder = tmp_path / "outputs" / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(record.model_dump_json())
+    (tmp_path / "outputs/alpha/metrics.jsonl").write_text('{"step": 200, "loss": 1.5}\n{"step": 200, "val.loss": 1.3}\n{"torn')
+    (tmp_path / "outputs/gamma").mkdir()
+    (tmp_path / "outputs/gamma/run.json").write_text("{")
+    (tmp_path / "outputs/not a run").mkdir()
+    return tmp_path
+
+
+def test_runs_list_is_a_line_a_run_and_passes_over_what_is_none(two_runs: Path) -> None:
+    done = minitf("runs", "list", folder=two_runs)
+    assert done.stdout.splitlines() == [
+        "RUN    STATE   STEP  BEST LOSS",
+        "alpha  done    200   1.2500 at step 150",
+        "beta   killed  10    -",
+    ]
+    assert "run.json is damaged" in done.stderr
+    rows = json.loads(minitf("runs", "list", "--json", folder=two_runs).stdout)["result"]
+    assert [(row["name"], row["state"], row["step"]) for row in rows] == [("alpha", "done", 200), ("beta", "killed", 10)]
+
+
+def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
+    done = minitf("runs", "list", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "no runs in outputs; `minitf pretrain` makes one\n"
+    assert minitf("runs", "list", "nowhere", folder=tmp_path).returncode == 5
+
+
+def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
+    envelope = json.loads(minitf("runs", "show", "alpha", "--json", folder=two_runs).stdout)
+    assert envelope["metrics"] == {"loss": 1.5, "val.loss": 1.3}
+    assert envelope["run"] == str(two_runs / "outputs/alpha")
+    assert (envelope["result"]["state"], envelope["result"]["best"]) == ("done", {"step": 150, "loss": 1.25})
+    assert "best         1.2500 at step 150\n" in minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
+
+
+def test_a_run_that_is_not_there_is_5_with_the_nearest_name(two_runs: Path) -> None:
+    done = minitf("runs", "show", "alhpa", folder=two_runs)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", "no such run: alhpa; did you mean alpha?\n")
+
+
+def test_doctor_says_what_there_is(tmp_path: Path) -> None:
+    facts = json.loads(minitf("doctor", "--json", folder=tmp_path).stdout)["result"]
+    assert facts["devices"].startswith("cpu")
+    assert facts["minitf"] == mini_tf.__version__
+    assert facts["problems"] == []

@@ -1,0 +1,269 @@
+"""stdout is the product, stderr the conversation, the exit code the verdict; nothing foreign steers the terminal."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from mini_tf.cli.console import Console, command, safe_text, wants_color
+from mini_tf.errors import DataFault, Diverged, GateMissed, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_with(body: Any, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a one-command app around a body."""
+    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command("toy")(command(body))
+    app.command("other")(lambda: None)
+    result = CliRunner().invoke(app, ["toy", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def failing_with(error: BaseException) -> Any:
+    def body(console: Console) -> None:
+        raise error
+
+    return body
+
+
+@given(st.text(alphabet=st.characters()))
+def test_safe_text_lets_no_control_code_through(text: str) -> None:
+    safe = safe_text(text)
+    assert not any((ord(c) < 32 and c not in "\n\t") or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in safe)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\tb\nc é 日本 🙂", "a\tb\nc é 日本 🙂"),
+        ("\x1b]8;;http://x\x07", "\\x1b]8;;http://x\\x07"),
+        ("50%\r100%", "50%\\x0d100%"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\u202etxt.exe\u2066", "\\u202etxt.exe\\u2066"),
+        ("line\u2028end", "line\\u2028end"),
+        ("half \ud800", "half \\ud800"),
+    ],
+)
+def test_safe_text_shows_what_it_stops(text: str, shown: str) -> None:
+    assert safe_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageFault("x"), 2),
+        (RecipeFault("x"), 3),
+        (DataFault("x"), 4),
+        (RunFault("x"), 5),
+        (StorageFault("x"), 6),
+        (Diverged("x"), 7),
+        (GateMissed("x"), 8),
+        (Unavailable("x"), 9),
+        (MemoryError(), 6),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:128] DefaultCPUAllocator: can't allocate memory"), 6),
+        (type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory"), 6),
+        (OSError(errno.ENOSPC, "No space left on device"), 6),
+        (OSError(errno.EIO, "Input/output error"), 6),
+        (KeyError("x"), 1),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 141),
+        (typer.Exit(143), 143),
+    ],
+)
+def test_every_error_has_its_exit_code_and_no_traceback(error: BaseException, code: int) -> None:
+    exit_code, stdout, stderr = run_with(failing_with(error))
+    assert (exit_code, stdout) == (code, "")
+    assert "Traceback" not in stderr
+
+
+def test_a_refusal_is_one_line_with_its_place_and_the_way_out() -> None:
+    fault = DataFault("is not UTF-8", hint="save it as UTF-8", where=["corpus.txt:7"])
+    assert run_with(failing_with(fault)) == (4, "", "corpus.txt:7: is not UTF-8; save it as UTF-8\n")
+
+
+def test_several_faults_are_a_line_each() -> None:
+    fault = RecipeFault("2 faults", faults=["r.yaml:3: a: wrong", "r.yaml:5: b: \x1b[31mwrong"])
+    assert run_with(failing_with(fault)) == (3, "", "r.yaml:3: a: wrong\nr.yaml:5: b: \\x1b[31mwrong\n")
+
+
+def test_a_bug_shows_its_traceback_only_with_debug_and_in_the_log() -> None:
+    logged: list[str] = []
+
+    def body(console: Console) -> None:
+        console.log = logged.append
+        raise KeyError("x")
+
+    exit_code, _, stderr = run_with(body)
+    assert (exit_code, stderr) == (1, "a bug in minitf: KeyError: 'x'; --debug shows where\n")
+    assert "Traceback" in logged[0]
+    assert "Traceback" in run_with(body, "--debug")[2]
+
+
+def test_json_is_exactly_one_object_with_null_for_nan() -> None:
+    def body(console: Console) -> None:
+        console.say("working")
+        console.answer("loss nan", run=Path("/runs/a"), metrics={"loss": float("nan")}, result=[{"x": float("-inf"), "y": "\x7f\x9b"}])
+
+    exit_code, stdout, stderr = run_with(body, "--json")
+    assert (exit_code, stderr) == (0, "working\n")
+    expected = {"ok": True, "command": "toy", "run": "/runs/a", "metrics": {"loss": None}, "result": [{"x": None, "y": "\x7f\x9b"}]}
+    assert json.loads(stdout) == expected
+    assert stdout.isascii()
+    assert "\x7f" not in stdout
+    assert run_with(body) == (0, "loss nan\n", "working\n")
+
+
+def test_a_refusal_with_json_is_an_envelope_that_keeps_what_was_reached() -> None:
+    def body(console: Console) -> None:
+        console.answer("folder", run="/runs/a", metrics={"val.loss": 2.0})
+        raise GateMissed("val.loss is 2.0", hint="train longer", where=["--assert"])
+
+    exit_code, stdout, stderr = run_with(body, "--json")
+    assert exit_code == 8
+    assert json.loads(stdout) == {
+        "ok": False,
+        "command": "toy",
+        "exit_code": 8,
+        "error": {"message": "val.loss is 2.0", "hint": "train longer", "where": ["--assert"]},
+        "run": "/runs/a",
+        "metrics": {"val.loss": 2.0},
+        "result": None,
+    }
+    assert stderr == "--assert: val.loss is 2.0; train longer\n"
+
+
+def test_jsonl_is_one_envelope_a_line() -> None:
+    def body(console: Console) -> None:
+        for word in ("a", "b"):
+            console.emit_json(result={"prompt": word})
+
+    lines = run_with(body, "--json")[1].splitlines()
+    assert [json.loads(line)["result"]["prompt"] for line in lines] == ["a", "b"]
+
+
+def test_a_returned_exit_code_counts_and_says_so_in_json() -> None:
+    def body(console: Console) -> int:
+        console.answer("/runs/a", run="/runs/a")
+        return 143
+
+    assert run_with(body)[:2] == (143, "/runs/a\n")
+    envelope = json.loads(run_with(body, "--json")[1])
+    assert (envelope["ok"], envelope["exit_code"], envelope["run"]) == (False, 143, "/runs/a")
+
+
+def test_quiet_keeps_warnings_and_verbose_adds_details() -> None:
+    def body(console: Console) -> None:
+        console.detail("detail")
+        console.say("line")
+        console.warn("careful")
+
+    assert run_with(body)[2] == "line\nwarning: careful\n"
+    assert run_with(body, "-q")[2] == "warning: careful\n"
+    assert run_with(body, "-v")[2] == "detail\nline\nwarning: careful\n"
+
+
+def test_a_command_has_its_own_arguments_besides_the_common_options() -> None:
+    def body(console: Console, recipe: Annotated[str, typer.Argument(help="A recipe.")], rows: Annotated[int, typer.Option()] = 3) -> None:
+        """Say what the recipe holds."""
+        console.answer(f"{recipe} {rows}")
+
+    assert run_with(body, "tiny", "--rows", "5", "-q")[1] == "tiny 5\n"
+    help_text = run_with(body, "--help")[1]
+    assert "Say what the recipe holds." in help_text
+    assert help_text.index("--rows") < help_text.index("--json")
+
+
+class _Stream:
+    def __init__(self, terminal: bool) -> None:
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "environment", "colored"),
+    [
+        ("auto", True, {}, True),
+        ("auto", False, {}, False),
+        ("auto", False, {"GITHUB_ACTIONS": "true"}, False),
+        ("auto", True, {"NO_COLOR": "1"}, False),
+        ("auto", True, {"TERM": "dumb"}, False),
+        ("always", False, {"NO_COLOR": "1"}, True),
+        ("never", True, {}, False),
+    ],
+)
+def test_colour_is_for_terminals_that_want_it(
+    choice: str, terminal: bool, environment: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert wants_color(choice, _Stream(terminal)) is colored  # type: ignore[arg-type]
+
+
+_SCRIPT = """
+import sys, typer
+from mini_tf.cli import app as shell
+from mini_tf.cli.console import Console, command
+@shell.app.command("toy")
+@command
+def toy(console: Console, lines: int) -> None:
+    console.say("a line on stderr")
+    with console.bar(lines) as bar:
+        for i in range(lines):
+            console.print_product("é line " + str(i))
+            console.say("after it")
+            bar.update()
+    open(sys.argv[1] + "/survived", "w").close()
+shell.main(["toy", sys.argv[2]])
+"""
+
+
+def in_a_shell(shell: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The toy command as `toy N` in a shell line; it leaves a file `survived` behind when it reaches its end."""
+    script = folder / "script.py"
+    script.write_text(_SCRIPT)
+    line = f'toy() {{ "{sys.executable}" "{script}" "{folder}" "$@"; }}\n{shell}'
+    clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(["bash", "-c", line], capture_output=True, env=clean, timeout=60, check=False)
+
+
+def test_a_reader_that_leaves_ends_the_command_in_silence_with_141(tmp_path: Path) -> None:
+    done = in_a_shell("toy 100000 2>err | head -1 >/dev/null; echo ${PIPESTATUS[0]} >&2; grep -ci -e traceback -e broken err >&2", tmp_path)
+    assert done.stderr == b"141\n0\n"
+
+
+@pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full", "2> >(exit)", ">&- 2>&- <&-"])
+def test_a_command_outlives_its_stderr(closing: str, tmp_path: Path) -> None:
+    done = in_a_shell(f"toy 3 {closing}", tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "survived").exists()
+
+
+def test_a_full_disk_behind_stdout_is_6(tmp_path: Path) -> None:
+    done = in_a_shell("toy 3 >/dev/full", tmp_path)
+    assert done.returncode == 6
+    assert b"the disk is full" in done.stderr
+
+
+def test_without_a_terminal_there_are_no_control_codes_and_text_is_utf8_in_any_locale(tmp_path: Path) -> None:
+    done = in_a_shell("toy 2", tmp_path, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", GITHUB_ACTIONS="true")
+    assert done.stdout.decode() == "é line 0\né line 1\n"
+    assert done.stderr.decode() == "a line on stderr\nafter it\nafter it\n"
+
+
+def test_refusals_all_have_an_exit_code_of_their_own() -> None:
+    codes = [fault.exit_code for fault in Refusal.__subclasses__()]
+    assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8, 9]

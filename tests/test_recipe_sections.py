@@ -1,0 +1,167 @@
+"""The schema: what fits, what is refused and in which words, and kinds chosen by their file's name."""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+import pytest
+from pydantic import Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from mini_tf.recipe.faults import faults_of
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
+from mini_tf.recipe.sections import Data, ModelSettings, ObjectiveSettings, Optimizer, Recipe, Schedule, Split, Tokenizer, Train
+from mini_tf.recipe.values import Written
+
+
+class ToyModel(ModelSettings):
+    READS: ClassVar[str] = "left"
+    size: int = Field(4, ge=1)
+
+
+class ToyObjective(ObjectiveSettings):
+    NEEDS: ClassVar[str] = "left"
+
+
+class Pair(Section):
+    mixers: Annotated[tuple[Annotated[Kind, KindOf("attention")], ...], OneOrMore()] = Field(
+        default_factory=lambda: (settings_of("attention", "softmax")(),)
+    )
+    place: Annotated[Kind, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
+
+
+def told(make: type[Section], **given: object) -> dict[str, str]:
+    """The faults by their dotted key."""
+    with pytest.raises(ValidationError) as refused:
+        make(**given)
+    return {".".join(map(str, fault.path)): fault.message for fault in faults_of(refused.value)}
+
+
+def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
+    recipe = Recipe(model=ToyModel(), objective=ToyObjective(), train=Train(steps=5))
+    assert (recipe.train.steps, recipe.optimizer.lr, recipe.data.train) == (5, 1e-3, "python-docs")
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "key", "message"),
+    [
+        (Optimizer, {"lr": Written("abc")}, "lr", "must be a finite number, got 'abc'"),
+        (Optimizer, {"lr": Written("1e-3", quoted=True)}, "lr", "must be a finite number, got the text '1e-3'; remove the quotes"),
+        (Optimizer, {"lr": Written("-1")}, "lr", "must be greater than 0, got -1.0"),
+        (Optimizer, {"lr": True}, "lr", "must be a finite number, got true"),
+        (Optimizer, {"lr": float("nan")}, "lr", "must be a finite number, got nan"),
+        (Optimizer, {"betas": [Written("0.9")]}, "betas", "must be a list of 2, each a share such as 0.05 or 5%, got a list"),
+        (Optimizer, {"betas": [Written("0.9"), Written("2")]}, "betas", "must be less than 1, got 2.0"),
+        (Optimizer, {"learningrate": Written("1")}, "learningrate", "no such key"),
+        (Train, {"steps": Written("1.5")}, "steps", "must be a whole number, got '1.5'"),
+        (Train, {"steps": 1.5}, "steps", "must be a whole number, got 1.5"),
+        (Train, {"steps": True}, "steps", "must be a whole number, got true"),
+        (Train, {"steps": Written("9" * 60)}, "steps", "the number is too long"),
+        (Train, {"steps": Written("0")}, "steps", "must be at least 1, got 0"),
+        (Train, {"steps": Written("1e18")}, "steps", "must be at most 1000000000000, got 1000000000000000000"),
+        (Train, {"steps": 5, "micro_batch_size": Written("all")}, "micro_batch_size", "must be a whole number or auto, got 'all'"),
+        (Train, {"steps": 5, "batch_size": 6, "micro_batch_size": 4}, "micro_batch_size", "4 does not divide batch_size 6; use 3"),
+        (Train, {}, "", "must say how long: one of steps, tokens, epochs, time, such as steps: 2000"),
+        (Train, {"steps": 5, "time": 3.0}, "time", "steps and time are given; keep exactly one of steps, tokens, epochs, time"),
+        (Schedule, {"kind": Written("cosin")}, "kind", "got 'cosin'; did you mean cosine?"),
+        (Schedule, {"warmup": Written("100%")}, "warmup", "must be less than 1, got 1.0"),
+        (Schedule, {"kind": "wsd", "warmup": 0.5, "decay": 0.6}, "decay", "more than the whole run"),
+        (Data, {"split": Written("tail 10")}, "split", "must be a share such as 5%, or tail 10%, got 'tail 10'"),
+        (Data, {"split": Written("100%")}, "split", "must be a share such as 5%"),
+        (Data, {"train": []}, "train", "must have at least one item"),
+        (Data, {"train": {"source": "a"}}, "train", "got a mapping"),
+        (Data, {"header": Written("yes")}, "header", "must be auto or true or false, got 'yes'"),
+        (Data, {"train": "-", "val": "-"}, "val", "train reads stdin already"),
+        (Tokenizer, {"vocab_size": 100}, "vocab_size", "cannot hold 256 bytes"),
+    ],
+)
+def test_a_fault_says_what_is_and_what_must_be(section: type[Section], given: dict[str, object], key: str, message: str) -> None:
+    assert message in told(section, **given)[key]
+
+
+def test_a_warmup_ends_before_the_run() -> None:
+    parts = {"model": ToyModel(), "objective": ToyObjective(), "schedule": Schedule(warmup=10)}
+    assert "schedule.warmup" in told(Recipe, train=Train(steps=10), **parts)
+    assert "schedule.warmup" in told(Recipe, train=Train(tokens=320, batch_size=4, context=8), **parts)
+    Recipe(train=Train(steps=11), **parts)
+
+
+def test_an_objective_needs_a_model_that_reads_as_it_does() -> None:
+    message = told(Recipe, model=settings_of("models", "decoder")(), objective="masked", train=Train(steps=5))["objective"]
+    assert (
+        message
+        == "masked needs a model that reads both sides, decoder reads only what stands before; use objective next_token or model encoder"
+    )
+
+
+@pytest.mark.parametrize(("model", "objective"), [("decoder", "next_token"), ("encoder", "masked")])
+def test_an_objective_that_is_not_named_fits_the_model(model: str, objective: str) -> None:
+    for given in ({}, {"objective": {}}):
+        assert Recipe(model=model, train=Train(steps=5), **given).objective.kind == objective
+
+
+def test_a_stream_needs_mixers_whose_memory_stays_bounded() -> None:
+    mixers = {"kind": "decoder", "attention": ["window", "softmax"]}
+    message = told(Recipe, model=mixers, train=Train(steps=5, stream=True))["train.stream"]
+    assert "attention softmax cannot carry its state" in message
+    Recipe(model={"kind": "decoder", "attention": "window"}, train=Train(steps=5, stream=True))
+
+
+def test_a_split_is_written_as_it_is_read() -> None:
+    for text in ("5%", "tail 10%", "0.1%", "12.5%"):
+        assert Data(split=text).model_dump(mode="json")["split"] == text
+    assert Data(split="tail 10%").split == Split(share=0.1, tail=True)
+    assert Data(split=Written("0.2")).split == Split(share=0.2)
+
+
+def test_a_kind_is_a_word_a_mapping_or_settings() -> None:
+    window = settings_of("attention", "window")
+    for given in ("window", {"kind": "window"}, window()):
+        assert Pair(mixers=given).mixers == (window(),)
+    assert Pair(mixers=["window", {"kind": "window", "window": Written("7")}]).mixers == (window(), window(window=7))
+    assert Pair(place={"base": Written("10k")}).place.kind == "rotary"
+
+
+def test_one_kind_is_written_back_as_one_and_several_as_a_list() -> None:
+    one, two = (Pair(mixers=given).model_dump(mode="json")["mixers"] for given in ("window", ["window", "softmax"]))
+    assert (one["kind"], [mixer["kind"] for mixer in two]) == ("window", ["window", "softmax"])
+
+
+def test_faults_inside_a_kind_keep_their_place() -> None:
+    found = told(Pair, mixers=[{"kind": "window", "window": Written("0")}, {"kind": "windw"}], place={"kind": "rotary", "bse": 1})
+    assert found["mixers.0.window"] == "must be at least 1, got 0"
+    assert found["mixers.1"] == "no such kind 'windw'; did you mean 'window'?"
+    assert found["place.bse"] == "no such key; did you mean base?"
+
+
+@pytest.mark.parametrize("word", ["os", "../attention/window", "__init__", "mini_tf.attention.window", "", "Window"])
+def test_only_words_of_the_listing_are_imported(word: str) -> None:
+    assert word not in listing("attention")
+    assert "mixers.0" in told(Pair, mixers=word)
+
+
+def test_rules_and_validators_say_which_key_they_are_about() -> None:
+    class Ruled(Section):
+        a: int = 1
+        b: int = 2
+
+        def rules(self) -> Iterator[tuple[str, str]]:
+            if self.a > self.b:
+                yield "a", "is more than b"
+            if self.b > 9:
+                yield "", "is too much"
+
+    class Outer(Section):
+        part: Ruled = Ruled()
+
+    assert told(Outer, part={"a": 20, "b": 10}) == {"part.a": "is more than b", "part": "is too much"}
+
+
+def test_a_validator_may_name_its_key_by_the_type_of_its_error() -> None:
+    error = ValidationError.from_exception_data("x", [{"type": PydanticCustomError("at:n_heads", "no"), "loc": ("model",), "input": 1}])
+    [fault] = faults_of(error)
+    assert (fault.path, fault.type) == (("model", "n_heads"), "rule")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Optimizer().lr = 2.0  # type: ignore[misc]

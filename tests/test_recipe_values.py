@@ -1,0 +1,103 @@
+"""Scalars are read by the type of their field, never by YAML's guess."""
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from mini_tf.recipe.values import Seconds, Share, Written, describe, fit
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("12", 12), ("-3", -3), ("+3", 3), ("0", 0), ("1_000", 1000), ("10k", 10_000), ("2M", 2_000_000), ("1.5k", 1500), ("3E4", 30_000)],
+)
+def test_a_count_may_be_written_short(text: str, value: int) -> None:
+    assert fit(Written(text), int) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.5", "1.0", "010", "0x10", "0o7", "yes", "true", "12:30:45", "2024-01-01", "1__0", "_1", "1_", "1.0005k", "5%", "9" * 5000, "1e30"],
+)
+def test_what_is_no_whole_number_stays_text_and_is_refused_later(text: str) -> None:
+    assert isinstance(fit(Written(text), int), Written)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 1e-3), ("3E4", 3e4), ("1_000", 1000.0), (".5", 0.5), ("5.", 5.0), ("-0.25", -0.25), ("1e-320", 1e-320), ("10k", 1e4)],
+)
+def test_a_number_is_a_number_however_it_is_written(text: str, value: float) -> None:
+    assert fit(Written(text), float) == value
+    assert type(fit(Written(text), float)) is float
+
+
+@pytest.mark.parametrize("text", [".nan", "nan", ".inf", "-.inf", "inf", "1e999", "yes", "010", "12:30:45", "0x1p3", "1e", "", "5%", "30m"])
+def test_what_is_no_finite_number_is_refused_later(text: str) -> None:
+    assert isinstance(fit(Written(text), float), Written)
+
+
+def test_percent_is_for_shares_and_units_of_time_are_for_times() -> None:
+    assert fit(Written("5%"), Share) == 0.05
+    assert fit(Written("5%"), Annotated[float, Field(ge=0, lt=1)]) == 0.05
+    assert [fit(Written(text), Seconds) for text in ("90", "90s", "30m", "2h", "1d", "0.5h")] == [90, 90, 1800, 7200, 86400, 1800]
+    assert isinstance(fit(Written("5%"), Seconds), Written)
+
+
+def test_a_union_takes_whole_numbers_before_shares() -> None:
+    warmup = Annotated[int, Field(ge=0)] | Annotated[float, Field(lt=1)]
+    assert [fit(Written(text), warmup) for text in ("100", "0.1", "5%", "1k")] == [100, 0.1, 0.05, 1000]
+    assert type(fit(Written("1"), warmup)) is int
+
+
+def test_only_true_and_false_are_booleans() -> None:
+    assert [fit(Written(text), bool) for text in ("true", "false")] == [True, False]
+    for text in ("yes", "no", "on", "True", "1", "y"):
+        assert isinstance(fit(Written(text), bool), Written)
+
+
+def test_text_stays_what_was_written() -> None:
+    for text in ("2024", "1e-3", "yes", "null", "010", "5%"):
+        assert fit(Written(text), str) == text
+        assert type(fit(Written(text), str)) is str
+
+
+def test_quoted_text_is_neither_a_number_nor_true_nor_null() -> None:
+    assert isinstance(fit(Written("5", quoted=True), int), Written)
+    assert isinstance(fit(Written("true", quoted=True), bool), Written)
+    assert fit(Written("null", quoted=True), str | None) == "null"
+    assert fit(Written("null"), str | None) is None
+
+
+def test_lists_and_mappings_are_read_item_by_item() -> None:
+    assert fit([Written("0.9"), Written("5%")], tuple[float, Share]) == (0.9, 0.05)
+    assert fit([Written("a"), Written("7")], tuple[str, ...]) == ("a", "7")
+    assert fit({"text": Written("3")}, dict[str, str]) == {"text": "3"}
+
+
+def test_a_type_is_described_in_words() -> None:
+    assert describe(int | Literal["auto"]) == "a whole number or auto"
+    assert describe(tuple[float, float]) == "a list of 2, each a finite number"
+    assert describe(str | None) == "text"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_that_python_writes_is_read_back(number: float) -> None:
+    assert fit(Written(repr(number)), float) == number
+
+
+@given(st.integers(min_value=-(2**62), max_value=2**62))
+def test_every_whole_number_that_python_writes_is_read_back(number: int) -> None:
+    assert fit(Written(str(number)), int) == number
+    assert fit(Written(f"{number:_}"), int) == number
+
+
+@given(st.text(alphabet="0123456789.eE+-_kM%smhd", max_size=12))
+def test_a_number_without_a_unit_is_what_decimal_says(text: str) -> None:
+    value = fit(Written(text), float)
+    if isinstance(value, float) and text[-1] not in "kM":
+        assert value == float(Decimal(text.replace("_", "")))

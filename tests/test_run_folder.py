@@ -1,0 +1,355 @@
+"""A run folder belongs to one recipe on one text, to one writer at a time, and continues as if nothing had happened."""
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mini_tf.errors import DataFault, Diverged, RunFault, UsageFault
+from mini_tf.recipe.reading import read
+from mini_tf.run import finding, manifest
+from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.identity import Identity
+from mini_tf.run.loading import load_model
+from mini_tf.run.metrics import curve, read_lines
+from mini_tf.run.opening import Place, open_run
+from mini_tf.run.tensors import specs
+
+TINY = Identity(
+    recipe="tiny",
+    text="model: {kind: decoder}\n",
+    resolved="model: {kind: decoder, d_model: 8}\n",
+    decides={"data": {"train": "files", "split": "5%"}, "train": {"steps": 100}},
+    hashes={"train": "aa", "tokenizer": "cc"},
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fail_on_warning(line: str) -> None:
+    raise AssertionError(line)
+
+
+def tensors(step: int) -> Tensors:
+    return Tensors({"w": torch.full((2, 3), float(step))}, {"w.exp_avg": torch.full((2, 3), step / 2)}, {})
+
+
+def train(run: Run, first: int, last: int, every: int = 10) -> None:
+    for step in range(first, last + 1):
+        run.record({"step": step, "loss": 1 / step}, seconds=0.1)
+        if step % every == 0:
+            run.save(step, tensors(step), {"tokens": step * 64}, score=abs(step - 25.0))
+
+
+def test_the_same_command_finds_the_same_folder() -> None:
+    for status in ("new", "continued"):
+        with open_run(Place(), TINY) as run:
+            assert run.status == status
+            assert run.folder == Path("outputs").absolute() / TINY.default_name
+
+
+def test_the_name_hashes_what_decides_the_result_and_contents_instead_of_paths() -> None:
+    def name(*overrides: str, content: str = "aa") -> str:
+        Path("r.yaml").write_text("data: {train: a.txt}\nmodel: {kind: decoder}\ntrain: {steps: 10}\n")
+        return Identity.of(read("r.yaml", overrides), {"data": content}).default_name
+
+    assert name() == name("data.train=/elsewhere/b.txt") == name("log.every_steps=3", "runtime.device=cpu")
+    assert len({name(), name("train.steps=20"), name("train.seed=1"), name(content="bb")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("place", "folder"),
+    [
+        (Place(name="a b"), "outputs/a b"),
+        (Place(directory=Path("out dir/x")), "out dir/x"),
+        (Place(directory=Path("out dir"), name="x"), "out dir/x"),
+    ],
+)
+def test_a_place_is_a_name_a_folder_or_both(place: Place, folder: str) -> None:
+    with open_run(place, TINY) as run:
+        assert run.folder == Path(folder).absolute()
+        assert (run.folder / "recipe.yaml").read_text() == TINY.text
+        assert (run.folder / "resolved.yaml").read_text() == TINY.resolved
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300])
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageFault, match="cannot be the name of a run"):
+        open_run(Place(name=name), TINY)
+    assert os.listdir() == []
+
+
+def test_an_interrupted_run_continues_as_if_nothing_had_happened() -> None:
+    with open_run(Place(name="whole"), TINY) as whole:
+        train(whole, 1, 40)
+    with open_run(Place(name="parts"), TINY) as run:
+        train(run, 1, 27)
+        with open(run.folder / "metrics.jsonl", "a") as file:
+            file.write('{"step": 28, "lo')
+    with open_run(Place(name="parts"), TINY) as run:
+        saved = run.resume(fail_on_warning, expected=specs(tensors(0).model))
+        assert saved is not None
+        assert (saved.step, saved.counters) == (20, {"tokens": 20 * 64})
+        assert torch.equal(saved.optimizer["w.exp_avg"], tensors(20).optimizer["w.exp_avg"])
+        train(run, 21, 40)
+    for file in ["metrics.jsonl", *(f"checkpoints/step-00000040/{part}.safetensors" for part in ("model", "optimizer", "state"))]:
+        assert (run.folder / file).read_bytes() == (whole.folder / file).read_bytes()
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_with_empty_metrics() -> None:
+    with open_run(Place(name="x"), TINY) as run:
+        train(run, 1, 5)
+    with open_run(Place(name="x"), TINY) as run:
+        assert run.resume(fail_on_warning) is None
+        assert (run.folder / "metrics.jsonl").read_bytes() == b""
+
+
+def test_a_finished_run_is_said_to_be_and_nothing_is_written() -> None:
+    with open_run(Place(), TINY) as run:
+        run.finish("done", metrics={"val.loss": 1.5})
+    before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
+    with open_run(Place(), TINY) as again:
+        assert again.status == "finished"
+        assert again.manifest.metrics == {"val.loss": 1.5}
+    assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")} == before
+
+
+def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_out() -> None:
+    with open_run(Place(name="x"), TINY):
+        pass
+    before = Path("outputs/x/run.json").read_bytes()
+    with pytest.raises(RunFault, match=r"was started with other contents \(train\)") as caught:
+        open_run(Place(name="x"), replace(TINY, hashes={"train": "bb", "tokenizer": "cc"}))
+    assert caught.value.hint is not None
+    assert "--fresh" in caught.value.hint
+    with pytest.raises(RunFault, match=r"belongs to another recipe: train.steps: 100 -> 200"):
+        open_run(Place(name="x"), replace(TINY, decides={"data": {"train": "files", "split": "5%"}, "train": {"steps": 200}}))
+    assert Path("outputs/x/run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("start", [Place(name="x", fresh=True), Place(directory=Path("outputs/x"), fresh=True)])
+def test_fresh_starts_beside_the_folder_and_the_same_command_then_means_the_newest(start: Place) -> None:
+    with open_run(Place(name="x"), TINY):
+        pass
+    with open_run(start, TINY) as second:
+        assert (second.name, second.status) == ("x.2", "new")
+    with open_run(replace(start, fresh=False), TINY) as again:
+        assert (again.name, again.status) == ("x.2", "continued")
+
+
+def test_a_fresh_start_of_another_recipe_is_found_by_that_recipe_alone() -> None:
+    other = replace(TINY, hashes={"train": "bb"})
+    for place, identity, name in [
+        (Place(name="v1"), TINY, "v1"),
+        (Place(name="v1", fresh=True), other, "v1.2"),
+        (Place(name="v1"), TINY, "v1"),
+        (Place(name="v1"), other, "v1.2"),
+        (Place(name="v1", fresh=True), TINY, "v1.3"),
+    ]:
+        with open_run(place, identity) as run:
+            assert run.name == name
+
+
+def test_a_foreign_folder_is_never_overwritten() -> None:
+    Path("mine").mkdir()
+    Path("mine/thesis.tex").write_text("...")
+    with pytest.raises(RunFault, match="is not empty and no run folder of minitf"):
+        open_run(Place(directory=Path("mine")), TINY)
+    Path("link").symlink_to("elsewhere")
+    for refused in ("mine/thesis.tex", "link", "/", "~"):
+        with pytest.raises(RunFault, match="cannot be a run folder"):
+            open_run(Place(directory=Path(refused).expanduser()), TINY)
+    assert os.listdir("mine") == ["thesis.tex"]
+
+
+def test_a_second_writer_is_told_who_holds_the_folder() -> None:
+    with open_run(Place(), TINY) as run:
+        with pytest.raises(RunFault, match=f"is in use by process {os.getpid()} on "):
+            open_run(Place(), TINY)
+        assert finding.state_of(run.folder, run.manifest) == "running"
+    assert finding.state_of(run.folder, manifest.read(run.folder)) == "killed"
+    with open_run(Place(), TINY) as again:
+        assert again.status == "continued"
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "code"),
+    [(Diverged("loss is not finite"), "diverged", 7), (OSError(28, "full"), "failed", 6), (KeyError("x"), "failed", 1)],
+)
+def test_an_error_is_written_into_run_json(error: Exception, state: str, code: int) -> None:
+    with pytest.raises(type(error)), open_run(Place(), TINY) as run:
+        raise error
+    fields = json.loads((run.folder / "run.json").read_text())
+    assert (fields["format"], fields["state"], fields["exit_code"]) == (1, state, code)
+
+
+def test_a_refused_start_leaves_no_folder_and_a_refusal_later_does() -> None:
+    def refused(place: Place, steps: int) -> Run:
+        with suppress(DataFault), open_run(place, TINY) as run:
+            train(run, 1, steps)
+            raise DataFault("the text changed")
+        return run
+
+    Path("stood").mkdir()
+    assert not refused(Place(name="x"), 0).folder.exists()
+    assert os.listdir(refused(Place(directory=Path("stood")), 0).folder) == []
+    assert manifest.read(refused(Place(name="x"), 5).folder).state == "failed"
+
+
+def test_model_safetensors_is_the_best_by_validation_loss_and_load_finds_each_step() -> None:
+    with open_run(Place(), TINY) as run:
+        train(run, 1, 40)  # scores 15 5 5 15
+        run.rotate(keep_last=1, keep_best=1)
+        run.publish()
+        assert run.manifest.best == {"step": 20, "loss": 5.0}
+    for which, step in [(None, 20), ("best", 20), ("last", 40), (40, 40), ("40", 40)]:
+        assert load_model(run.folder, which)["w"][0, 0] == step
+    with pytest.raises(RunFault, match="has no checkpoint of step 10; it has 20, 40"):
+        load_model(run.folder, 10)
+    with pytest.raises(RunFault, match="no such checkpoint: 'worst'"):
+        load_model(run.folder, "worst")
+
+
+def test_a_worse_checkpoint_is_not_published_over_a_better_one() -> None:
+    with open_run(Place(), TINY) as run:
+        train(run, 1, 20)
+        run.publish()
+        train(run, 21, 40)
+        run.rotate(keep_last=1, keep_best=0)
+        run.publish()
+        assert run.manifest.model is not None
+        assert run.manifest.model["step"] == 20
+        run.publish("last")
+    assert load_model(run.folder)["w"][0, 0] == 40
+
+
+def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
+    with open_run(Place(), TINY) as run:
+        train(run, 1, 10)
+    with pytest.raises(RunFault, match=r"does not fit the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
+        load_model(run.folder, expected=specs({"w": torch.zeros(2, 4)}))
+    with pytest.raises(RunFault, match=r"n0 is missing, n1 is missing, n2 is missing, n3 is missing, n4 is missing \(and 3 more\)"):
+        load_model(run.folder, expected=specs({f"n{i}": torch.zeros(1) for i in range(7)}))
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    with open_run(Place(), TINY) as run:
+        run.save(1, Tensors({"w": torch.tensor([1.0, float("nan")])}, {}, {}), {})
+    with pytest.raises(RunFault, match="w holds values that are not finite"):
+        load_model(run.folder)
+
+
+def with_header(header: str, length: int | None = None) -> bytes:
+    return (len(header) if length is None else length).to_bytes(8, "little") + header.encode() + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a safetensors file"),
+        (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header claims"),
+        (with_header("{}", length=1 << 62), "its header claims 4611686018427387904 bytes of a file of 14"),
+        (with_header("[]"), "its header is not a mapping"),
+        (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
+        (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "it holds numbers of type 'F8_E8M0'"),
+        (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "a name stands twice in its header"),
+        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "not a sound safetensors file"),
+        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "not a sound safetensors file"),
+    ],
+)
+def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:
+    with open_run(Place(), TINY) as run:
+        (run.folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(RunFault, match=message):
+        load_model(run.folder)
+
+
+def test_what_auto_found_is_kept_from_the_first_start() -> None:
+    with open_run(Place(), TINY) as run:
+        assert run.note_auto({"threads": 2}) == {"threads": 2}
+    with open_run(Place(), TINY) as run:
+        assert run.note_auto({"threads": 64}) == {"threads": 2}
+
+
+def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_goes_on() -> None:
+    with open_run(Place(), TINY) as run:
+        with pytest.raises(RunFault, match="is not finished"):
+            run.extend(50)
+        run.finish("done")
+    with open_run(Place(), TINY) as run:
+        assert run.extend(50) == 50
+    with open_run(Place(), TINY) as run:
+        assert run.status == "continued"
+        assert run.extend(50) == 50
+        with pytest.raises(RunFault, match="is being extended by 50, not 60 steps"):
+            run.extend(60)
+        run.finish("done")
+    with open_run(Place(), TINY) as run:
+        assert run.extend(30) == 80
+
+
+def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:
+    with open_run(Place(), TINY) as run:
+        run.record({"step": 1, "loss": 0.1 + 0.2})
+        run.record({"step": 2, "loss": float("nan"), "val.loss": float("inf")})
+        lines = list(read_lines(run.folder / "metrics.jsonl"))
+    assert lines == [
+        {"step": 1, "loss": 0.1 + 0.2},
+        {"step": 2, "loss": None, "val.loss": None, "not_finite": {"loss": "nan", "val.loss": "inf"}},
+    ]
+    assert curve(run.folder / "metrics.jsonl", "loss") == [(1, 0.1 + 0.2)]
+
+
+def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
+    for at, name in enumerate(["first", "second", "third"]):
+        with open_run(Place(name=name), TINY) as run:
+            pass
+        os.utime(run.folder / "run.json", ns=(0, 10**9 * (5 if name == "second" else at)))
+    assert finding.find("first") == finding.find("outputs/first") == Path("outputs/first").absolute()
+    assert finding.find("last").name == "second"
+    with pytest.raises(RunFault, match="no such run: secnod") as caught:
+        finding.find("secnod")
+    assert caught.value.hint == "did you mean second?"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "is damaged"), ('{"format": 9}', "written by format 9"), ('{"format": 1, "step": "x"}', "is damaged")]
+)
+def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> None:
+    Path("run").mkdir()
+    Path("run/run.json").write_text(text)
+    with pytest.raises(RunFault, match=message):
+        finding.find("run")
+
+
+def test_files_have_no_special_rights() -> None:
+    with open_run(Place(), TINY) as run:
+        train(run, 1, 10)
+        run.publish()
+        run.sample(10, "text\ud800")
+        run.log("a line")
+        run.write("config.json", "{}")
+    masked = os.umask(0)
+    os.umask(masked)
+    modes: dict[str, Any] = {str(path): path.stat().st_mode & 0o777 for path in run.folder.rglob("*") if path.is_file()}
+    assert set(modes.values()) == {0o666 & ~masked}
+
+
+def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:
+    with open_run(Place(name="5 $ and $ {x"), TINY) as run:
+        for step in range(1, 30):
+            run.record({"step": step, "loss": 3 / step} | ({"val.loss": 4 / step} if step % 10 == 0 else {}))
+        run.draw()
+        first = (run.folder / "loss.png").read_bytes()
+        run.draw()
+    assert first.startswith(b"\x89PNG")
+    assert (run.folder / "loss.png").read_bytes() == first
+    assert b"matplotlib" not in first.lower()

@@ -1,0 +1,229 @@
+"""The token store: layout, split, cache. Nothing stands on both sides, nothing stale or damaged is ever used."""
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mini_tf.errors import DataFault
+from mini_tf.recipe import sections
+from mini_tf.recipe.sections import Data, Split
+from mini_tf.text import formats, token_store
+from mini_tf.text.formats import Document
+from mini_tf.text.split import divide
+from mini_tf.text.token_store import Text, TokenStore, encode_file, open_text
+from mini_tf.text.tokenizer import Tokenizer
+
+SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"
+BYTE = sections.Tokenizer(kind="byte")
+CHAR = sections.Tokenizer(kind="char")
+TAIL = Split(share=0.1, tail=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., str]:
+    def write(*documents: str, name: str = "a.txt") -> str:
+        (tmp_path / name).write_text("\n\n".join(documents))
+        return str(tmp_path / name)
+
+    return write
+
+
+def many(n: int = 200) -> list[str]:
+    return [f"document number {i}\nof {n} – it is number {i}" for i in range(n)]
+
+
+def documents_of(store: TokenStore, text: Text) -> list[str]:
+    return [text.tokenizer.decode(store.document(n)) for n in range(store.n_documents)]
+
+
+def test_documents_stand_between_separators(write: Callable[..., str]) -> None:
+    text = open_text(Data(train=write(*many())), BYTE)
+    for store in (text.train, text.val):
+        separator = text.tokenizer.vocabulary.separator
+        assert np.flatnonzero(store.ids == separator).tolist() == [*store.starts.tolist(), len(store) - 1]
+        assert store.raw_bytes == sum(len(d.encode()) for d in documents_of(store, text)) == len(store) - store.n_documents - 1
+    assert sorted(documents_of(text.train, text) + documents_of(text.val, text)) == sorted(many())
+
+
+def test_a_tail_split_is_nanogpts(tmp_path: Path) -> None:
+    if not SHAKESPEARE.exists():
+        pytest.skip("shared/data is not here")
+    whole = SHAKESPEARE.read_text()
+    cut = int(len(whole) * 0.9)
+    text = open_text(Data(train=str(SHAKESPEARE), split=TAIL), CHAR)
+    assert (len(text.train), len(text.val)) == (1_003_854, 111_540)
+    assert text.tokenizer.decode(text.train.ids) == whole[:cut]
+    assert text.tokenizer.decode(text.val.ids) == whole[cut:]
+    assert not text.val.separated
+    assert text.val.raw_bytes == 111_540
+
+
+@given(
+    texts=st.lists(st.text("ab", min_size=1, max_size=3), min_size=10),
+    share=st.sampled_from([0.01, 0.1, 0.5, 0.9]),
+)
+def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> None:
+    division = divide(lambda: (Document(t, "x") for t in texts), Split(share=share))
+    sides = {side: [d.text for s, d in division.read() if s == side] for side in ("train", "val")}
+    assert all(sides.values()) or sum(map(len, set(texts))) < 2
+    if len(set(texts)) > 1:
+        assert not set(sides["train"]) & set(sides["val"])
+        assert sorted(sides["train"] + sides["val"]) == sorted(texts)
+
+
+def test_the_split_keeps_its_documents_when_the_corpus_grows(write: Callable[..., str]) -> None:
+    old = open_text(Data(train=write(*many(200), name="old.txt")), BYTE)
+    new = open_text(Data(train=write(*many(200), *[f"new {i}" for i in range(100)], name="new.txt")), BYTE)
+    assert set(documents_of(old.val, old)) <= set(documents_of(new.val, new))
+    assert 0.02 < old.val.n_documents / 200 < 0.1
+
+
+def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
+    text = open_text(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
+    assert documents_of(text.train, text) == ["a" * 60, "b" * 35]
+    assert documents_of(text.val, text) == ["b" * 5]
+    assert text.notes == ["fewer than 10 different documents: the last 0.05 of the characters is held out"]
+
+
+def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> None:
+    train, val = write("one", "two", "three", name="t.txt"), write("two", "four", name="v.txt")
+    text = open_text(Data(train=train, val=val), BYTE)
+    assert documents_of(text.train, text) == ["one", "two", "three"]
+    assert documents_of(text.val, text) == ["four"]
+    assert text.notes == ["1 of 2 documents of data.val also stand in data.train; they were left out of it"]
+    with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents also stand in data\.train"):
+        open_text(Data(train=train, val=train), BYTE)
+
+
+def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does_not_know(write: Callable[..., str]) -> None:
+    text = open_text(Data(train=write("abc abc abc"), val=write("abc ☃☃ é", name="v.txt")), CHAR)
+    assert text.tokenizer.vocabulary.size == 4 + 4
+    assert text.notes == ["3 characters are not in the tokenizer and become its unknown token: '☃' 2 times, 'é' 1 times"]
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "message"),
+    [
+        ("", None, r"data\.train: there is no text in it"),
+        ("\n \n\n", None, r"data\.train: there is no text in it"),
+        ("text", "", r"data\.val: there is no text in it"),
+    ],
+)
+def test_an_empty_text_is_refused(write: Callable[..., str], train: str, val: str | None, message: str) -> None:
+    data = Data(train=write(train), val=None if val is None else write(val, name="v.txt"))
+    with pytest.raises(DataFault, match=message):
+        open_text(data, BYTE)
+
+
+def test_three_words_are_enough(write: Callable[..., str]) -> None:
+    text = open_text(Data(train=write("only three words")), BYTE)
+    assert documents_of(text.train, text) == ["only three word"]
+    assert documents_of(text.val, text) == ["s"]
+
+
+def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    documents = ["\n".join(f"  line {i} of {n}" if i % 3 else f"Line {i}" for i in range(40 + n)) for n in range(30)]
+    data = Data(train=write(*documents))
+    whole = open_text(data, sections.Tokenizer(vocab_size=300))
+    monkeypatch.setattr(formats, "PART", 64)
+    monkeypatch.setattr(token_store, "BATCH", 200)
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "other"))
+    parts = open_text(data, sections.Tokenizer(path=str(whole.train.path.parent)))
+    ids = [
+        sorted(store.document(n).tolist() for store in (text.train, text.val) for n in range(store.n_documents)) for text in (whole, parts)
+    ]
+    assert ids[0] == ids[1]
+
+
+def test_the_cache_is_found_again_by_content_alone(write: Callable[..., str], tmp_path: Path) -> None:
+    said: list[str] = []
+    first = open_text(Data(train=write(*many())), BYTE, said.append)
+    moved = write(*many(), name="moved.txt")
+    again = open_text(Data(train=moved), BYTE, said.append)
+    assert again.train.path == first.train.path
+    assert again.hashes == first.hashes
+    assert "not in the cache yet" in said[0]
+    assert "same text, same settings" in said[2]
+    for other in (Data(train=write(*many(), "more")), Data(train=moved, split=Split(share=0.2))):
+        assert open_text(other, BYTE).train.path != first.train.path
+    assert open_text(Data(train=moved), CHAR).train.path != first.train.path
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
+def test_a_damaged_cache_is_made_anew(write: Callable[..., str], damage: str) -> None:
+    data = Data(train=write(*many()))
+    text = open_text(data, BYTE)
+    before, path = np.array(text.train.ids), text.train.path
+    content = path.read_bytes()
+    if damage == "manifest":
+        (path.parent / "manifest.json").write_text('{"files": ')
+    elif damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-10] if damage == "truncate" else bytes([content[0] ^ 1]) + content[1:])
+    said: list[str] = []
+    assert np.array_equal(open_text(data, BYTE, said.append).train.ids, before)
+    assert "the cache is damaged" in said[0]
+
+
+def test_a_process_that_dies_while_encoding_leaves_nothing_behind(
+    write: Callable[..., str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Data(train=write(*many()))
+
+    def die() -> None:
+        monkeypatch.setattr(Tokenizer, "encode_batch", lambda *_: __import__("os")._exit(9))
+        open_text(data, BYTE)
+
+    child = multiprocessing.get_context("fork").Process(target=die)
+    child.start()
+    child.join()
+    [draft] = (cache / "tokens").iterdir()
+    assert draft.name.endswith(".tmp")
+    text = open_text(data, BYTE)
+    assert list((cache / "tokens").iterdir()) == [text.train.path.parent]
+
+
+def test_a_file_that_is_cut_during_training_is_noticed(write: Callable[..., str]) -> None:
+    store = open_text(Data(train=write(*many())), BYTE).train
+    store.check()
+    store.path.write_bytes(b"")
+    with pytest.raises(DataFault, match="changed during training"):
+        store.check()
+
+
+def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., str]) -> None:
+    tokenizer = open_text(Data(train=write(*many())), BYTE).tokenizer
+    other = write("one", "two", name="o.txt")
+    assert encode_file(other, tokenizer, Data()).n_documents == 2
+    raw = encode_file(other, tokenizer, Data(split=TAIL))
+    assert tokenizer.decode(raw.ids) == "one\n\ntwo"
+    assert not raw.separated
+    with pytest.raises(DataFault, match="--data: there is no text in it"):
+        encode_file(write("", name="e.txt"), tokenizer, Data())
+
+
+def test_a_tokenizer_that_loses_the_text_is_refused(write: Callable[..., str], tmp_path: Path) -> None:
+    Tokenizer.train(CHAR, ["abc"]).save(tmp_path / "tokenizer.json")
+    with pytest.raises(DataFault, match="the tokenizer loses 100% of the text's characters"):
+        open_text(Data(train=write("日本語の文章です")), sections.Tokenizer(path=str(tmp_path)))
+
+
+def test_more_than_65536_ids_need_wider_files(write: Callable[..., str], tmp_path: Path) -> None:
+    characters = (
+        "".join(map(chr, range(0x4E00, 0x9FFF))) + "".join(map(chr, range(0x20000, 0x2A6D0))) + "".join(map(chr, range(0xAC00, 0xD7A3)))
+    )
+    text = open_text(Data(train=write(characters)), CHAR)
+    assert text.train.ids.dtype == np.uint32
+    assert text.tokenizer.decode(text.train.document(0)) == characters[: int(len(characters) * 0.95)]
