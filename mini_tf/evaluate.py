@@ -70,7 +70,7 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
     if data is not None:
         spec = reading.read(trained.folder, [f"data.val={data}"]).recipe.data.val
         return encode_file(spec, trained.tokenizer, trained.recipe.data, say)
-    text = open_text(trained.recipe.data, trained.recipe.tokenizer, say)
+    text = open_text(trained.recipe.data, trained.recipe.tokenizer, say, trained.recipe.objective.TOKENS)
     if text.hashes != manifest.read(trained.folder).hashes:
         raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
     return text.val if split == "val" else text.train

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mini_tf.recipe.reading import Resolved, decisive, dump
+from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Recipe
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, open_run
@@ -33,7 +33,7 @@ class Options:
 def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
     """The whole river: recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
     began, recipe = time.monotonic(), resolved.recipe
-    text = open_text(recipe.data, recipe.tokenizer, voice.detail)
+    text = open_text(recipe.data, recipe.tokenizer, voice.detail, recipe.objective.TOKENS)
     for note in text.notes:
         voice.say(note)
     settle(recipe.runtime)  # what is refused here must not leave a folder behind
@@ -42,8 +42,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         introduce(parts, micro_batch_of(parts), voice)
         return Outcome(None, {})
     recipe.objective.build(text.tokenizer.vocabulary)
-    identity = Identity(resolved.name, resolved.text, dump(recipe), decisive(recipe), {**text.hashes}, seed=recipe.train.seed)
-    with open_run(options.place, identity, options.command) as run:
+    with open_run(options.place, Identity.of(resolved, text.hashes), options.command) as run:
         if run.status == "finished" and options.extend is None:
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)
@@ -52,9 +51,8 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             run.extend(options.extend)
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto))
         found = run.note_auto({**parts.setup.found, "micro_batch_size": micro_batch_of(parts)})
-        if run.status == "new":
-            run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
-            run.write("tokenizer.json", text.tokenizer.to_json())
+        run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
+        run.write("tokenizer.json", text.tokenizer.to_json())
         introduce(parts, micro := int(found["micro_batch_size"]), voice)
         session = Session(run, parts, voice, micro, began)
         with StopRequest() as stop:

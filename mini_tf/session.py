@@ -34,8 +34,8 @@ from mini_tf.training.signals import StopRequest
 
 EVALUATIONS = 10
 """Evaluations of a run where the recipe leaves it to us."""
-COPY_CHECK_CHARACTERS = 50_000_000
-"""Training text that a sample is compared with at most."""
+COPY_CHECK_TOKENS = 10_000_000
+"""Of the training text, that a sample is compared with at most."""
 SPOKEN = ("val.loss", "val.bits_per_byte", "val.accuracy")
 """Figures that are told in words; the rest stands in metrics.jsonl."""
 
@@ -252,10 +252,10 @@ class Session:
     def _training_documents(self) -> Iterator[str]:
         store, read = self.parts.text.train, 0
         for n in range(store.n_documents):
-            document = self.parts.text.tokenizer.decode(store.document(n))
+            document = self.parts.text.tokenizer.decode(store.document(n)[: COPY_CHECK_TOKENS - read])
             yield document
-            read += len(document)
-            if read > COPY_CHECK_CHARACTERS:
+            read += len(store.document(n))
+            if read >= COPY_CHECK_TOKENS:
                 return
 
 

@@ -1,10 +1,14 @@
 """stdout is the product, stderr the conversation, the exit code the verdict; nothing foreign steers the terminal."""
 
 import errno
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -237,7 +241,7 @@ def in_a_shell(shell: str, folder: Path, **environment: str) -> subprocess.Compl
     script.write_text(_SCRIPT)
     line = f'toy() {{ "{sys.executable}" "{script}" "{folder}" "$@"; }}\n{shell}'
     clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(["bash", "-c", line], capture_output=True, env=clean, timeout=60, check=False)
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, env=clean, timeout=60, check=False)
 
 
 def test_a_reader_that_leaves_ends_the_command_in_silence_with_141(tmp_path: Path) -> None:
@@ -262,6 +266,22 @@ def test_without_a_terminal_there_are_no_control_codes_and_text_is_utf8_in_any_l
     done = in_a_shell("toy 2", tmp_path, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", GITHUB_ACTIONS="true")
     assert done.stdout.decode() == "é line 0\né line 1\n"
     assert done.stderr.decode() == "a line on stderr\nafter it\nafter it\n"
+
+
+def test_a_bar_is_drawn_only_where_a_person_watches_and_leaves_whole_lines(tmp_path: Path) -> None:
+    for terminal, bars in (("xterm", True), ("dumb", False)):
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+        script = tmp_path / "script.py"
+        script.write_text(_SCRIPT)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": terminal}
+        subprocess.run([sys.executable, script, tmp_path, "3"], stdout=subprocess.DEVNULL, stderr=follower, env=environment, check=True)
+        os.close(follower)
+        seen = os.read(leader, 1 << 16).decode()
+        os.close(leader)
+        assert ("0/3" in seen) is bars
+        assert ("\r" in seen.replace("\r\n", "\n")) is bars
+        assert seen.count("after it\r\n") == 3
 
 
 def test_refusals_all_have_an_exit_code_of_their_own() -> None:

@@ -106,6 +106,12 @@ def test_bpe_is_the_same_every_time() -> None:
     assert trained("bpe", 1000, text).hash == trained("bpe", 1000, text).hash
 
 
+def test_a_text_without_blanks_is_cut_into_words_of_bounded_length() -> None:
+    tokenizer = trained("bpe", 400, "a" * 300_000)
+    assert max(map(len, tokenizer.pieces(range(tokenizer.vocabulary.size)))) <= 256
+    assert tokenizer.decode(tokenizer.encode("a" * 1000)) == "a" * 1000
+
+
 def test_a_real_tokenizer_is_read_and_completed() -> None:
     if not STORIES.exists():
         pytest.skip("shared/data is not here")

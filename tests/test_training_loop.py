@@ -16,6 +16,7 @@ from mini_tf.nn.state import State, load, save
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.sections import Optimizer as OptimizerSettings
 from mini_tf.recipe.sections import Schedule
+from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.training import memory
 from mini_tf.training.device import Setup
@@ -24,7 +25,6 @@ from mini_tf.training.loop import Progress, Report, Training, train
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.memory import fitting_micro_batch
 from mini_tf.training.optimizer import build
-from mini_tf.seeds import seed_of
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Course, Horizon
 

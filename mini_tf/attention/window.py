@@ -88,4 +88,5 @@ class Window(Headed):
         q_blocks = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1)
         dropout_rate = self.dropout_rate if self.training else 0.0
         read = F.scaled_dot_product_attention(q_blocks, slabs(k), slabs(v), mask, dropout_rate, scale=self.scale)
-        return read.unflatten(0, (batch, n_blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]  # (B, H, L, V)
+        read = read.view(batch, n_blocks, n_heads, w, -1).transpose(1, 2)  # (B, H, n_blocks, w, V)
+        return read.flatten(2, 3)[:, :, :length]

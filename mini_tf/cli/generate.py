@@ -13,9 +13,7 @@ from mini_tf.cli.evaluate import RUN, STEP
 def generate(
     console: Console,
     run: RUN,
-    prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue; without one, lines of stdin.")
-    ] = None,
+    prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue; else lines of stdin.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens to write.")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, max=100.0, help="0: always the likeliest.")] = None,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Draw from so many of the likeliest tokens.")] = None,
@@ -37,9 +35,7 @@ def generate(
     setup.apply()
     trained = open_trained(run, step, setup.device)
     if trained.recipe.model.READS != "left":
-        raise RunFault(
-            f"{trained.folder.name} is an encoder, which fills in words but does not continue a text", where=[str(trained.folder)]
-        )
+        raise RunFault(f"{trained.folder.name} is an encoder, which does not continue a text", where=[str(trained.folder)])
     asked = {"max_new_tokens": max_new_tokens, "temperature": 0.0 if greedy else temperature, "top_k": top_k}
     wish = trained.recipe.generate.model_copy(update={name: value for name, value in asked.items() if value is not None})
     by_line = not prompts and not sys.stdin.isatty()

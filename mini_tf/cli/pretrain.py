@@ -16,9 +16,7 @@ def pretrain(
     console: Console,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[RECIPE] [KEY=VALUE ...]", help="A preset's name, a file or a run folder (default: quickstart), and overrides."
-        ),
+        typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run folder (default: quickstart)."),
     ] = None,
     out_dir: Annotated[Path | None, typer.Option(*FOLDER, help="The run's folder, or with --name its parent.")] = None,
     name: Annotated[str | None, typer.Option("-n", "--name", help="The run's name.")] = None,
@@ -27,9 +25,7 @@ def pretrain(
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Open the data, build the model, train nothing.")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe and leave.")] = False,
-    gates: Annotated[
-        list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless the figure is met.")
-    ] = None,
+    gates: Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless this holds.")] = None,
     expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
 ) -> int:
     """Train a model from scratch, evaluate it, and leave a run folder. The same command continues an interrupted run."""

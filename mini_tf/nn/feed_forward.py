@@ -27,6 +27,8 @@ def activate(kind: Activation, x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
+    """up, activation, down: (B, L, D) -> (B, L, D)."""
+
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()
         self.activation = activation

@@ -1,5 +1,7 @@
 """From vectors to scores over the vocabulary."""
 
+from typing import cast
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,12 +19,10 @@ class Head(nn.Module):
         super().__init__()
         vocabulary_size, d_model = table.weight.shape
         self.transform = transform
-        self.linear = nn.Linear(d_model, vocabulary_size, bias=bias or tied)
+        self.linear = nn.Linear(d_model, vocabulary_size, bias=bias)
         if tied:
             # One tensor under two names; a file stores it under the embedding's.
-            self.linear.weight = table.weight
-            if not bias:
-                self.linear.register_parameter("bias", None)
+            self.linear.weight = cast(nn.Parameter, table.weight)
 
     def forward(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         """(..., D) -> (..., V), or the scores of the candidates `words` (W,) alone: (..., W)."""

@@ -45,7 +45,8 @@ class Headed(Mixer):
     def __init__(self, settings: HeadedSettings, width: Width, place: Place) -> None:
         super().__init__()
         self.width, self.dropout_rate, self.qk_norm = width, settings.dropout_rate, settings.qk_norm
-        self.scale = {"rsqrt_dk": width.d_k**-0.5, "none": 1.0}.get(settings.scale, settings.scale)  # type: ignore[call-overload]
+        named = {"rsqrt_dk": width.d_k**-0.5, "none": 1.0}
+        self.scale = named[settings.scale] if isinstance(settings.scale, str) else settings.scale
         # Not registered: the embedding owns the position, and a file must not hold one table twice.
         self._position = (place.position,)
         self.cross = place.side == "cross"
@@ -121,7 +122,7 @@ class Headed(Mixer):
         return q, k, self._heads(v, self.width.d_v).transpose(1, 2)
 
     def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
-        return x.unflatten(-1, (-1, d or self.width.d_k))
+        return x.reshape(*x.shape[:-1], -1, d or self.width.d_k)
 
     def _normed(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, x.shape[-1:]) if self.qk_norm else x
@@ -138,8 +139,11 @@ class Headed(Mixer):
 
 def write_places(places: Places) -> State:
     """Places as a part of a state."""
-    named = {"segments": places.segments, "positions": places.positions}
-    return {"start": places.start} | {name: tensor for name, tensor in named.items() if tensor is not None}
+    part: State = {"start": places.start}
+    for name, tensor in (("segments", places.segments), ("positions", places.positions)):
+        if tensor is not None:
+            part[name] = tensor
+    return part
 
 
 def read_places(part: object, length: int) -> Places:

@@ -111,7 +111,7 @@ class OneStack(Model):
         places = inputs.places if inputs.places is not None else self._next_places(inputs.ids, state)
         layers = None if state is None else state["layers"]
         assert layers is None or isinstance(layers, dict)
-        mixed = self.stack(self.embedding(inputs, places), places, at=at, state=layers)
+        mixed: Mixed = self.stack(self.embedding(inputs, places), places, at=at, state=layers)
         return mixed._replace(state=None if state is None else self._after(places, mixed.state or {}))
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:

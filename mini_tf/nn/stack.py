@@ -17,13 +17,21 @@ from mini_tf.nn.state import State
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, settings_of
 
 
+def _one_softmax() -> tuple[MixerSettings, ...]:
+    softmax = settings_of("attention", "softmax")()
+    assert isinstance(softmax, MixerSettings)
+    return (softmax,)
+
+
 class StackSettings(Kind):
     """Width, depth and parts of one stack of layers."""
 
     d_model: int = Field(128, ge=1, le=65536)
     """Width of a token's vector."""
     n_layers: int = Field(4, ge=1, le=1024)
+    """Number of layers."""
     n_heads: int = Field(4, ge=1, le=1024)
+    """Heads of each mixer."""
     n_kv_heads: int | None = Field(None, ge=1)
     """Heads of keys and values, each shared by n_heads / n_kv_heads heads; default n_heads."""
     d_k: int | None = Field(None, ge=1, le=65536)
@@ -33,10 +41,13 @@ class StackSettings(Kind):
     d_ff: int | None = Field(None, ge=0, le=1048576)
     """Width of the feed-forward layer; default 4 d_model, 0 = no feed-forward layer."""
     activation: Activation = "gelu"
+    """Of the feed-forward layer; relu2 is the square of relu, swiglu has a gate (and 1.5 times the parameters)."""
     norm: NormKind = "layer"
+    """LayerNorm, or RMSNorm."""
     norm_place: Literal["pre", "post", "none"] = "pre"
     """Before each part, after each residual sum, or nowhere; pre adds one after the last layer."""
     norm_eps: float = Field(1e-5, gt=0, le=0.1)
+    """Added to the variance."""
     residual: bool = True
     """Each part is added to what it was given; false = it replaces it."""
     bias: bool = False
@@ -44,7 +55,7 @@ class StackSettings(Kind):
     dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the embeddings, and of what each part adds to the residual stream, dropped in training."""
     attention: Annotated[tuple[Annotated[MixerSettings, KindOf("attention")], ...], OneOrMore()] = Field(
-        default_factory=lambda: (settings_of("attention", "softmax")(),), max_length=1024
+        default_factory=_one_softmax, max_length=1024
     )
     """One mixer, or a list of them that is tiled over the layers."""
     positions: Annotated[PositionSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
@@ -52,6 +63,7 @@ class StackSettings(Kind):
     init: Init = "scaled"
     """What writes into the residual stream starts small (scaled by depth) or at zero."""
     init_std: float = Field(0.02, gt=0, le=10)
+    """Standard deviation of fresh weights."""
 
     @property
     def key_width(self) -> int:
@@ -174,7 +186,7 @@ class Stack(nn.Module):
                 out = None if step is None else getattr(step.part, "out", None)
                 if isinstance(out, nn.Linear):
                     found.append(out)
-            if block.feed_forward is not None:
+            if block.feed_forward is not None and isinstance(block.feed_forward.part, FeedForward):
                 found.append(block.feed_forward.part.down)
         return found
 

@@ -33,6 +33,8 @@ class ObjectiveSettings(sections.ObjectiveSettings):
 
 
 class Objective:
+    """A question about rows of text, and how an answer is judged."""
+
     lookahead: int = 0
     """Tokens that a row holds beyond the context, since they are asked for but not read."""
     whole_words: bool = False

@@ -26,6 +26,7 @@ SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 toke
 
 class Settings(ObjectiveSettings):
     NEEDS: ClassVar[Literal["left", "both"]] = "both"
+    TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
 
     scheme: Literal["token", "whole_word", "span"] = "token"
     """What is hidden together: single tokens, all tokens of a word, or runs of tokens."""
@@ -44,12 +45,12 @@ class Settings(ObjectiveSettings):
     def build(self, vocabulary: Vocabulary) -> "Masked":
         if vocabulary.mask is None:
             raise DataFault("the tokenizer has no [MASK] token, which a masked language model needs")
-        return Masked(self, vocabulary)
+        return Masked(self, vocabulary, vocabulary.mask)
 
 
 class Masked(Objective):
-    def __init__(self, settings: Settings, vocabulary: Vocabulary) -> None:
-        self.settings, self.vocabulary = settings, vocabulary
+    def __init__(self, settings: Settings, vocabulary: Vocabulary, mask: int) -> None:
+        self.settings, self.mask = settings, mask
         self.whole_words = settings.scheme == "whole_word"
         self.special = np.array(sorted(vocabulary.special_ids))
         self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)
@@ -90,12 +91,12 @@ class Masked(Objective):
     def _replaced(self, ids: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         masked, random, _ = np.cumsum(self.settings.replace)
         fate, other = draw.random(len(ids)), draw.choice(self.plain, len(ids))
-        return np.where(fate < masked, self.vocabulary.mask, np.where(fate < random, other, ids))
+        return np.where(fate < masked, self.mask, np.where(fate < random, other, ids))
 
 
 def _borders(places: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
     """True where a word begins among `places`: by its own sign, or since the place before is not free."""
-    borders = word_starts[places].copy()
+    borders: np.ndarray = word_starts[places].copy()
     borders[1:] |= np.diff(places) > 1
     borders[:1] = False  # np.split cuts before each border; the first place needs no cut
     return borders

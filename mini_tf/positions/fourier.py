@@ -20,8 +20,9 @@ class Settings(PositionSettings):
     n_bands: int = Field(32, ge=1, le=4096)
     """Number of frequencies."""
     combine: Literal["add", "concat"] = "add"
+    """Added to the embeddings, or concatenated with them and mapped back to d_model."""
     length: int | Literal["auto"] = "auto"
-    """Tokens between -1 and 1; auto = train.context. Places past it continue beyond 1."""
+    """Number of places between -1 and 1; auto = train.context. Places past it continue beyond 1."""
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
         return Fourier(d_model, self.n_bands, self.combine == "concat", context if self.length == "auto" else self.length)
@@ -40,7 +41,8 @@ class Fourier(Position):
         if self.concat:
             joined: Tensor = self.map(torch.cat([x, features.expand(x.shape[0], -1, -1)], dim=-1))
             return joined
-        return x + self.map(features)
+        added: Tensor = x + self.map(features)
+        return added
 
     def features(self, positions: Tensor) -> Tensor:
         """(...,) -> (..., 2 n_bands + 1)."""

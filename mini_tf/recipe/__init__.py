@@ -1,0 +1,1 @@
+"""What a run shall be: settings, strict YAML, overrides, presets; no torch."""

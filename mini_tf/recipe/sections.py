@@ -220,6 +220,8 @@ class ObjectiveSettings(Kind):
 
     NEEDS: ClassVar[Literal["left", "both"]]
     """What the model must see."""
+    TOKENS: ClassVar[tuple[str, ...]] = ()
+    """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
 
     def build(self, vocabulary: Any) -> Any:
         raise NotImplementedError

@@ -20,6 +20,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Trained:
+    """A run, opened to be used; `model` is in eval."""
+
     folder: Path
     recipe: Recipe
     tokenizer: Tokenizer

@@ -19,8 +19,8 @@ LONGEST_LINE = 16 << 20
 """Bytes. A longer line is no text, and would have to be held in memory whole."""
 PART = 1 << 20
 """Characters after which a document goes on in a further part."""
-CLEAN_CUT = re.compile(r"\n(?=\S)")
-"""Before a line end that a word follows: byte-level pre-tokenizers cut here anyway, so cutting here changes no token."""
+CLEAN_CUT = re.compile(r"(?<=\S) (?=\S)|\n(?=\S)")
+"""Before a single blank or a line end that a word follows: byte-level bpe cuts here anyway, so cutting here changes no token."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def read_raw(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
 
 
 def _gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """The same characters in parts of about `PART`, cut where no token is cut (but never longer than 16 of them)."""
+    """The same characters in parts of about `PART`, cut where no token is cut if there is such a place."""
     held: list[str] = []
     size = 0
     for piece in pieces:
@@ -87,12 +87,11 @@ def _gathered(pieces: Iterable[str]) -> Iterator[str]:
         if size < 2 * PART:
             continue
         text = "".join(held)
-        while found := CLEAN_CUT.search(text, PART):
-            yield text[: found.start()]
-            text = text[found.start() :]
-        while len(text) > 16 * PART:
-            yield text[:PART]
-            text = text[PART:]
+        while len(text) >= 2 * PART:
+            found = CLEAN_CUT.search(text, PART, 2 * PART)
+            end = found.start() if found else PART
+            yield text[:end]
+            text = text[end:]
         held, size = [text], len(text)
     if size:
         yield "".join(held)

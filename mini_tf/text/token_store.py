@@ -26,9 +26,9 @@ from mini_tf.text.split import Division, Side, divide, keep_apart, side_by_side
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 FORMAT = 1
-BATCH = 8 * PART
+BATCH = 4 * PART
 """Characters that are encoded together."""
-LARGEST_SAMPLE = 64 * PART
+LARGEST_SAMPLE = 16 * PART
 """Characters a bpe tokenizer is trained on at most, evenly spread over the text."""
 MOST_LOST = 0.2
 """Share of the characters that a given tokenizer may drop."""

@@ -218,7 +218,9 @@ def _byte(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
 def _bpe(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
     """Byte pairs merged by frequency within GPT-2's words (Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019)."""
     inner = tokenizers.Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # Without a limit a text without blanks would be one word, and take time and memory without end.
+    short = pre_tokenizers.Split(Regex(r"\S{256}"), "isolated")
+    inner.pre_tokenizer = pre_tokenizers.Sequence([short, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -1,0 +1,1 @@
+"""How a model learns: the plan, the loop, the optimizer, the schedule, the machine."""

@@ -1,0 +1,170 @@
+"""The house plan, held to the code: imports go down the floors only, and nothing runs foreign code."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "mini_tf"
+
+FLOORS = [
+    {"errors", "seeds"},  # the ground: two small modules that everybody may stand on, the recipe too
+    {"recipe"},
+    {"nn", "drawing"},
+    {"attention", "models", "positions", "text"},
+    {"objectives", "training"},
+    {"run", "generation"},
+    {"evaluate", "inspection", "interchange"},
+    {"session"},
+    {"pretrain", "finetune"},
+    {"cli"},
+    {"__main__"},
+]
+"""From the bottom up; who lives on one floor does not know each other. `__init__` holds the version, for anybody."""
+FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+
+SLOW = {"torch", "numpy", "tokenizers", "safetensors", "matplotlib", "pyarrow"}
+NO_NAMES = {"utils", "helpers", "common", "base", "misc", "manager"}
+FOREIGN_BASES = {"nn.Module", "NamedTuple", "Protocol", "BaseModel", "Exception"}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+class Import(NamedTuple):
+    """`module` is imported in `file` at `line`; `local`: inside a function, or for type checkers alone."""
+
+    file: Path
+    line: int
+    module: str
+    local: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line}: {self.module}"
+
+
+def imports_of(file: Path) -> Iterator[Import]:
+    """Every import of a file, however deep it stands; `from a import b` counts as a and as a.b."""
+    tree = ast.parse(file.read_text())
+    local = {child for node in ast.walk(tree) if is_local(node) for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: imports name the whole path"
+            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (Import(file, node.lineno, name, node in local) for name in names)
+
+
+def is_local(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+
+
+IMPORTS = [one for file in FILES for one in imports_of(file)]
+OWN = [one for one in IMPORTS if one.module.startswith("mini_tf.")]
+
+
+def part_of(file: Path) -> str:
+    """The file or folder directly in mini_tf that a file belongs to."""
+    return file.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def test_every_part_of_the_house_has_a_floor() -> None:
+    assert {part_of(file) for file in FILES} - {"__init__"} <= FLOOR.keys()
+
+
+def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
+    def climbs(one: Import) -> bool:
+        here, there = part_of(one.file), one.module.split(".")[1]
+        return there in FLOOR and there != here and (here == "__init__" or FLOOR[there] >= FLOOR[here])
+
+    assert [str(one) for one in OWN if climbs(one)] == []
+
+
+def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
+    """What kinds share stands in the package itself or in a file whose name begins with an underscore."""
+    kinds = {"attention", "positions", "models", "objectives"}
+
+    def strays(one: Import) -> bool:
+        package, *rest = one.module.split(".")[1:]
+        is_kind = len(rest) > 0 and (PACKAGE / package / f"{rest[0]}.py").exists() and not rest[0].startswith("_")
+        return package in kinds and is_kind
+
+    assert [str(one) for one in OWN if strays(one)] == []
+
+
+def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
+    """torch takes a second to import, and --help must not. The two others draw by matplotlib, or read by ast: as slow."""
+    places = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and part_of(one.file) != "cli"}
+    assert places == {"run/folder.py", "text/sources.py"}
+
+
+def test_one_function_imports_by_a_word() -> None:
+    assert {one.file.relative_to(PACKAGE).as_posix() for one in IMPORTS if one.module.startswith("importlib")} == {"recipe/kinds.py"}
+    assert [call for file in FILES for call in calls_of(file, {"__import__"})] == []
+
+
+def test_nothing_unpickles_or_runs_text_as_code() -> None:
+    assert [str(one) for one in IMPORTS if one.module.split(".")[0] in {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code"}] == []
+    assert [call for file in FILES for call in calls_of(file, {"eval", "exec", "compile"})] == []
+    assert [
+        call for file in FILES for call in calls_of(file, {"torch.load", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load"})
+    ] == []
+
+
+def calls_of(file: Path, names: set[str]) -> list[str]:
+    """Where functions of these names are called or handed on; a method or a field of such a name is another thing."""
+    mentioned = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name | ast.Attribute)]
+    read = [node for node in mentioned if isinstance(node.ctx, ast.Load)]
+    return [f"{file.relative_to(ROOT)}:{node.lineno}" for node in read if ast.unparse(node) in names]
+
+
+def test_the_bottom_and_the_commands_import_nothing_slow() -> None:
+    def is_slow(one: Import) -> bool:
+        top, *rest = one.module.split(".")
+        return top in SLOW or (top == "mini_tf" and rest[:1] != ["cli"] and any(FLOOR.get(part, 0) > FLOOR["recipe"] for part in rest[:1]))
+
+    at_top = [
+        one for one in IMPORTS if part_of(one.file) in {"errors", "seeds", "recipe"} or (part_of(one.file) == "cli" and not one.local)
+    ]
+    assert [str(one) for one in at_top if is_slow(one)] == []
+
+
+def test_the_commands_start_without_anything_slow() -> None:
+    """As the test above, but of what really happens, our dependencies' own imports included."""
+    code = f"import sys, mini_tf.cli.app; print(sorted({SLOW!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert [file for file in FILES if {*file.relative_to(PACKAGE).with_suffix("").parts} & NO_NAMES] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
+def test_every_file_and_public_class_says_first_what_it_is_for(file: Path) -> None:
+    """A class made of another of ours is told by that one, and by the first line of its file."""
+    tree = ast.parse(file.read_text())
+    assert file.read_text().startswith('"""'), "line 1 says what the file is for"
+    assert first_line(tree), "line 1 says what the file is for"
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    first_of_its_line = [c for c in classes if not c.bases or ast.unparse(c.bases[0]) in FOREIGN_BASES]
+    assert [c.name for c in first_of_its_line if not first_line(c)] == []
+
+
+def first_line(node: ast.Module | ast.ClassDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def test_files_functions_and_signatures_stay_small() -> None:
+    """The limits of style.md with some room: seldom over 250 lines, 50 lines and 7 parameters, never far over."""
+    functions = [(file, f) for file in FILES for f in ast.walk(ast.parse(file.read_text())) if isinstance(f, ast.FunctionDef)]
+    assert [str(file) for file in FILES if len(file.read_text().splitlines()) > 320] == []
+    assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 60] == []
+    many = [f"{part_of(file)}: {f.name}" for file, f in functions if len(f.args.args) > 8]
+    assert [name for name in many if not name.startswith("cli: ")] == []  # there a parameter is an option of the command
