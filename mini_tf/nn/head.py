@@ -1,7 +1,5 @@
 """From vectors to scores over the vocabulary."""
 
-from typing import cast
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,16 +20,16 @@ class Head(nn.Module):
         self.linear = nn.Linear(d_model, vocabulary_size, bias=bias)
         if tied:
             # One tensor under two names; a file stores it under the embedding's.
-            self.linear.weight = cast(nn.Parameter, table.weight)
+            self.linear.weight = table.weight
 
     def forward(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         """(..., D) -> (..., V), or the scores of the candidates `words` (W,) alone: (..., W)."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         weight, bias = self.linear.weight, self.linear.bias
-        if words is not None:
-            weight, bias = weight[words], None if bias is None else bias[words]
-        return F.linear(hidden, weight, bias)
+        if words is None:
+            return F.linear(hidden, weight, bias)
+        return F.linear(hidden, weight[words], None if bias is None else bias[words])
 
 
 class Transform(nn.Module):

@@ -1,0 +1,328 @@
+"""Objectives: which tokens are hidden, what is asked, and that neither cutting the batch nor padding changes the answer."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from test_models import Largest
+from torch import Tensor
+
+from mini_tf.errors import DataFault
+from mini_tf.evaluate import evaluate
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Objective
+from mini_tf.recipe import sections
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.packing import Packing
+from mini_tf.text.token_store import TokenStore, encode_file
+from mini_tf.text.tokenizer import Tokenizer, Vocabulary
+from mini_tf.training.device import Setup
+from mini_tf.training.feed import Feed
+from mini_tf.training.loop import Training, train
+from mini_tf.training.optimizer import AdamW, build
+from mini_tf.training.plan import Plan
+from mini_tf.training.schedule import Course, Horizon
+
+Pack = Literal["concat", "docs", "none"]
+VOCABULARY = Vocabulary(60, pad=0, unk=1, separator=2, mask=3)
+PLAIN = np.arange(4, 60)
+
+
+def objective_of(kind: str, vocabulary: Vocabulary = VOCABULARY, **settings: Any) -> Objective:
+    objective = settings_of("objectives", kind)(**settings).build(vocabulary)  # type: ignore[attr-defined]
+    assert isinstance(objective, Objective)
+    return objective
+
+
+def model_of(kind: str, vocabulary_size: int = 60, context: int = 16, **settings: Any) -> Model:
+    torch.manual_seed(0)
+    small = {"d_model": 16, "n_layers": 2, "n_heads": 2, "init_std": 0.3}
+    model = settings_of("models", kind)(**{**small, **settings}).build(vocabulary_size, context)  # type: ignore[attr-defined]
+    assert isinstance(model, Model)
+    return model
+
+
+def rows_of(n: int, length: int, words: bool = False, seed: int = 0) -> Rows:
+    """Random text with separators in it, whose second half of rows is padded behind."""
+    draw = np.random.default_rng(seed)
+    ids = np.where(draw.random((n, length)) < 0.05, VOCABULARY.separator, draw.choice(PLAIN, (n, length)))
+    segments = np.ones_like(ids)
+    segments[n // 2 :, 3 * length // 4 :] = 0
+    ids[segments == 0] = VOCABULARY.pad
+    starts = draw.random((n, length)) < 0.4
+    return Rows(ids, draw.integers(0, 2**63, n).astype(np.uint64), segments, starts if words else None)
+
+
+def judged(batch: Batch) -> np.ndarray:
+    """True at the places (B, L) that are judged."""
+    asked = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
+    if batch.at is not None:
+        asked = torch.zeros_like(asked).flatten().index_fill(0, batch.at, True).view_as(asked)
+    return asked.numpy()
+
+
+def within(count: int, n: int, share: float) -> bool:
+    """Whether `count` of `n` is what a coin of that share gives, but for one time in a million."""
+    return bool(stats.binomtest(int(count), int(n), share).pvalue > 1e-6)
+
+
+@pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
+@pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
+def test_judged_tokens_are_masked_replaced_and_kept_in_their_shares(scheme: str, replace: tuple[float, float, float]) -> None:
+    rows = rows_of(300, 64, words=scheme == "whole_word")
+    batch = objective_of("masked", scheme=scheme, replace=replace).prepare(rows)
+    where, ids = judged(batch), batch.inputs.ids.numpy()
+    now, before = ids[where], rows.ids[where]
+    assert np.array_equal(batch.labels.numpy(), before)
+    assert np.array_equal(ids[~where], rows.ids[~where])
+    assert not np.isin(before, [0, 1, 2, 3]).any()
+    masked, changed = now == VOCABULARY.mask, (now != VOCABULARY.mask) & (now != before)
+    # A random token is the old one by chance, one time in as many as there are plain tokens.
+    assert within(masked.sum(), len(now), replace[0])
+    assert within(changed.sum(), len(now), replace[1] * (1 - 1 / len(PLAIN)))
+    assert np.isin(now[changed], PLAIN).all()
+    if replace[1]:
+        assert stats.chisquare(np.bincount(now[changed], minlength=60)[PLAIN]).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("mask_rate", [0.15, 0.4])
+def test_a_row_has_the_share_of_its_tokens_judged_and_at_least_one(mask_rate: float) -> None:
+    rows = rows_of(40, 50)
+    rows.ids[0, 1:], rows.ids[1] = VOCABULARY.separator, VOCABULARY.separator
+    counts = judged(objective_of("masked", mask_rate=mask_rate).prepare(rows)).sum(axis=1)
+    free = (np.isin(rows.ids, PLAIN) & (np.asarray(rows.segments) != 0)).sum(axis=1)
+    assert counts.tolist() == [max(1, round(mask_rate * n)) if n else 0 for n in free]
+    assert counts[0] == 1
+
+
+def test_whole_words_are_hidden_or_not() -> None:
+    rows = rows_of(200, 40, words=True)
+    assert rows.word_starts is not None
+    where = judged(objective_of("masked", scheme="whole_word").prepare(rows))
+    for i, ids in enumerate(rows.ids):
+        # A word: from a place where one begins up to the next such place, special token or end.
+        words: list[list[int]] = []
+        for place in range(len(ids)):
+            if not np.isin(ids[place], PLAIN):
+                words.append([])
+            elif rows.word_starts[i, place] or place == 0 or not words:
+                words.append([place])
+            else:
+                words[-1].append(place)
+        words = [word for word in words if word]
+        hidden = [word for word in words if where[i, word].any()]
+        assert all(where[i, word].all() for word in hidden)
+        assert hidden
+        wanted = max(1, round(0.15 * sum(map(len, words))))
+        assert len(hidden) == 1 or sum(map(len, hidden)) <= wanted
+
+
+def test_spans_are_runs() -> None:
+    """The share of judged places whose neighbour is judged too: 0.15 by chance, above a half for spans."""
+    rows = rows_of(200, 128)
+    shares = {}
+    for scheme in ("token", "span"):
+        where = judged(objective_of("masked", scheme=scheme).prepare(rows))
+        shares[scheme] = (where[:, 1:] & where[:, :-1]).sum() / where.sum()
+        assert (where.sum(axis=1) <= np.maximum(1, np.round(0.15 * np.isin(rows.ids, PLAIN).sum(axis=1)))).all()
+    assert shares["token"] < 0.2
+    assert shares["span"] > 0.5
+
+
+@pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
+def test_a_mask_depends_on_its_rows_key_alone(scheme: str) -> None:
+    rows, objective = rows_of(16, 40, words=True), objective_of("masked", scheme=scheme)
+    whole, again = objective.prepare(rows), objective.prepare(rows)
+    parts = [objective.prepare(rows.part(i, i + 2)) for i in range(0, 16, 2)]
+    other = objective.prepare(Rows(rows.ids, rows.keys + np.uint64(1), rows.segments, rows.word_starts))
+    assert torch.equal(whole.inputs.ids, again.inputs.ids)
+    assert torch.equal(whole.inputs.ids, torch.cat([part.inputs.ids for part in parts]))
+    assert torch.equal(whole.labels, torch.cat([part.labels for part in parts]))
+    assert (judged(whole) != judged(other)).any(axis=1).mean() > 0.9
+
+
+def test_a_tokenizer_without_a_mask_is_refused() -> None:
+    with pytest.raises(DataFault, match=r"the tokenizer has no \[MASK\] token"):
+        objective_of("masked", Vocabulary(10, pad=0))
+
+
+def test_a_masked_token_is_guessed_from_both_sides_and_not_from_itself() -> None:
+    model, objective = model_of("encoder").double().eval(), objective_of("masked", mask_rate=0.1, replace=(1.0, 0.0, 0.0))
+    rows = Rows(np.random.default_rng(0).choice(PLAIN, (1, 16)), np.array([5], np.uint64))
+    [place] = np.flatnonzero(judged(objective.prepare(rows))[0])[:1]
+    assert 0 < place < 15
+
+    def scores(at: int) -> Tensor:
+        """Of the masked place, when the token at another one is changed."""
+        changed = rows.ids.copy()
+        changed[0, at] = 4 + (changed[0, at] - 3) % len(PLAIN)
+        batch = objective.prepare(Rows(changed, rows.keys))
+        assert batch.at is not None
+        assert int(batch.at[0]) == place
+        return model.logits(model(batch.inputs, at=batch.at).y)[0]
+
+    itself, left, right = scores(place), scores(place - 1), scores(place + 1)
+    original = objective.prepare(rows)
+    unchanged = model.logits(model(original.inputs, at=original.at).y)[0]
+    assert torch.equal(itself, unchanged)
+    assert (left - unchanged).abs().max() > 1e-3
+    assert (right - unchanged).abs().max() > 1e-3
+
+
+DOCUMENTS = ["ab ab", "c", "abcabcabc abc", "ba", "b cab cabac", "aaaa"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenStore]:
+    """DOCUMENTS, a letter a token: sep d1 sep d2 ... dn sep."""
+    folder = tmp_path_factory.mktemp("text")
+    text = folder / "text.txt"
+    text.write_text("\n\n".join(DOCUMENTS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINITF_CACHE", str(folder / "cache"))
+        yield encode_file(str(text), Tokenizer.train(sections.Tokenizer(kind="char"), DOCUMENTS), sections.Data())
+
+
+def prefixes(store: TokenStore, context: int, pack: Pack) -> list[tuple[list[int], int]]:
+    """What may be seen before each target of the text and what it is, worked out document by document."""
+    separator, end = store.vocabulary.separator, 0
+    assert separator is not None
+    found, stream = [], store.ids.tolist()
+    for number in range(len(DOCUMENTS)):
+        begin, document = end, [separator, *store.document(number).tolist(), separator]
+        end = begin + len(document) - 1
+        for i, label in enumerate(document[1:]):
+            if pack == "none":
+                seen = document[i // context * context : i + 1]
+            else:
+                window = (begin + i) // context * context
+                seen = document[max(0, window - begin) : i + 1] if pack == "docs" else stream[window : begin + i + 1]
+            found.append((seen, label))
+    return found
+
+
+@pytest.mark.parametrize("context", [4, 8, 64])
+@pytest.mark.parametrize("pack", ["concat", "docs", "none"])
+def test_every_next_token_is_asked_once_after_what_its_document_says(store: TokenStore, pack: Pack, context: int) -> None:
+    """64 is longer than the text: one padded row."""
+    objective, found = objective_of("next_token", store.vocabulary), []
+    for rows in Packing(store, context, 1, pack).eval_rows(3):
+        batch = objective.prepare(rows)
+        ids, places, labels = batch.inputs.ids, batch.inputs.places, iter(batch.labels.tolist())
+        for row, place in np.argwhere(judged(batch)):
+            segments = torch.ones(ids.shape[1]) if places is None or places.segments is None else places.segments[row]
+            found.append((ids[row, : place + 1][segments[: place + 1] == segments[place]].tolist(), next(labels)))
+        assert batch.counts["next_token"] == len(batch.labels)
+    assert found == prefixes(store, context, pack)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
+@pytest.mark.parametrize("pack", ["concat", "docs", "none"])
+def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(store: TokenStore, pack: Pack, positions: str) -> None:
+    """Every past is fed by itself, unpadded: so packing, padding and positions are right too."""
+    model = model_of("decoder", store.vocabulary.size, 8, positions=settings_of("positions", positions)()).double().eval()
+    objective = objective_of("next_token", store.vocabulary)
+    losses = [
+        F.cross_entropy(model.logits(model(Tokens(torch.tensor([seen]))).y)[0, -1], torch.tensor(label)).item()
+        for seen, label in prefixes(store, 8, pack)
+    ]
+    scores = evaluate(objective.task(model), objective, Packing(store, 8, 1, pack), Setup(), 4)
+    assert scores["loss"] == pytest.approx(np.mean(losses), abs=1e-12)
+    assert scores["targets"] == len(losses) == len(store) - 1
+    assert scores["bits_per_byte"] == pytest.approx(sum(losses) / np.log(2) / sum(map(len, DOCUMENTS)), abs=1e-12)
+
+
+def test_the_loss_of_masked_tokens_is_their_mean_surprise() -> None:
+    model, rows, objective = model_of("encoder", context=40).double().eval(), rows_of(8, 40), objective_of("masked")
+    batch = objective.prepare(rows)
+    assert batch.at is not None
+    everywhere = model.logits(model(batch.inputs).y).softmax(-1)
+    surprises = [-everywhere[i, j, rows.ids[i, j]].log().item() for i, j in np.argwhere(judged(batch))]
+    sums = objective.task(model)(batch, None)
+    assert sums.parts["masked"].item() == pytest.approx(sum(surprises), abs=1e-9)
+    assert batch.counts == {"masked": len(surprises), "tokens": (np.asarray(rows.segments) != 0).sum(), "penalty": batch.counts["tokens"]}
+
+
+class Watched(AdamW):
+    """Keeps the gradients of its last step."""
+
+    def step(self, lr: float, grad_factor: float = 1.0) -> None:
+        self.seen = {name: p.grad.clone() for name, p in self.parameters.items() if p.grad is not None}
+        super().step(lr, grad_factor)
+
+
+class Corpus:
+    """Rows by number, some of them padded, so that micro-batches have unequal counts."""
+
+    rows = rows_of(20, 17, words=True)
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+        assert self.rows.segments is not None
+        assert self.rows.word_starts is not None
+        return Rows(self.rows.ids[rows], keys, self.rows.segments[rows], self.rows.word_starts[rows])
+
+
+def trained(model_kind: str, objective: Objective, micro: int, steps: int, dtype: torch.dtype) -> tuple[list[float], Watched, Model]:
+    """The losses of so many steps of batches of eight rows, cut into micro-batches."""
+    model = model_of(model_kind).to(dtype)
+    optimizer = Watched(model.named_parameters(), sections.Optimizer(lr=1e-2))
+    feed = Feed(Plan(20, 8, 0), Corpus(), objective.prepare, micro)
+    course = Course(sections.Schedule(), 1e-2, Horizon(steps))
+    training = Training(objective.task(model), feed, optimizer, course, Setup(), clip=1.0)
+    return [report.loss for report in train(training)], optimizer, model
+
+
+@pytest.mark.parametrize(
+    ("model", "objective", "settings"),
+    [("decoder", "next_token", {}), ("encoder", "masked", {}), ("encoder", "masked", {"scheme": "whole_word"})],
+)
+def test_how_a_batch_is_cut_changes_nothing(model: str, objective: str, settings: dict[str, Any]) -> None:
+    question = objective_of(objective, **settings)
+    [whole], watched, _ = trained(model, question, 8, 1, torch.float32)
+    long, _, end = trained(model, question, 8, 20, torch.float64)
+    for micro in (4, 1):
+        [loss], other, _ = trained(model, question, micro, 1, torch.float32)
+        assert loss == pytest.approx(whole, abs=1e-6)
+        for name, gradient in watched.seen.items():
+            assert (other.seen[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+        losses, _, other_end = trained(model, question, micro, 20, torch.float64)
+        assert losses == pytest.approx(long, abs=1e-10)
+        for name, weight in end.weights().items():
+            torch.testing.assert_close(other_end.weights()[name], weight, rtol=0, atol=1e-10)
+    assert long[-1] < long[0]
+
+
+def test_a_masked_model_makes_no_scores_where_nobody_asks() -> None:
+    """Nothing near batch x length x vocabulary elements is made, forward or backward."""
+    batch_size, length, vocabulary = 8, 64, Vocabulary(4000, 0, 1, 2, 3)
+    ids = np.random.default_rng(0).integers(4, 4000, (batch_size, length))
+    objective, model = objective_of("masked", vocabulary), model_of("encoder", 4000, length, head="bert")
+    batch, task = objective.prepare(Rows(ids, np.arange(batch_size, dtype=np.uint64))), objective.task(model)
+    with Largest() as largest:
+        task(batch, None).parts["masked"].backward()
+    assert largest.elements < batch_size * length * 4000 / 5
+
+
+@pytest.mark.parametrize(("model", "objective"), [("decoder", "next_token"), ("encoder", "masked")])
+def test_one_batch_can_be_learnt_by_heart(model: str, objective: str) -> None:
+    rows = Rows(np.random.default_rng(0).choice(PLAIN, (4, 17)), np.arange(4, dtype=np.uint64))
+    question = objective_of(objective)
+    batch, learner = question.prepare(rows), model_of(model, d_model=32)
+    task, optimizer = question.task(learner), build(sections.Optimizer(weight_decay=0), learner)
+    losses = []
+    for _ in range(150):
+        loss = task(batch, None).parts[objective] / batch.counts[objective]
+        loss.backward()
+        optimizer.step(3e-3)
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[0] > 3
+    assert losses[-1] < 0.05
