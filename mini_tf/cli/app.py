@@ -22,6 +22,9 @@ app = typer.Typer(
     rich_markup_mode=None,  # nor may "[bold]" in data mean anything, or GITHUB_ACTIONS force colours
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("pretrain")(pretrain.pretrain)
+app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
