@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from mini_tf.errors import UsageFault
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Recipe
 from mini_tf.run.identity import Identity
@@ -33,6 +34,8 @@ class Options:
 def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
     """The whole river: recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
     began, recipe = time.monotonic(), resolved.recipe
+    if options.extend is not None and recipe.train.time is not None:
+        raise UsageFault("--extend adds steps, but this run is measured by train.time", hint="start another with a longer train.time")
     text = open_text(recipe.data, recipe.tokenizer, voice.detail, recipe.objective.TOKENS)
     for note in text.notes:
         voice.say(note)

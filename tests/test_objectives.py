@@ -300,6 +300,25 @@ def test_how_a_batch_is_cut_changes_nothing(model: str, objective: str, settings
     assert long[-1] < long[0]
 
 
+def test_a_stream_is_judged_as_the_one_long_text_that_it_is() -> None:
+    """Four readers, eight steps, and a rate so small that the model stays as it is: each reads 8 x 6 tokens with all their past."""
+    ids, window = np.random.default_rng(0).choice(PLAIN, 4 * 48 + 1), settings_of("attention", "window")(window=10)  # type: ignore[call-arg]
+    model = model_of("decoder", context=6, attention=(window,)).double()
+
+    class Windows:
+        def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+            return Rows(np.stack([ids[row * 6 : row * 6 + 7] for row in rows]), keys)
+
+    objective = objective_of("next_token")
+    feed, course = Feed(Plan(32, 4, 0, stream=True), Windows(), objective.prepare, 2), Course(sections.Schedule(), 1e-300, Horizon(8))
+    optimizer = build(sections.Optimizer(), model)
+    streamed = [report.loss for report in train(Training(objective.task(model), feed, optimizer, course, Setup()))]
+    texts = torch.from_numpy(np.stack([ids[reader * 48 : reader * 48 + 49] for reader in range(4)]))
+    scores = model.logits(model(Tokens(texts[:, :-1])).y)
+    whole = F.cross_entropy(scores.flatten(0, 1), texts[:, 1:].flatten(), reduction="none").view(4, 8, 6).mean(dim=(0, 2))
+    assert streamed == pytest.approx(whole.tolist(), abs=1e-10)
+
+
 def test_a_masked_model_makes_no_scores_where_nobody_asks() -> None:
     """Nothing near batch x length x vocabulary elements is made, forward or backward."""
     batch_size, length, vocabulary = 8, 64, Vocabulary(4000, 0, 1, 2, 3)

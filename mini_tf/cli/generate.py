@@ -1,6 +1,7 @@
 """`minitf generate`: text out of a trained decoder."""
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -48,13 +49,12 @@ def generate(
             console.print_product(text.replace("\\", "\\\\").replace("\n", "\\n") if by_line else text)
 
 
-def _lines_of_stdin() -> "list[str]":
+def _lines_of_stdin() -> Iterator[str]:
+    """Each line as it comes: whoever writes it may wait for the answer before writing the next."""
     from mini_tf.errors import DataFault
 
-    lines = []
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
+            yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"stdin:{number}"]) from error
-    return lines

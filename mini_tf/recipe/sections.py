@@ -286,6 +286,8 @@ class Recipe(Section):
         mixers = getattr(self.model, "attention", ())
         for mixer in dict.fromkeys(m.kind for m in mixers if self.train.stream and not getattr(m, "STREAMS", False)):
             yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
+        if self.train.stream and self.data.pack != "concat":
+            yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {self.data.pack}"
         for mixer in dict.fromkeys(m.kind for m in mixers if self.data.pack == "docs" and not getattr(m, "PACKS", True)):
             yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
 

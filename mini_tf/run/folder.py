@@ -8,7 +8,7 @@
         run.finish("done")
 
 An error that leaves the `with` is written into run.json; the same command then continues from the last checkpoint. Only
-a start that is refused (exit 2, 3, 4, 9, before anything was recorded) takes its folder away again.
+a start that is refused (exit 2, 3, 4, 5, 9, before anything was recorded) takes its folder away again.
 """
 
 import json
@@ -34,7 +34,7 @@ from mini_tf.run.tensors import Spec
 _TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json")
 
 
-_REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, Unavailable)
+_REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
 class Tensors(NamedTuple):
@@ -131,7 +131,7 @@ class Run:
             self.status = "continued"
         elif not extensions:
             raise RunFault(
-                f"{self.folder} is not finished", hint="without --extend the same command continues it", where=[str(self.folder)]
+                f"{self.folder} is not finished", hint="without --extend the same command begins or continues it", where=[str(self.folder)]
             )
         elif steps != extensions[-1]:
             raise RunFault(f"{self.folder} is being extended by {extensions[-1]}, not {steps} steps", where=[str(self.folder)])

@@ -1,0 +1,66 @@
+"""Runs `minitf` as a shell would: in this process where it can be, since importing torch takes longer than what is tested."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mini_tf.cli.app import main
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+TINY = str(DATA / "tiny.yaml")
+EXACT = ("runtime.device=cpu", "runtime.threads=1")
+"""So that results compare to the bit."""
+QUIET = (*EXACT, "log.samples=0")
+"""Nothing is sampled, which would take most of a tiny run's time."""
+
+
+class Done(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def minitf(*arguments: str | Path, stdin: str = "") -> Done:
+    """One command, with nobody at a terminal."""
+    streams = [io.TextIOWrapper(io.BytesIO(given), encoding="utf-8") for given in (stdin.encode(), b"", b"")]
+    before = sys.stdin, sys.stdout, sys.stderr, sys.argv
+    sys.stdin, sys.stdout, sys.stderr = streams
+    sys.argv = ["minitf", *map(str, arguments)]
+    try:
+        main()
+    except SystemExit as leaving:
+        exit_code = int(leaving.code or 0)
+    finally:
+        sys.stdin, sys.stdout, sys.stderr, sys.argv = before
+    stdout, stderr = (stream.buffer.getvalue().decode() for stream in streams[1:])
+    return Done(exit_code, stdout, stderr)
+
+
+def trained(folder: Path, *arguments: str | Path, recipe: str | Path = TINY) -> Path:
+    """A finished run of the tiny recipe, changed by overrides, in `folder`."""
+    done = minitf("pretrain", recipe, *QUIET, *arguments, "-d", folder)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == f"{folder}\n"
+    return folder
+
+
+@contextmanager
+def environment(**values: Any) -> Iterator[None]:
+    """Environment variables for a while, and back."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in values.items():
+            patch.setenv(name, str(value))
+        yield
+
+
+def content(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """When each file below a folder was written and what it holds."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (os.stat(path).st_mtime_ns, path.read_bytes()) for path in files}

@@ -1,0 +1,307 @@
+"""`minitf pretrain` from end to end: the folder that it leaves, how it is found again, stopped, continued and judged."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, environment, minitf, trained
+from safetensors.numpy import load_file
+
+from mini_tf.recipe import reading
+from mini_tf.run import folder as run_folder
+from mini_tf.text.tokenizer import Tokenizer
+
+SHORT = ("train.steps=20",)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with environment(MINITF_CACHE=tmp_path_factory.mktemp("cache")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """A finished run, in a folder with a blank in its name; to be read only."""
+    folder = tmp_path_factory.mktemp("runs") / "out dir"
+    return minitf("pretrain", TINY, *EXACT, *SHORT, "-d", folder), folder
+
+
+@pytest.fixture
+def run(done: tuple[Done, Path], tmp_path: Path) -> Path:
+    """A copy of the finished run, to be changed."""
+    return Path(shutil.copytree(done[1], tmp_path / "run"))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_stdout_is_one_line_the_folder(done: tuple[Done, Path]) -> None:
+    assert done[0].exit_code == 0
+    assert done[0].stdout == f"{done[1]}\n"
+    assert "\r" not in done[0].stderr
+
+
+def test_a_run_leaves_the_folder_that_the_interface_describes(done: tuple[Done, Path]) -> None:
+    said, folder = done
+    assert {path.name for path in folder.iterdir()} == {
+        *("recipe.yaml", "resolved.yaml", "run.json", "metrics.jsonl", "timing.jsonl", "loss.png"),
+        *("tokenizer.json", "config.json", "model.safetensors", "checkpoints", "log.txt", "samples"),
+    }
+    assert (folder / "recipe.yaml").read_bytes() == Path(TINY).read_bytes()
+    assert reading.read(folder).recipe == reading.read(TINY, [*EXACT, *SHORT]).recipe
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert Tokenizer.load(folder).decode(Tokenizer.load(folder).encode("so")) == "so"
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["vocabulary_size"], config["context"], config["model"]["kind"]) == (260, 48, "decoder")
+    assert all(line in (folder / "log.txt").read_text() for line in said.stderr.splitlines())
+    samples = sorted(path.name for path in (folder / "samples").iterdir())
+    assert samples == [f"step-{step:08d}.txt" for step in range(2, 22, 2)]
+
+
+def test_run_json_tells_how_the_run_stands_and_what_made_it(done: tuple[Done, Path]) -> None:
+    record = json.loads((done[1] / "run.json").read_text())
+    last = lines(done[1] / "metrics.jsonl")[-1]
+    assert (record["format"], record["state"], record["exit_code"], record["error"], record["step"]) == (1, "done", 0, None, 20)
+    assert record["metrics"]["val.loss"] == record["best"]["loss"] == last["val.loss"]
+    assert record["auto"] == {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1, "micro_batch_size": 8}
+    assert record["command"][1:3] == ["pretrain", TINY]
+    assert {"python", "minitf", "torch"} <= record["versions"].keys()
+    assert {"data", "tokenizer"} == record["hashes"].keys()
+
+
+def test_metrics_have_no_clock_and_timing_has_nothing_else(done: tuple[Done, Path]) -> None:
+    metrics, timing = lines(done[1] / "metrics.jsonl"), lines(done[1] / "timing.jsonl")
+    assert [line["step"] for line in metrics] == [line["step"] for line in timing] == list(range(2, 22, 2))
+    assert all(line.keys() == {"step", "seconds"} for line in timing)
+    assert all({"step", "tokens", "epoch", "loss", "lr", "grad_norm", "val.loss", "val.bits_per_byte"} <= line.keys() for line in metrics)
+    assert not any(name in line for line in metrics for name in ("seconds", "time", "minutes", "tokens_per_second"))
+    assert metrics[-1]["tokens"] == 20 * 8 * 48
+    assert metrics[-1]["val.bits_per_byte"] < metrics[0]["val.bits_per_byte"] < 8.1
+
+
+def test_checkpoints_are_whole_by_their_manifests_and_hold_no_pickle(done: tuple[Done, Path]) -> None:
+    checkpoints = sorted((done[1] / "checkpoints").iterdir())
+    assert [path.name for path in checkpoints] == ["step-00000018", "step-00000020"]
+    for checkpoint in checkpoints:
+        files = json.loads((checkpoint / "MANIFEST.json").read_text())["files"]
+        assert files.keys() | {"MANIFEST.json"} == {path.name for path in checkpoint.iterdir()}
+        assert all(hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() == entry["sha256"] for name, entry in files.items())
+    model = load_file(done[1] / "model.safetensors")
+    assert model["embedding.tokens.weight"].shape == (260, 32)
+    assert model.keys() == load_file(checkpoints[-1] / "model.safetensors").keys()
+    assert sum(tensor.size for tensor in model.values()) == 33_056
+
+
+def test_the_same_command_again_is_already_complete_and_writes_nothing(run: Path) -> None:
+    before = content(run)
+    again = minitf("pretrain", TINY, *QUIET, *SHORT, "-d", run)
+    assert (again.exit_code, again.stdout) == (0, f"{run}\n")
+    assert again.stderr == f"already complete: {run} (step 20); --extend N trains on, --fresh starts over\n"
+    assert content(run) == before
+
+
+def test_the_resolved_recipe_reproduces_the_run(done: tuple[Done, Path], tmp_path: Path) -> None:
+    trained(tmp_path / "again", recipe=done[1] / "resolved.yaml")
+    for name in ("metrics.jsonl", "model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (done[1] / name).read_bytes()
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals) -> None:
+    """Let the signal arrive right after the checkpoint of a step was saved."""
+    save = run_folder.Run.save
+
+    def save_and_signal(self: run_folder.Run, at: int, *given: Any) -> None:
+        save(self, at, *given)
+        if at == step:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(run_folder.Run, "save", save_and_signal)
+
+
+@pytest.mark.parametrize(
+    ("number", "recipe"),
+    [
+        (signal.SIGTERM, ("model.dropout_rate=0.2", "train.micro_batch_size=2")),
+        (signal.SIGINT, ("train.stream=true", "model.attention.kind=window", "model.attention.window=16")),
+        (signal.SIGHUP, ("model.kind=encoder", "objective.scheme=whole_word", "data.pack=docs", "model.positions.kind=learned")),
+        (signal.SIGTERM, ("eval.patience=9", "optimizer.clip=0", "data.pack=none", "schedule.kind=wsd", "checkpoint.keep_last=1")),
+    ],
+)
+def test_an_interrupted_run_continues_to_the_same_bytes(
+    number: signal.Signals, recipe: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = (*recipe, *SHORT, "checkpoint.every_steps=7", "eval.every_steps=5", "log.every_steps=1")
+    whole = trained(tmp_path / "whole", *recipe)
+    stop_after(monkeypatch, 7, number)
+    stopped = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "cut")
+    assert stopped.exit_code == 128 + number
+    assert "stopped at step 7, saved; run the same command to continue" in stopped.stderr
+    assert json.loads((tmp_path / "cut" / "run.json").read_text())["state"] == "stopped"
+    trained(tmp_path / "cut", *recipe)
+    assert f"continuing {tmp_path / 'cut'} from step 7" in (tmp_path / "cut" / "log.txt").read_text()
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_real_sigterm_is_143_and_the_same_command_continues_to_the_same_bytes(tmp_path: Path) -> None:
+    recipe = ("train.steps=300", "eval.every_steps=25", "eval.tokens=500")
+    cut, whole = tmp_path / "cut", trained(tmp_path / "whole", *recipe)
+    command = [sys.executable, "-m", "mini_tf", "pretrain", TINY, *QUIET, *recipe, "-d", str(cut)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (cut / "checkpoints" / "step-00000025").exists():
+            time.sleep(0.005)
+        process.terminate()
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143, stderr.decode()
+    assert stdout.decode() == f"{cut}\n"
+    assert len(lines(cut / "metrics.jsonl")) < len(lines(whole / "metrics.jsonl"))
+    trained(cut, *recipe)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_run_is_named_after_its_recipe_and_what_decides_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = [Path(minitf("pretrain", TINY, *QUIET, "train.steps=1", *more).stdout.strip()) for more in ((), ("log.every_steps=3",))]
+    other = Path(minitf("pretrain", TINY, *QUIET, "train.steps=1", "train.seed=1").stdout.strip())
+    assert named[0] == named[1] != other
+    assert named[0].parent == tmp_path / "outputs"
+    assert named[0].name.startswith("tiny-")
+    assert len(named[0].name) == len("tiny-") + 6
+    assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-n", "mine").stdout == f"{tmp_path / 'outputs' / 'mine'}\n"
+    for spelled in ("--out-dir", "--out_dir", "--output-dir", "--output_dir"):
+        assert minitf("pretrain", TINY, *QUIET, "train.steps=1", spelled, "a b", "-n", "mine").stdout == f"{tmp_path / 'a b' / 'mine'}\n"
+    assert minitf("evaluate", "mine").exit_code == 0
+
+
+def test_fresh_starts_beside_and_is_then_what_the_command_means(run: Path) -> None:
+    command = ("pretrain", TINY, *QUIET, *SHORT, "-d", run)
+    before = content(run)
+    assert minitf(*command, "--fresh").stdout == minitf(*command).stdout == f"{run}.2\n"
+    assert content(run) == before
+    assert (run.with_name("run.2") / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+
+
+def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("pretrain", TINY, *QUIET, *SHORT, "-d", run)
+    whole = Path(shutil.copytree(run, run.with_name("whole")))
+    before = (run / "metrics.jsonl").read_bytes()
+    assert minitf("pretrain", TINY, *QUIET, *SHORT, "-d", whole, "--extend", "8").exit_code == 0
+    stop_after(monkeypatch, 24, signal.SIGTERM)
+    assert minitf(*command, "--extend", "8").exit_code == 143
+    assert minitf(*command).exit_code == 0
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert (run / "metrics.jsonl").read_bytes().startswith(before)
+    record = json.loads((run / "run.json").read_text())
+    assert (record["state"], record["step"], record["extensions"]) == ("done", 28, [8])
+    assert "already complete" in minitf(*command).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        ((*SHORT, "optimizer.lr=1e-3", "-d", "{run}"), 5, "belongs to another recipe: optimizer.lr: 0.01 -> 0.001; choose another name"),
+        ((*SHORT, "data.train={other}", "-d", "{run}"), 5, "was started with other contents (data)"),
+        ((*SHORT, "-d", "{data}"), 5, "is not empty and no run folder of minitf"),
+        ((*SHORT, "-d", "{new}", "--extend", "5"), 5, "is not finished; without --extend"),
+        (("train.time=1s", "-d", "{new}", "--extend", "5"), 2, "--extend adds steps, but this run is measured by train.time"),
+        (("model.n_heads=3", "-d", "{new}"), 3, "model.n_heads=3: 3 does not divide d_model 32; use 1, 2, 4"),
+        (("data.train=/no/such", "-d", "{new}"), 4, "/no/such"),
+        (("data.val={empty}", "-d", "{new}"), 4, "data.val"),
+        (("--device", "cuda:99", "-d", "{new}"), 9, "runtime.device: there is no 'cuda:99' here; there is cpu"),
+    ],
+)
+def test_a_refused_start_changes_nothing(arguments: tuple[str, ...], exit_code: int, message: str, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    places = {"run": run, "new": tmp_path / "new", "other": DATA / "other.txt", "data": tmp_path, "empty": tmp_path / "empty.txt"}
+    before = content(tmp_path)
+    refused = minitf("pretrain", TINY, *QUIET, *(argument.format(**places) for argument in arguments))
+    assert (refused.exit_code, refused.stdout) == (exit_code, "")
+    assert message in refused.stderr.splitlines()[-1]
+    assert content(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_json_is_one_envelope_with_the_metrics_or_the_fault(run: Path, tmp_path: Path) -> None:
+    command = ("pretrain", TINY, *QUIET, *SHORT, "--json", "-d")
+    fresh, again = minitf(*command, tmp_path / "new"), minitf(*command, run)
+    for done, folder in ((fresh, tmp_path / "new"), (again, run)):
+        envelope = json.loads(done.stdout)
+        assert done.stdout.count("\n") == 1
+        assert envelope.keys() == {"ok", "command", "run", "metrics", "result"}
+        assert (envelope["ok"], envelope["command"], envelope["run"]) == (True, "pretrain", str(folder))
+        assert {"val.loss", "val.perplexity", "val.accuracy", "val.bits_per_byte", "train.loss"} <= envelope["metrics"].keys()
+    refused = minitf("pretrain", TINY, "optimizer.learning_rate=1", "--json")
+    envelope = json.loads(refused.stdout)
+    assert refused.exit_code == envelope["exit_code"] == 3
+    assert not envelope["ok"]
+    assert "did you mean" in envelope["error"]["message"]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_gates_judge_a_run_that_ends_now_and_one_that_ended_before(finished: bool, run: Path, tmp_path: Path) -> None:
+    command = ("pretrain", TINY, *QUIET, *SHORT, "-d", run if finished else tmp_path / "new")
+    missed = minitf(*command, "--assert", "val.bits_per_byte<0.5", "--assert", "val.loss < 9", "--assert", "bleu>1")
+    assert missed.exit_code == 8
+    assert missed.stdout.count("\n") == 1
+    assert "val.bits_per_byte is" in missed.stderr
+    assert "bleu: not measured" in missed.stderr
+    assert "val.loss" not in missed.stderr.splitlines()[-2]
+    assert minitf(*command, "--assert", "val.bits_per_byte<8", "--assert", "val.accuracy>=0").exit_code == 0
+    assert minitf(*command, "--assert", "val.loss<low").exit_code == 2
+    assert minitf(*command, "--expect").exit_code == 2
+
+
+def test_dry_run_and_print_config_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dry = minitf("pretrain", TINY, *SHORT, "--dry-run")
+    assert (dry.exit_code, dry.stdout) == (0, "")
+    assert "33,056 parameters" in dry.stderr
+    assert json.loads(minitf("pretrain", TINY, "--dry-run", "--json").stdout)["ok"]
+    printed = minitf("pretrain", TINY, *SHORT, "optimizer.lr=1e-3", "--print-config")
+    assert printed.exit_code == 0
+    assert yaml.safe_load(printed.stdout)["optimizer"]["lr"] == 1e-3
+    Path("r.yaml").write_text(printed.stdout)
+    assert reading.read("r.yaml").recipe == reading.read(TINY, [*SHORT, "optimizer.lr=1e-3"]).recipe
+    assert [path.name for path in tmp_path.iterdir()] == ["r.yaml"]
+
+
+def test_evaluate_measures_what_the_run_recorded_and_other_texts_too(done: tuple[Done, Path]) -> None:
+    recorded = json.loads((done[1] / "run.json").read_text())["metrics"]
+    again = json.loads(minitf("evaluate", done[1], "--json").stdout)["metrics"]
+    assert again["loss"] == pytest.approx(recorded["val.loss"], abs=1e-6)
+    assert again["bits_per_byte"] == pytest.approx(recorded["val.bits_per_byte"], abs=1e-6)
+    assert again["split"] == "val"
+    other = json.loads(minitf("evaluate", done[1], "--data", DATA / "other.txt", "--json").stdout)["metrics"]
+    documents = (DATA / "other.txt").read_text().strip().split("\n\n")
+    assert other["targets"] == sum(len(document.encode()) + 1 for document in documents)
+    assert 0 < other["bits_per_byte"] < 8
+    train = json.loads(minitf("evaluate", done[1], "--split", "train", "--json").stdout)["metrics"]
+    assert train["targets"] > 8 * again["targets"]
+    earlier = json.loads(minitf("evaluate", done[1], "--step", "18", "--json").stdout)["metrics"]
+    assert earlier["loss"] == pytest.approx(lines(done[1] / "metrics.jsonl")[-2]["val.loss"], abs=1e-6)
+    assert minitf("evaluate", done[1], "--assert", "loss<0.1").exit_code == 8
+    assert minitf("evaluate", done[1], "--step", "3").exit_code == 5
+    assert minitf("evaluate", done[1], "--data", "/no/such").exit_code == 4
+    assert minitf("evaluate", "/no/such").exit_code == 5
+
+
+def test_training_outlives_a_closed_stderr_and_needs_no_writable_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir(mode=0o555)
+    command = f'"{sys.executable}" -m mini_tf pretrain "{TINY}" {" ".join(QUIET)} train.steps=1 -d "{tmp_path / "run"}" 2>&-'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, f"{tmp_path / 'run'}\n")
+    assert list((tmp_path / "here").iterdir()) == []

@@ -1,0 +1,201 @@
+"""What a recipe may ask of `minitf pretrain`: every mixer and position, ways to pack, horizons, streams, texts of every size."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import DATA, QUIET, TINY, environment, minitf, trained
+from safetensors.numpy import load_file
+from test_models import usable
+
+from mini_tf.recipe.kinds import listing
+from mini_tf.text.tokenizer import Tokenizer
+
+N_ROWS = 329
+"""Rows of 48 tokens an epoch of tiny.txt has; one is given up so that later epochs may begin elsewhere."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with environment(MINITF_CACHE=tmp_path_factory.mktemp("cache")):
+        yield
+
+
+def record(run: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return made
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluated(run: Path, *more: str) -> dict[str, Any]:
+    done = minitf("evaluate", run, *more, "--json")
+    assert done.exit_code == 0, done.stderr
+    metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
+    return metrics
+
+
+CASES = [(mixer, positions) for mixer in listing("attention") for positions in listing("positions") if usable(mixer, positions)]
+
+
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+@pytest.mark.parametrize("model", ["decoder", "encoder"])
+def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
+    ask = (f"model.kind={model}", f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
+    run = trained(tmp_path / "run", "train.steps=2", "log.every_steps=1", *ask)
+    assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
+    assert all(line["grad_norm"] > 0 for line in lines(run))
+
+
+def test_what_does_not_attach_is_refused(tmp_path: Path) -> None:
+    refused = minitf("pretrain", TINY, "model.attention.kind=simple", "model.positions.kind=alibi", "-d", tmp_path / "run")
+    assert refused.exit_code == 3
+    assert "alibi does not attach to simple attention; use none, learned or sinusoidal" in refused.stderr
+
+
+@pytest.mark.parametrize("objective", ["next_token", "masked"])
+@pytest.mark.parametrize("pack", ["docs", "none", "concat"])
+def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(pack: str, objective: str, tmp_path: Path) -> None:
+    model = {"next_token": "decoder", "masked": "encoder"}[objective]
+    run = trained(tmp_path / "run", "train.steps=10", f"data.pack={pack}", f"model.kind={model}", f"objective.kind={objective}")
+    recorded, again, small = record(run)["metrics"], evaluated(run), evaluated(run, "--split", "train")
+    assert again["loss"] == pytest.approx(recorded["val.loss"], abs=1e-6)
+    assert again["accuracy"] == recorded["val.accuracy"]
+    assert ("val.bits_per_byte" in recorded) is ("bits_per_byte" in small) is (objective == "next_token")
+    assert lines(run)[-1]["val.loss"] == recorded["val.loss"]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "steps"),
+    [
+        ("steps=3", 3),
+        ("epochs=0.5", -(-N_ROWS // 16)),
+        ("tokens=2k", -(-2000 // (8 * 48))),
+        ("tokens=1", 1),
+        ("epochs=1.0", -(-N_ROWS // 8)),
+    ],
+)
+def test_a_horizon_is_so_many_steps(horizon: str, steps: int, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", f"train.{horizon}", "eval.every_steps=1000")
+    assert record(run)["step"] == steps == lines(run)[-1]["step"]
+    assert lines(run)[-1]["epoch"] == pytest.approx(steps * 8 / N_ROWS, abs=1e-4)
+
+
+def test_training_by_the_clock_ends_when_the_time_is_up_and_evaluates_and_saves_at_the_end(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.time=1s")
+    assert record(run)["step"] == lines(run)[-1]["step"] > 1
+    assert 0.9 < json.loads((run / "timing.jsonl").read_text().splitlines()[-1])["seconds"] < 5
+    assert lines(run)[-1]["lr"] < lines(run)[0]["lr"]
+    assert "val.loss" in lines(run)[-1]
+    assert "already complete" in minitf("pretrain", TINY, *QUIET, "train.time=1s", "-d", run).stderr
+
+
+def test_patience_ends_a_run_that_gets_no_better_and_the_best_model_is_kept(tmp_path: Path) -> None:
+    run = trained(
+        tmp_path / "run", "train.steps=200", "optimizer.lr=0.3", "schedule.kind=constant", "eval.every_steps=5", "eval.patience=3"
+    )
+    losses = [line["val.loss"] for line in lines(run) if "val.loss" in line]
+    made, best = record(run), min(losses)
+    assert made["step"] < 200
+    assert "stopping early: no better loss in 3 evaluations (eval.patience)" in (run / "log.txt").read_text()
+    assert losses[-4] == best < min(losses[-3:])
+    assert made["model"]["step"] == made["best"]["step"] == made["step"] - 15
+    assert made["metrics"]["val.loss"] == pytest.approx(best, abs=1e-9)
+    assert evaluated(run, "--step", "last")["loss"] > best
+    assert "already complete" in minitf("pretrain", run, "-d", run).stderr
+
+
+def test_a_part_of_the_held_out_text_is_enough_on_the_way_but_not_at_the_end(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=10", "eval.every_steps=5", "eval.tokens=100")
+    assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
+    assert lines(run)[-1]["val.loss"] != record(run)["metrics"]["val.loss"]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("pack", ["docs", "none", "concat"])
+def test_a_kilobyte_of_text_trains_with_a_warning(kind: str, pack: str, tmp_path: Path) -> None:
+    text = tmp_path / "small.txt"
+    text.write_text((DATA / "tiny.txt").read_text()[:1000])
+    ask = (f"data.train={text}", f"model.kind={kind}", f"data.pack={pack}")
+    done = minitf("pretrain", TINY, *QUIET, "train.steps=3", *ask, "-d", tmp_path / "r")
+    assert done.exit_code == 0, done.stderr
+    assert "fewer than 10 different documents: the last 0.1 of the characters is held out" in done.stderr
+    assert record(tmp_path / "r")["metrics"]["val.loss"] > 0
+
+
+def test_three_lines_are_a_text(tmp_path: Path) -> None:
+    text = tmp_path / "a=b c.txt"
+    text.write_text("A dog sat.\nA cat sat.\nA dog ran.\n")
+    run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
+    assert "warning: the text fills 1 rows, fewer than the 8 of one step" in (run / "log.txt").read_text()
+
+
+def test_a_held_out_text_may_be_given_and_the_tail_of_the_raw_text_be_held_out(tmp_path: Path) -> None:
+    given = trained(tmp_path / "given", "train.steps=2", f"data.val={DATA / 'other.txt'}")
+    assert evaluated(given)["targets"] == evaluated(given, "--data", str(DATA / "other.txt"))["targets"]
+    tail = trained(tmp_path / "tail", "train.steps=2", "data.split=tail 10%", "tokenizer.kind=char")
+    text = (DATA / "tiny.txt").read_text()
+    assert evaluated(tail)["targets"] == len(text) - int(len(text) * 0.9) - 1
+    assert "</s>" not in "".join(minitf("generate", tail, "Once", "--temperature", "5").stdout)
+
+
+def test_a_stream_carries_its_state_from_step_to_step(tmp_path: Path) -> None:
+    ask = ("train.steps=6", "model.attention={kind: window, window: 16}", "log.every_steps=1", "train.stream=true")
+    run = trained(tmp_path / "run", *ask, "train.micro_batch_size=4")
+    whole = trained(tmp_path / "whole", *ask)
+    assert [line["loss"] for line in lines(run)] == pytest.approx([line["loss"] for line in lines(whole)], abs=1e-5)
+    state = load_file(run / "checkpoints" / "step-00000006" / "state.safetensors")
+    assert all(name.startswith(("0.", "1.")) for name in state)
+    assert max(tensor.shape[2] for name, tensor in state.items() if name.endswith(".k")) == 16
+    for wrong, message in (
+        ("model.attention.kind=softmax", "attention softmax cannot carry its state from step to step"),
+        ("data.pack=docs", "a stream reads on over the borders of documents; use data.pack concat, not docs"),
+    ):
+        refused = minitf("pretrain", TINY, *ask, wrong, "-d", tmp_path / "refused")
+        assert refused.exit_code == 3
+        assert message in refused.stderr
+
+
+def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_tokens(tmp_path: Path) -> None:
+    import tokenizers
+
+    first = trained(tmp_path / "first", "train.steps=2", "tokenizer.kind=bpe", "tokenizer.vocab_size=300")
+    second = trained(tmp_path / "second", "train.steps=2", f"tokenizer.path={first}")
+    assert Tokenizer.load(second).hash == Tokenizer.load(first).hash
+    letters = sorted(set((DATA / "tiny.txt").read_text()))
+    bare = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    bare.save(str(tmp_path / "bare.json"))
+    run = trained(tmp_path / "run", "train.steps=2", "model.kind=encoder", f"tokenizer.path={tmp_path / 'bare.json'}")
+    assert Tokenizer.load(run).vocabulary.size == len(letters) + 2
+    assert (
+        "the tokenizer has no mask token; [MASK] was added to it"
+        in minitf(
+            "pretrain",
+            TINY,
+            *QUIET,
+            "train.steps=1",
+            "model.kind=encoder",
+            f"tokenizer.path={tmp_path / 'bare.json'}",
+            "-d",
+            tmp_path / "said",
+        ).stderr
+    )
+    assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
+
+
+def test_a_run_whose_text_has_changed_is_neither_continued_nor_judged_by_it(tmp_path: Path) -> None:
+    text = shutil.copy(DATA / "tiny.txt", tmp_path / "text.txt")
+    run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
+    moved = shutil.move(text, tmp_path / "moved.txt")
+    assert minitf("evaluate", run).exit_code == 4
+    assert "already complete" in minitf("pretrain", TINY, *QUIET, "train.steps=2", f"data.train={moved}", "-d", run).stderr
+    Path(text).write_text("Something else. " * 100)
+    refused = minitf("evaluate", run)
+    assert refused.exit_code == 5
+    assert "has changed since it was trained; --data FILE judges it by another text" in refused.stderr
+    assert minitf("evaluate", run, "--data", moved).exit_code == 0
