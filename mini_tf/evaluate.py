@@ -35,31 +35,43 @@ def evaluate(
     """
     mode = task.training
     task.eval()
-    sums: dict[str, float] = {}
-    counts: dict[str, float] = {}
+    parts, metrics = _Totals(), _Totals()
     # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
         for rows in packing.eval_rows(batch_size, tokens):
             batch = objective.prepare(rows)
             with setup.autocast():
                 judged = task(batch.to(setup.device), None)
             for name, part in judged.parts.items():
-                sums[name] = sums.get(name, 0.0) + float(part)
-                counts[name] = counts.get(name, 0) + batch.counts[name]
+                parts.add(name, float(part), batch.counts[name])
             for name, (total, many) in judged.metrics.items():
-                sums[name] = sums.get(name, 0.0) + float(total)
-                counts[name] = counts.get(name, 0) + float(many)
+                metrics.add(name, float(total), float(many))
     task.train(mode)
-    [asked] = [name for name in sums if name not in ("penalty", "accuracy")]
-    loss = sums[asked] / max(counts[asked], 1)
-    scores = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
-    if "accuracy" in sums:
-        scores["accuracy"] = sums["accuracy"] / max(counts["accuracy"], 1)
+    weights = getattr(task, "weights", None) or {}
+    asked = [name for name in parts.sums if name != "penalty"]  # what training pays for its means is no figure of merit
+    loss = sum(weights.get(name, 1.0) * parts.mean(name) for name in asked)
+    targets = max(parts.counts[name] for name in asked)
+    scores = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf, **{name: metrics.mean(name) for name in metrics.sums}}
     if objective.reads_all:
-        share = counts[asked] / max(1, len(packing.store) - objective.lookahead)
-        scores["bits_per_byte"] = sums[asked] / math.log(2) / (packing.store.raw_bytes * share)
-    return scores | {"targets": counts[asked]}
+        share = targets / max(1, len(packing.store) - objective.lookahead)
+        scores["bits_per_byte"] = sum(parts.sums[name] for name in asked) / math.log(2) / (packing.store.raw_bytes * share)
+    return scores | {"targets": targets}
+
+
+class _Totals:
+    """Sums and how many were summed, by name."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.counts: dict[str, float] = {}
+
+    def add(self, name: str, total: float, many: float) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + total
+        self.counts[name] = self.counts.get(name, 0.0) + many
+
+    def mean(self, name: str) -> float:
+        return self.sums[name] / max(self.counts[name], 1)
 
 
 def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None) -> TokenStore:
@@ -76,9 +88,9 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
     return text.val if split == "val" else text.train
 
 
-def evaluate_trained(trained: Trained, store: TokenStore, setup: Setup) -> dict[str, float]:
-    """`evaluate` for a model out of a run folder, with the question that it was trained on."""
+def evaluate_trained(trained: Trained, store: TokenStore) -> dict[str, float]:
+    """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
-    task = objective.task(trained.model)
     packing = pack(trained.recipe, store, trained.tokenizer, objective)
-    return evaluate(task, objective, packing, setup, trained.recipe.train.batch_size)
+    rows = int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size))
+    return evaluate(objective.task(trained.model), objective, packing, trained.setup, rows)

@@ -2,10 +2,10 @@
 
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 
-from mini_tf.errors import UsageFault
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Recipe
 from mini_tf.run.identity import Identity
@@ -16,9 +16,14 @@ from mini_tf.session import Outcome, Parts, Session, Voice
 from mini_tf.text.token_store import Text, open_text
 from mini_tf.training.device import Setup, settle
 from mini_tf.training.feed import Feed
+from mini_tf.training.loop import Training, train
 from mini_tf.training.memory import fitting_micro_batch
+from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import Plan
 from mini_tf.training.signals import StopRequest
+
+ESTIMATE_STEPS = 4
+"""Steps that a dry run times; the first warms up."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +39,11 @@ class Options:
 def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
     """The whole river: recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
     began, recipe = time.monotonic(), resolved.recipe
-    if options.extend is not None and recipe.train.time is not None:
-        raise UsageFault("--extend adds steps, but this run is measured by train.time", hint="start another with a longer train.time")
     text = open_text(recipe.data, recipe.tokenizer, voice.detail, recipe.objective.TOKENS)
     for note in text.notes:
         voice.say(note)
-    settle(recipe.runtime)  # what is refused here must not leave a folder behind
     if options.dry_run:
-        parts = build(recipe, text, settle(recipe.runtime))
-        introduce(parts, micro_batch_of(parts), voice)
-        return Outcome(None, {})
-    recipe.objective.build(text.tokenizer.vocabulary)
+        return estimate(build(recipe, text, settle(recipe.runtime)), voice)
     with open_run(options.place, Identity.of(resolved, text.hashes), options.command) as run:
         if run.status == "finished" and options.extend is None:
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
@@ -52,11 +51,15 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         voice.log = run.log
         if options.extend is not None:
             run.extend(options.extend)
+        if run.status == "continued":
+            voice.say(f"continuing {run.folder} from step {run.manifest.step}")
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto))
-        found = run.note_auto({**parts.setup.found, "micro_batch_size": micro_batch_of(parts)})
+        micro = run.manifest.auto.get("micro_batch_size") if recipe.train.micro_batch_size == "auto" else None
+        micro = micro or micro_batch_of(parts)
+        run.note_auto({**parts.setup.found, "micro_batch_size": micro})
         run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
         run.write("tokenizer.json", text.tokenizer.to_json())
-        introduce(parts, micro := int(found["micro_batch_size"]), voice)
+        introduce(parts, micro, voice)
         session = Session(run, parts, voice, micro, began)
         with StopRequest() as stop:
             return session.finish(session.learn(stop), stop)
@@ -101,3 +104,20 @@ def introduce(parts: Parts, micro: int, voice: Voice) -> None:
     voice.say(f"training: {how_long}, {train.batch_size * train.context:,} tokens a step ({passes} rows of {train.context})")
     if parts.train.n_rows < train.batch_size:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {train.batch_size} of one step; rows repeat within a step")
+
+
+def estimate(parts: Parts, voice: Voice) -> Outcome:
+    """What a run would take, from a few steps that are then forgotten."""
+    micro = micro_batch_of(parts)
+    introduce(parts, micro, voice)
+    recipe, horizon = parts.recipe, parts.course.horizon
+    plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
+    feed = Feed(plan, parts.train, parts.objective.prepare, micro)
+    training = Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.course, parts.setup, recipe.train.seed)
+    seconds = [report.seconds for report in islice(train(training), ESTIMATE_STEPS)]
+    step = (seconds[-1] - seconds[0]) / max(1, len(seconds) - 1) if len(seconds) > 1 else seconds[0]
+    parameters = sum(p.numel() for p in parts.model.parameters())
+    steps = horizon.steps or int((horizon.seconds or 0.0) / step)
+    metrics = {"parameters": parameters, "steps": steps, "seconds_per_step": step, "minutes": step * steps / 60}
+    voice.say(f"estimate: {step * 1000:.0f} ms a step, {step * steps / 60:.1f} minutes of training, evaluations apart; nothing was kept")
+    return Outcome(None, {name: float(value) for name, value in metrics.items()})

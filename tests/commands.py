@@ -21,6 +21,11 @@ QUIET = (*EXACT, "log.samples=0")
 """Nothing is sampled, which would take most of a tiny run's time."""
 
 
+def tiny_model(kind: str) -> str:
+    """The override that makes the tiny recipe's model another kind of the same size, since a new kind drops all settings."""
+    return f"model={{kind: {kind}, d_model: 32, n_layers: 2, n_heads: 2}}"
+
+
 class Done(NamedTuple):
     exit_code: int
     stdout: str

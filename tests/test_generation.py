@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import environment, minitf, trained
+from commands import environment, minitf, tiny_model, trained
 from test_models import model_of, usable
 from torch import Tensor
 
@@ -165,7 +165,7 @@ def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.Monk
 
 
 def test_what_cannot_be_continued_is_refused(decoder: Path, tmp_path: Path) -> None:
-    encoder = trained(tmp_path / "encoder", "train.steps=1", "model.kind=encoder")
+    encoder = trained(tmp_path / "encoder", "train.steps=1", tiny_model("encoder"))
     refused = minitf("generate", encoder, "Once")
     assert (refused.exit_code, refused.stdout) == (5, "")
     assert "encoder is an encoder, which does not continue a text" in refused.stderr

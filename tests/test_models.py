@@ -207,12 +207,10 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
-@pytest.mark.parametrize("kind", listing("attention"))
-def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positions: str, packed: bool) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("kind", "positions"), [case for case in CASES if case[0] != "toy" and case[1] in ("none", "rotary", "alibi")])
+def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positions: str, causal: bool, packed: bool) -> None:
     """At length 8,192 less than 64 MiB are saved for the backward pass, and nothing has L x M elements, forward or backward."""
-    if not usable(kind, positions):
-        pytest.skip(f"{positions} does not attach to {kind}")
     length = 8192
     width = {"d_model": 32, "n_layers": 1, "n_heads": 2}
     settings = settings_of("models", "decoder")(
@@ -223,7 +221,7 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positi
     places = Places.packed(torch.arange(length)[None] // 3000 + 1) if packed else Places(length)
     x, saved, largest = torch.randn(1, length, 32, requires_grad=True), [], Largest()
     with largest, torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        mixer(x, x, own_view(True, places)).y.sum().backward()
+        mixer(x, x, own_view(causal, places)).y.sum().backward()
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
     assert sum(storages.values()) < 64 * 2**20
     assert largest.elements < length * length / 4
@@ -232,3 +230,20 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positi
 def test_toy_mixers_may_be_handed_to_a_model() -> None:
     model = settings_of("models", "decoder")(attention=(FadingMean(),), positions=settings_of("positions", "none")()).build(V, 8)  # type: ignore[attr-defined]
     assert type(model.mixers()[0]).__name__ == "Fading"
+
+
+def test_a_cross_mixers_empty_state_survives_a_file() -> None:
+    """It has no tensors, so a file does not hold it; the stack goes on as if it did."""
+    settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2)
+    stack = Stack(settings, causal=True, position=None, source_width=16).double().eval()  # type: ignore[arg-type]
+    x, source = seeded(1, 4, 16), (seeded(1, 3, 16, seed=2), Places(3))
+    state = stack(x[:, :2], Places(2), source, state=stack.start(1)).state
+    again = states.load(states.save(state))
+    assert again != state
+    torch.testing.assert_close(stack(x[:, 2:], Places(2, 2), source, state=again).y, stack(x, Places(4), source).y[:, 2:])
+
+
+def test_a_row_that_ends_in_padding_cannot_be_continued() -> None:
+    model = model_of("decoder")
+    with pytest.raises(ValueError, match="pad prompts on the left"):
+        model(Tokens(some_ids(1, 3), Places.packed(torch.tensor([[1, 1, 0]]))), state=model.start(1))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, environment, minitf, trained
+from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, environment, minitf, tiny_model, trained
 from safetensors.numpy import load_file
 
 from mini_tf.recipe import reading
@@ -135,7 +135,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signal
     [
         (signal.SIGTERM, ("model.dropout_rate=0.2", "train.micro_batch_size=2")),
         (signal.SIGINT, ("train.stream=true", "model.attention.kind=window", "model.attention.window=16")),
-        (signal.SIGHUP, ("model.kind=encoder", "objective.scheme=whole_word", "data.pack=docs", "model.positions.kind=learned")),
+        (signal.SIGHUP, (tiny_model("encoder"), "objective.scheme=whole_word", "data.pack=docs", "model.positions.kind=learned")),
         (signal.SIGTERM, ("eval.patience=9", "optimizer.clip=0", "data.pack=none", "schedule.kind=wsd", "checkpoint.keep_last=1")),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import DATA, QUIET, TINY, environment, minitf, trained
+from commands import DATA, QUIET, TINY, environment, minitf, tiny_model, trained
 from safetensors.numpy import load_file
 from test_models import usable
 
@@ -46,7 +46,7 @@ CASES = [(mixer, positions) for mixer in listing("attention") for positions in l
 @pytest.mark.parametrize(("mixer", "positions"), CASES)
 @pytest.mark.parametrize("model", ["decoder", "encoder"])
 def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
-    ask = (f"model.kind={model}", f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
+    ask = (tiny_model(model), f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
     run = trained(tmp_path / "run", "train.steps=2", "log.every_steps=1", *ask)
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
     assert all(line["grad_norm"] > 0 for line in lines(run))
@@ -55,14 +55,14 @@ def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, 
 def test_what_does_not_attach_is_refused(tmp_path: Path) -> None:
     refused = minitf("pretrain", TINY, "model.attention.kind=simple", "model.positions.kind=alibi", "-d", tmp_path / "run")
     assert refused.exit_code == 3
-    assert "alibi does not attach to simple attention; use none, learned or sinusoidal" in refused.stderr
+    assert "alibi does not attach to simple attention" in refused.stderr
 
 
 @pytest.mark.parametrize("objective", ["next_token", "masked"])
 @pytest.mark.parametrize("pack", ["docs", "none", "concat"])
 def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(pack: str, objective: str, tmp_path: Path) -> None:
     model = {"next_token": "decoder", "masked": "encoder"}[objective]
-    run = trained(tmp_path / "run", "train.steps=10", f"data.pack={pack}", f"model.kind={model}", f"objective.kind={objective}")
+    run = trained(tmp_path / "run", "train.steps=10", f"data.pack={pack}", tiny_model(model), f"objective.kind={objective}")
     recorded, again, small = record(run)["metrics"], evaluated(run), evaluated(run, "--split", "train")
     assert again["loss"] == pytest.approx(recorded["val.loss"], abs=1e-6)
     assert again["accuracy"] == recorded["val.accuracy"]
@@ -121,7 +121,7 @@ def test_a_part_of_the_held_out_text_is_enough_on_the_way_but_not_at_the_end(tmp
 def test_a_kilobyte_of_text_trains_with_a_warning(kind: str, pack: str, tmp_path: Path) -> None:
     text = tmp_path / "small.txt"
     text.write_text((DATA / "tiny.txt").read_text()[:1000])
-    ask = (f"data.train={text}", f"model.kind={kind}", f"data.pack={pack}")
+    ask = (f"data.train={text}", tiny_model(kind), f"data.pack={pack}")
     done = minitf("pretrain", TINY, *QUIET, "train.steps=3", *ask, "-d", tmp_path / "r")
     assert done.exit_code == 0, done.stderr
     assert "fewer than 10 different documents: the last 0.1 of the characters is held out" in done.stderr
@@ -170,7 +170,7 @@ def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_t
     letters = sorted(set((DATA / "tiny.txt").read_text()))
     bare = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
     bare.save(str(tmp_path / "bare.json"))
-    run = trained(tmp_path / "run", "train.steps=2", "model.kind=encoder", f"tokenizer.path={tmp_path / 'bare.json'}")
+    run = trained(tmp_path / "run", "train.steps=2", tiny_model("encoder"), f"tokenizer.path={tmp_path / 'bare.json'}")
     assert Tokenizer.load(run).vocabulary.size == len(letters) + 2
     assert (
         "the tokenizer has no mask token; [MASK] was added to it"
@@ -179,7 +179,7 @@ def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_t
             TINY,
             *QUIET,
             "train.steps=1",
-            "model.kind=encoder",
+            tiny_model("encoder"),
             f"tokenizer.path={tmp_path / 'bare.json'}",
             "-d",
             tmp_path / "said",

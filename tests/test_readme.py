@@ -12,7 +12,7 @@ from mini_tf.recipe.presets import presets
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-SMALL = "model.d_model=16 model.n_layers=1 model.n_heads=1 tokenizer.vocab_size=300 train.steps=3 train.batch_size=2 train.context=32 runtime.threads=1"
+SMALL = "model.d_model=16 model.n_layers=1 model.n_heads=1 tokenizer.vocab_size=300 train.steps=3 train.batch_size=2 runtime.threads=1"
 
 
 def block(name: str) -> str:

@@ -285,15 +285,17 @@ def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_
             run.extend(50)
         run.finish("done")
     with open_run(Place(), TINY) as run:
-        assert run.extend(50) == 50
+        run.extend(50)
     with open_run(Place(), TINY) as run:
         assert run.status == "continued"
-        assert run.extend(50) == 50
+        run.extend(50)
+        assert run.manifest.extensions == [(0, 50)]
         with pytest.raises(RunFault, match="is being extended by 50, not 60 steps"):
             run.extend(60)
         run.finish("done")
     with open_run(Place(), TINY) as run:
-        assert run.extend(30) == 80
+        run.extend(30)
+        assert run.manifest.extensions == [(0, 50), (0, 30)]
 
 
 def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:

@@ -255,6 +255,9 @@ class Remember(nn.Module):
     def start(self, rows: int) -> State:
         return {"total": torch.zeros(rows)}
 
+    def trim(self, state: State) -> State:
+        return state
+
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         assert state is not None
         total = state["total"]

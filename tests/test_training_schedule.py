@@ -78,9 +78,7 @@ def test_a_course_in_steps_ends_there_and_ignores_the_clock() -> None:
 
 
 def test_an_extension_runs_the_curve_once_more_over_its_own_steps() -> None:
-    course = Course(Schedule(kind="cosine", warmup=2), 1.0, Horizon(steps=10))
-    longer = course.extended(6)
-    assert longer.horizon == Horizon(steps=16)
-    assert [longer.rate(step, 0) for step in range(10, 16)] == rates(6, kind="cosine", warmup=2)
-    with pytest.raises(ValueError, match="only a course that is measured in steps"):
-        Course(Schedule(), 1.0, Horizon(seconds=3.0)).extended(5)
+    for horizon, end in ((Horizon(steps=10), 10), (Horizon(steps=10), 7), (Horizon(seconds=3.0), 25)):  # 7: stopped early
+        longer = Course(Schedule(kind="cosine", warmup=2), 1.0, horizon).extended(end, 6)
+        assert longer.horizon == Horizon(steps=end + 6)
+        assert [longer.rate(step, 0) for step in range(end, end + 6)] == rates(6, kind="cosine", warmup=2)

@@ -3,7 +3,6 @@
 Time and memory O(L * window). Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; ours is exact, not dilated.
 """
 
-from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -40,7 +39,7 @@ class Window(Headed):
         self.window = settings.window
 
     def view(self, visibility: Visibility) -> Visibility:
-        return replace(visibility, window=self.window)
+        return visibility.within(self.window)
 
     def trim(self, state: State) -> State:
         """Keys that have fallen out of every future window go."""

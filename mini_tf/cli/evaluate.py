@@ -24,15 +24,11 @@ def evaluate(
     from mini_tf.errors import GateMissed
     from mini_tf.evaluate import evaluate_trained, text_of
     from mini_tf.recipe.gates import Gate, failures
-    from mini_tf.recipe.sections import Runtime
     from mini_tf.run.trained import open_trained
-    from mini_tf.training.device import settle
 
     held_to = [Gate.parse(gate) for gate in gates or []]
-    setup = settle(Runtime(device=device, compile=False))
-    setup.apply()
-    trained = open_trained(run, step, setup.device)
-    scores = evaluate_trained(trained, text_of(trained, data, split, console.detail), setup)
+    trained = open_trained(run, step, device)
+    scores = evaluate_trained(trained, text_of(trained, data, split, console.detail))
     metrics = {**scores, "split": "data" if data is not None else split}
     lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]
     console.answer("\n".join(lines), run=trained.folder, metrics=metrics)

@@ -26,15 +26,11 @@ def generate(
     """Continue each prompt; only the continuation is printed. A line of stdin gives a line, with newlines as \\n."""
     from mini_tf.errors import RunFault, UsageFault
     from mini_tf.generation.writing import write
-    from mini_tf.recipe.sections import Runtime
     from mini_tf.run.trained import open_trained
-    from mini_tf.training.device import settle
 
     if greedy and temperature not in (None, 0.0):
         raise UsageFault(f"--greedy is --temperature 0; --temperature {temperature:g} was given too")
-    setup = settle(Runtime(device=device, compile=False))
-    setup.apply()
-    trained = open_trained(run, step, setup.device)
+    trained = open_trained(run, step, device)
     if trained.recipe.model.READS != "left":
         raise RunFault(f"{trained.folder.name} is an encoder, which does not continue a text", where=[str(trained.folder)])
     asked = {"max_new_tokens": max_new_tokens, "temperature": 0.0 if greedy else temperature, "top_k": top_k}

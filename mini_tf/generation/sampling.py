@@ -44,7 +44,7 @@ def continuations(
             state, seen = model.start(len(prompt)), 0
         mixed = model(Tokens(fresh), state=state)
         assert mixed.state is not None
-        state, seen = mixed.state, seen + fresh.shape[1]
+        state, seen = model.trim(mixed.state), seen + fresh.shape[1]
         scores = model.logits(mixed.y[:, -1])
         scores[:, forbidden] = -torch.inf
         ids = pick(scores, temperature, top_k, generator)

@@ -66,13 +66,21 @@ class Block(nn.Module):
         steps = {"own": self.own, "cross": self.cross}
         return {name: step.part.start(batch) for name, step in steps.items() if step is not None}  # type: ignore[operator]
 
+    def trim(self, state: State) -> State:
+        """The state without what can no longer matter."""
+        kept: State = {}
+        for name, step in (("own", self.own), ("cross", self.cross)):
+            if step is not None and isinstance(part := state.get(name), dict):
+                kept[name] = step.part.trim(part)  # type: ignore[operator]
+        return kept
+
     def mix(self, x: Tensor, visibility: Visibility, source: Read | None, state: State | None) -> Mixed:
         """Everything in which tokens meet: own mixer, then cross mixer."""
         penalty, kept = None, None if state is None else State()
         for name, step, read in (("own", self.own, None), ("cross", self.cross, source)):
             if step is None:
                 continue
-            before = None if state is None else state[name]
+            before = None if state is None else state.get(name, {})
             assert before is None or isinstance(before, dict)
             if name == "cross" and read is None:
                 raise ValueError("this layer has a cross mixer and needs a source to read")

@@ -93,6 +93,9 @@ class Headed(Mixer):
         joined: Tensor = self.out(read.transpose(1, 2).flatten(2))  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
         return joined
 
+    def writers(self) -> list[nn.Linear]:
+        return [self.out]
+
     def view(self, visibility: Visibility) -> Visibility:
         """The part of what may be seen that this mixer looks at."""
         return visibility
@@ -134,7 +137,7 @@ class Headed(Mixer):
         assert isinstance(kept_v, Tensor)
         visibility = visibility.after(read_places(state["places"], kept_k.shape[2]), k.shape[0], k.device)
         k, v = torch.cat([kept_k, k], dim=2), torch.cat([kept_v, v], dim=2)
-        return k, v, visibility, self.trim({"k": k, "v": v, "places": write_places(visibility.memory)})
+        return k, v, visibility, {"k": k, "v": v, "places": write_places(visibility.memory)}
 
 
 def write_places(places: Places) -> State:

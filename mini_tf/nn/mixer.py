@@ -98,8 +98,12 @@ class Mixer(nn.Module):
         """All that follows the reading: (B, H, L, V) -> (B, L, D)."""
         raise NotImplementedError
 
+    def writers(self) -> list[nn.Linear]:
+        """The matrices that write into the residual stream: they start small, or at zero."""
+        return []
+
     def trim(self, state: State) -> State:
-        """Drop what can no longer matter; never changes a result."""
+        """Drop what can no longer matter; never changes a result. Outside `forward`, since sizes may depend on data."""
         return state
 
     def refresh(self, seed: int, step: int) -> None:

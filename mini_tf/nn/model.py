@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.embedding import Embedding
@@ -33,7 +34,7 @@ class ModelSettings(StackSettings, sections.ModelSettings):
     """A norm on the embeddings."""
     embed_scale: bool = False
     """Token vectors are multiplied by sqrt(d_model), as in the 2017 paper."""
-    n_types: int = 0
+    n_types: int = Field(0, ge=0, le=1024)
     """Segment embeddings (BERT has 2); 0 = none."""
 
     def rules(self) -> Iterable[tuple[str, str]]:
@@ -65,6 +66,10 @@ class Model(nn.Module):
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         """Scores over the vocabulary (..., V), or over the candidates `words` alone."""
+        raise NotImplementedError
+
+    def trim(self, state: State) -> State:
+        """The state without what can no longer matter; what follows is the same."""
         raise NotImplementedError
 
     def mixers(self) -> list[Mixer]:
@@ -105,6 +110,11 @@ class OneStack(Model):
     def start(self, batch: int) -> State:
         return {"seen": 0, "layers": self.stack.start(batch)}
 
+    def trim(self, state: State) -> State:
+        layers = state["layers"]
+        assert isinstance(layers, dict)
+        return state | {"layers": self.stack.trim(layers)}
+
     def forward(self, inputs: Tokens, source: Tokens | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
         if source is not None:
             raise ValueError("a model of one stack reads no source")
@@ -139,4 +149,6 @@ class OneStack(Model):
         given = places.segments if places.segments is not None else places.positions
         assert given is not None
         segments, positions = places.tensors(given.shape[0], given.device)
+        if (segments[:, -1] == 0).any():
+            raise ValueError("a row that ends in padding cannot be continued: pad prompts on the left")
         return {"seen": positions[:, -1] + 1, "segment": segments[:, -1], "layers": layers}

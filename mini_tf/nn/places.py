@@ -104,7 +104,7 @@ class Visibility:
 
     @property
     def plain(self) -> bool:
-        """True where no mask tensor is needed to describe it: both sides are one unpadded document a row."""
+        """True where both sides are one unpadded document a row, so that no tensor of places takes part."""
         return self.own.plain and self.memory.plain
 
     @property
@@ -129,6 +129,16 @@ class Visibility:
     def after(self, kept: Places, batch: int, device: torch.device) -> "Visibility":
         """The same view where memory begins with what a state has kept."""
         return self if kept.length == 0 else replace(self, memory=kept.then(self.memory, batch, device))
+
+    @cached_property
+    def _narrowed(self) -> dict[int, "Visibility"]:
+        return {}
+
+    def within(self, window: int) -> "Visibility":
+        """The same view through a window; made once however many layers ask for it."""
+        if window not in self._narrowed:
+            self._narrowed[window] = replace(self, window=window)
+        return self._narrowed[window]
 
     def keep(self, q_index: Tensor, k_index: Tensor) -> Tensor:
         """True where query token `q_index` sees memory token `k_index`; the two broadcast: (B or 1, *their shape).

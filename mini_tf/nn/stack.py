@@ -1,6 +1,6 @@
 """Layers on top of each other, and the settings that a stack is made of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from mini_tf.nn.norm import NormKind, build_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State
-from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, listing, settings_of
 
 
 def _one_softmax() -> tuple[MixerSettings, ...]:
@@ -91,11 +91,12 @@ class StackSettings(Kind):
             yield "positions", f"{self.positions.kind} turns pairs of dimensions and needs an even d_k, not {self.key_width}"
         if self.positions.ATTACHES - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
-            yield "positions", f"{self.positions.kind} does not attach to {mixers} attention; use none, learned or sinusoidal"
+            fitting = [word for word in listing("positions") if {"embed"} >= settings_of("positions", word)().ATTACHES]  # type: ignore[attr-defined, misc]
+            yield "positions", f"{self.positions.kind} does not attach to {mixers} attention; use {_one_of(fitting)}"
 
 
-def _one_of(numbers: list[int]) -> str:
-    *most, last = map(str, numbers)
+def _one_of(choices: Sequence[object]) -> str:
+    *most, last = map(str, choices)
     return f"{', '.join(most)} or {last}" if most else last
 
 
@@ -135,6 +136,10 @@ class Stack(nn.Module):
         """The empty state of every layer."""
         return {str(i): block.start(batch) for i, block in enumerate(self._blocks)}
 
+    def trim(self, state: State) -> State:
+        """The state without what can no longer matter."""
+        return {str(i): block.trim(part) for i, block in enumerate(self._blocks) if isinstance(part := state.get(str(i)), dict)}
+
     @property
     def _blocks(self) -> list[Block]:
         return [block for block in self.layers if isinstance(block, Block)]
@@ -159,7 +164,7 @@ class Stack(nn.Module):
         across = None if source is None else Visibility(False, places, source[1])
         penalty, kept = None, None if state is None else State()
         for i, block in enumerate(self._blocks):
-            before = None if state is None else state[str(i)]
+            before = None if state is None else state.get(str(i), {})
             assert before is None or isinstance(before, dict)
             read = None
             if source is not None and across is not None:
@@ -183,12 +188,8 @@ class Stack(nn.Module):
         found = []
         for block in self._blocks:
             for step in (block.own, block.cross):
-                out = None if step is None else getattr(step.part, "out", None)
-                if isinstance(out, nn.Linear):
-                    found.append(out)
+                if step is not None and isinstance(step.part, Mixer):
+                    found += step.part.writers()
             if block.feed_forward is not None and isinstance(block.feed_forward.part, FeedForward):
                 found.append(block.feed_forward.part.down)
         return found
-
-    def mixers(self) -> list[Mixer]:
-        return [module for module in self.modules() if isinstance(module, Mixer)]

@@ -45,7 +45,7 @@ def measure(state: State | None) -> int:
 
 
 def save(state: State | None) -> dict[str, Tensor]:
-    """A flat dict of tensors, by dotted names, as a file stores it; ints become tensors without axes."""
+    """A flat dict of tensors, by dotted names, as a file stores it; ints become tensors without axes, empty parts are left out."""
     flat: dict[str, Tensor] = {}
     for name, leaf in (state or {}).items():
         if isinstance(leaf, dict):

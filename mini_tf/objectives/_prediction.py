@@ -23,6 +23,10 @@ class Prediction(nn.Module):
         """The empty state of a stream of so many rows."""
         return self.model.start(rows)
 
+    def trim(self, state: State) -> State:
+        """What the next rows of a stream need of a state."""
+        return self.model.trim(state)
+
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         mixed = self.model(batch.inputs, batch.source, batch.at, state)
         hidden = mixed.y if batch.at is not None else mixed.y.flatten(0, 1)

@@ -80,13 +80,20 @@ class Masked(Objective):
             assert rows.word_starts is not None
             units = np.split(places, np.flatnonzero(_borders(places, rows.word_starts[i])))
             return _until(wanted, [units[j] for j in draw.permutation(len(units))])
-        runs = []
+        return self._spans(places, wanted, draw)
+
+    def _spans(self, places: np.ndarray, wanted: int, draw: np.random.Generator) -> np.ndarray:
+        """Runs from random places on, until exactly `wanted` are covered: the last run is cut."""
+        chosen: set[int] = set()
         for start in draw.permutation(len(places)):
             length = min(LONGEST_SPAN, draw.geometric(SPAN_STOPS))
             run = places[start : start + length]
-            # A span does not reach over a separator.
-            runs.append(run[run - run[0] == np.arange(len(run))])
-        return _until(wanted, runs)
+            run = run[run - run[0] == np.arange(len(run))]  # a span does not reach over a separator
+            fresh = [place for place in run.tolist() if place not in chosen]
+            chosen.update(fresh[: wanted - len(chosen)])
+            if len(chosen) >= wanted:
+                break
+        return np.array(sorted(chosen), dtype=np.int64)
 
     def _replaced(self, ids: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         masked, random, _ = np.cumsum(self.settings.replace)
@@ -102,14 +109,14 @@ def _borders(places: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
     return borders
 
 
-def _until(wanted: int, units: list[np.ndarray]) -> np.ndarray:
-    """Units taken in order until `wanted` places are covered; the last unit may be passed over where it would overshoot,
-    but something is always taken."""
-    taken: set[int] = set()
-    for unit in units:
-        fresh = set(unit.tolist()) - taken
-        if len(taken) + len(fresh) <= wanted or not taken:
-            taken |= fresh
-        if len(taken) >= wanted:
-            break
-    return np.array(sorted(taken), dtype=np.int64)
+def _until(wanted: int, words: list[np.ndarray]) -> np.ndarray:
+    """Words in order, each that still fits, until `wanted` places are covered; where none fits, the shortest."""
+    taken: list[np.ndarray] = []
+    left = wanted
+    for word in words:
+        if len(word) <= left:
+            taken.append(word)
+            left -= len(word)
+    if not taken and words:
+        taken = [min(words, key=len)]
+    return np.sort(np.concatenate(taken)) if taken else np.empty(0, np.int64)

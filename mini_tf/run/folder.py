@@ -123,19 +123,18 @@ class Run:
             self._update(auto=dict(found))
         return self.manifest.auto
 
-    def extend(self, steps: int) -> int:
-        """Ask for further steps of a finished run; gives all further steps so far. An interrupted extension just continues."""
+    def extend(self, steps: int) -> None:
+        """Ask for further steps of a finished run. Asked again for the same, an interrupted extension just continues."""
         extensions = self.manifest.extensions
         if self.status == "finished":
-            self._update(extensions=[*extensions, steps], state="running", exit_code=None, pid=os.getpid())
+            self._update(extensions=[*extensions, (self.manifest.step, steps)], state="running", exit_code=None, pid=os.getpid())
             self.status = "continued"
         elif not extensions:
             raise RunFault(
                 f"{self.folder} is not finished", hint="without --extend the same command begins or continues it", where=[str(self.folder)]
             )
-        elif steps != extensions[-1]:
-            raise RunFault(f"{self.folder} is being extended by {extensions[-1]}, not {steps} steps", where=[str(self.folder)])
-        return sum(self.manifest.extensions)
+        elif steps != extensions[-1][1]:
+            raise RunFault(f"{self.folder} is being extended by {extensions[-1][1]}, not {steps} steps", where=[str(self.folder)])
 
     def write(self, name: Literal["recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json"], text: str) -> None:
         """One of the folder's own text files, replaced as a whole."""
@@ -148,6 +147,12 @@ class Run:
         self._disk.mkdir(self.folder / "samples")
         path = self.folder / "samples" / f"step-{step:08d}.txt"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # unlike a checkpoint it may be lost in a power cut
+
+    def last_sample(self) -> str:
+        """The text the model wrote last, "" if it never wrote one."""
+        folder = self.folder / "samples"
+        texts = sorted(folder.glob("step-*.txt")) if folder.is_dir() else []
+        return texts[-1].read_text(encoding="utf-8") if texts else ""
 
     def log(self, line: str) -> None:
         """A line of log.txt."""

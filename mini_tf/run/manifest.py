@@ -33,8 +33,8 @@ class Manifest(BaseModel):
     """Where model.safetensors came from: {step, score, sha256}."""
     metrics: dict[str, float | None] = {}
     """The last evaluation's, by the names that --assert uses (val.loss, ...)."""
-    extensions: list[int] = []
-    """Further steps asked for with --extend, one entry each time."""
+    extensions: list[tuple[int, int]] = []
+    """Each --extend: the step at which the run had ended, and how many further ones were asked for."""
     recipe: str = ""
     run_id: str = ""
     """Hash of what decides the result: recipe, contents of the data, tokenizer."""

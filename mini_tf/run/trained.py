@@ -5,46 +5,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mini_tf.errors import RunFault
 from mini_tf.nn.model import Model
 from mini_tf.recipe import reading
-from mini_tf.recipe.sections import Recipe
-from mini_tf.run import finding, loading
+from mini_tf.recipe.sections import Recipe, Runtime
+from mini_tf.run import finding, loading, manifest
 from mini_tf.run.tensors import specs
 from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.training.device import Setup, settle
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run, opened to be used; `model` is in eval."""
+    """A run, opened to be used: `model` is in eval on the device of `setup`; auto: what the run found out at its first start."""
 
     folder: Path
     recipe: Recipe
     tokenizer: Tokenizer
     model: Model
+    setup: Setup
+    auto: dict[str, Any]
 
 
 def write_config(recipe: Recipe, vocabulary_size: int) -> str:
-    """config.json: what is needed, besides the weights, to build the model again."""
-    model = recipe.model_dump(mode="json")["model"]
-    config = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context, "model": model}
+    """config.json: what resolved.yaml does not say, but the model is built with."""
+    config = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
     return json.dumps(config, indent=1) + "\n"
 
 
-def open_trained(run: str | Path, step: int | str | None = None, device: str | torch.device = "cpu") -> Trained:
-    """The model of a run (a folder, a name, `last`), in eval; `step` N, `best` or `last`, None = model.safetensors."""
+def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto") -> Trained:
+    """The model of a run (a folder, a name, `last`), in eval; `step` N, `best` or `last`, None = model.safetensors.
+
+    It computes in the run's own precision where the device is of the same kind.
+    """
     folder = finding.find(run)
+    auto = manifest.read(folder).auto
+    setup = settle(Runtime(device=device, compile=False))
+    if setup.device.type == str(auto.get("device")).partition(":")[0]:
+        setup = settle(Runtime(device=device, compile=False), {"precision": auto.get("precision", "fp32")})
+    setup.apply()
     recipe = reading.read(folder).recipe
     tokenizer = Tokenizer.load(folder)
     config = _read_config(folder / "config.json")
     model = recipe.model.build(config["vocabulary_size"], config["context"])
     assert isinstance(model, Model)
     model.load_weights(loading.load_model(folder, step, specs(model.weights())))
-    return Trained(folder, recipe, tokenizer, model.to(device).eval())
+    return Trained(folder, recipe, tokenizer, model.to(setup.device).eval(), setup, auto)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

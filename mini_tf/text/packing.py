@@ -49,6 +49,11 @@ class Packing:
         full = self._usable // self.context
         return full - 1 if full >= FEWEST_TO_SHIFT else max(1, full)
 
+    @property
+    def row_tokens(self) -> float:
+        """Tokens that a row reads, on average."""
+        return self.context if self.pack != "none" else self._usable / self.n_rows
+
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         """These rows (B,) of an epoch, each with the key (B,) it will draw from."""
         if self.pack == "none":

@@ -87,7 +87,7 @@ class Training:
     """The parts that stay the same over all steps. `clip`: the largest gradient norm, 0 = any.
 
     task(batch, state) gives Sums. It may have `weights`, a dict by the name of a part (1 where absent). Where the feed is a
-    stream, `task.start(rows)` gives the empty state.
+    stream, `task.start(rows)` gives the empty state and `task.trim(state)` drops what no later row needs.
     """
 
     task: nn.Module
@@ -143,7 +143,7 @@ def _learn(
             sums = forward(batch.to(training.setup.device), states[micro])
         terms = [part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
         torch.stack(terms).sum().mul(_scale(training, at)).backward()
-        states[micro] = detach(sums.state)
+        states[micro] = None if sums.state is None else training.task.trim(detach(sums.state))  # type: ignore[operator]
         scalars += [("part", name, micro, part.detach()) for name, part in sums.parts.items()]
         for name, (total, many) in sums.metrics.items():
             scalars += [("sum", name, micro, total.detach()), ("many", name, micro, many)]

@@ -17,6 +17,7 @@ def factor(settings: Schedule, step: int, n_steps: float) -> float:
 
     The warmup rises in equal steps to 1 at its last step. No step is wasted on a rate of 0, neither first nor last.
     """
+    assert step >= 0, "the curve begins at step 0"
     warmup = settings.warmup if isinstance(settings.warmup, int) else settings.warmup * n_steps
     if step + 1 < warmup:
         return (step + 1) / warmup
@@ -84,8 +85,6 @@ class Course:
             return _GUESSED_STEPS
         return step * (self.horizon.seconds or 0.0) / seconds
 
-    def extended(self, steps: int) -> "Course":
-        """`steps` further steps of a finished course, over which the same curve, warmup and all, is run once more."""
-        if self.horizon.steps is None:
-            raise ValueError("only a course that is measured in steps can be extended by steps")
-        return replace(self, begin=self.horizon.steps, horizon=Horizon(steps=self.horizon.steps + steps))
+    def extended(self, begin: int, steps: int) -> "Course":
+        """`steps` further steps after step `begin`, where the run had ended: the same curve, warmup and all, once more."""
+        return replace(self, begin=begin, horizon=Horizon(steps=begin + steps))

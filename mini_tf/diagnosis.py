@@ -1,0 +1,44 @@
+"""A few plain words at the end of a run: how good, how often the text was read, what was learnt by heart, what to do next."""
+
+from collections.abc import Iterator, Mapping
+
+from mini_tf.generation.copying import RUN, copied_share
+from mini_tf.text.token_store import TokenStore
+from mini_tf.text.tokenizer import Tokenizer
+
+COPY_CHECK_TOKENS = 10_000_000
+"""Of the training text, that a sample is compared with at most."""
+WIDE_GAP = 0.25
+"""Share of the held-out loss by which it may exceed the training loss before we speak of overfitting."""
+SPOKEN = ("val.loss", "val.bits_per_byte", "val.accuracy")
+"""Figures that are told in words; the rest stands in metrics.jsonl."""
+
+
+def spoken(metrics: Mapping[str, float]) -> str:
+    """The held-out figures that people ask for first."""
+    return ", ".join(f"{name} {metrics[name]:.4f}" for name in SPOKEN if name in metrics)
+
+
+def overfitting(epochs: float, train_loss: float, val_loss: float) -> str:
+    """What the distance between the two losses at the last evaluation says."""
+    gap = val_loss - train_loss
+    verdict = (
+        "; the model knows its own text much better: more text, fewer steps or dropout would help" if gap > WIDE_GAP * val_loss else ""
+    )
+    return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss {train_loss:.2f}{verdict}"
+
+
+def copying(sample: str, store: TokenStore, tokenizer: Tokenizer) -> str:
+    """How much of a sample stands in the training text word for word."""
+    share = copied_share(sample, _documents(store, tokenizer))
+    return f"of the last sample {share:.0%} stands word for word in the training text (runs of {RUN} words or more)"
+
+
+def _documents(store: TokenStore, tokenizer: Tokenizer) -> Iterator[str]:
+    left = COPY_CHECK_TOKENS
+    for n in range(store.n_documents):
+        ids = store.document(n)[:left]
+        yield tokenizer.decode(ids)
+        left -= len(ids)
+        if left <= 0:
+            return

@@ -1,0 +1,122 @@
+"""The acceptance script of the interface, run by bash as it stands, and one case of every exit code that scripts meet."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import QUIET, ROOT, TINY, environment, minitf, trained
+
+from mini_tf.run.disk import Disk
+
+SCRIPT = r"""
+set -euo pipefail
+minitf recipe check tests/data/tiny.yaml
+RUN=$(minitf pretrain tests/data/tiny.yaml train.steps=200 -d "$TMP/out dir" --assert 'val.bits_per_byte<4.5')
+minitf evaluate "$RUN" --data tests/data/other.txt --json | python -c 'import json,sys; assert 0 < json.load(sys.stdin)["metrics"]["bits_per_byte"] < 6'
+minitf generate "$RUN" "Once" --seed 0 > sample.txt          # text only
+minitf pretrain tests/data/tiny.yaml train.steps=200 -d "$TMP/out dir"            # already complete, at once
+until minitf pretrain tests/data/long.yaml -d "$TMP" -n big; do [ $? -eq 143 ] || exit 1; done     # a pre-emptible machine
+"""  # noqa: E501
+"""inspect-attention joins it when it is built."""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path) -> Iterator[None]:
+    with environment(MINITF_CACHE=tmp_path / "cache"):
+        yield
+
+
+def shell(folder: Path) -> dict[str, str]:
+    """An environment where `minitf` and `python` are those of these tests."""
+    for name, line in (("minitf", f'exec "{sys.executable}" -m mini_tf "$@"'), ("python", f'exec "{sys.executable}" "$@"')):
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TMP": str(folder / "tmp")}
+
+
+def preempt(run: Path, script: subprocess.Popen[str], times: int) -> int:
+    """SIGTERM whoever trains in `run`, each time once it has saved something new; how often that was done."""
+    checkpoints: list[str] = []
+    for done in range(times):
+        while (now := sorted(path.name for path in run.glob("checkpoints/step-*"))[-1:]) in ([], checkpoints):
+            if script.poll() is not None:
+                return done
+            time.sleep(0.01)
+        checkpoints = now
+        os.kill(json.loads((run / "run.json").read_text())["pid"], signal.SIGTERM)
+        while json.loads((run / "run.json").read_text())["state"] == "running" and script.poll() is None:
+            time.sleep(0.01)
+        checkpoints = sorted(path.name for path in run.glob("checkpoints/step-*"))[-1:]
+    return times
+
+
+def test_the_acceptance_script_passes(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "data", tmp_path / "tests" / "data")
+    (tmp_path / "tmp").mkdir()
+    big = tmp_path / "tmp" / "big"
+    with subprocess.Popen(
+        ["bash", "-c", SCRIPT], cwd=tmp_path, env=shell(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as script:
+        stopped = preempt(big, script, times=2)
+        stdout, stderr = script.communicate(timeout=120)
+    assert script.returncode == 0, stderr
+    assert stopped == 2
+    assert stdout.splitlines()[-4:] == [f"{tmp_path / 'tmp' / 'out dir'}", *[f"{big}"] * 3]
+    assert "already complete" in stderr
+    assert stderr.count(f"continuing {big} from step") == 2
+    assert (tmp_path / "sample.txt").read_text().strip()
+    assert not list(tmp_path.glob("outputs"))
+
+
+def test_every_refusal_has_its_exit_code_one_message_and_the_same_as_json(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=1")
+    cases = [
+        (("pretrain", "--no-such-option"), 2),
+        (("pretrain", "no-such-recipe"), 2),
+        (("pretrain", TINY, "optimizer.lr=fast"), 3),
+        (("pretrain", TINY, "data.train=./no-such.txt"), 4),
+        (("generate", str(tmp_path / "no-such-run"), "Once"), 5),
+        (("pretrain", TINY, *QUIET, "train.steps=1", "-d", str(run), "--assert", "val.loss<0"), 8),
+        (("evaluate", str(run), "--device", "cuda:77"), 9),
+        (("pretrain", TINY, "data.train=hf:some/text"), 9),
+    ]
+    for arguments, exit_code in cases:
+        done = minitf(*arguments)
+        assert done.exit_code == exit_code, (arguments, done)
+        assert done.stdout in ("", f"{run}\n")
+        assert done.stderr.strip()
+        assert "Traceback" not in done.stderr
+        enveloped = minitf(*arguments, "--json")
+        envelope = json.loads(enveloped.stdout)
+        assert enveloped.exit_code == envelope["exit_code"] == exit_code
+        assert not envelope["ok"]
+        assert envelope["error"].keys() >= {"message", "hint", "where"}
+
+
+def test_a_diverged_run_is_7_and_says_where(tmp_path: Path) -> None:
+    explosive = "model={kind: decoder, d_model: 32, n_layers: 8, n_heads: 2, norm_place: none, activation: relu2, init_std: 10}"
+    done = minitf("pretrain", TINY, *QUIET, explosive, "-d", tmp_path / "run")
+    assert done.exit_code == 7, done.stderr
+    assert "step 1: the loss 'next_token' is nan, but must be finite (micro-batch 1 of 1, rows" in done.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (record["state"], record["exit_code"]) == ("diverged", 7)
+
+
+def test_a_run_with_a_disk_that_fills_is_6_and_the_same_command_continues(tmp_path: Path) -> None:
+    recipe = ("train.steps=20", "eval.every_steps=5")
+    whole = trained(tmp_path / "whole", *recipe)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)
+        full = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "run")
+    assert full.exit_code == 6
+    assert "the last checkpoint is step 10" in full.stderr
+    trained(tmp_path / "run", *recipe)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
