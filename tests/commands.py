@@ -3,12 +3,8 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
+from typing import NamedTuple
 
 from mini_tf.cli.app import main
 
@@ -54,15 +50,6 @@ def trained(folder: Path, *arguments: str | Path, recipe: str | Path = TINY) -> 
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"{folder}\n"
     return folder
-
-
-@contextmanager
-def environment(**values: Any) -> Iterator[None]:
-    """Environment variables for a while, and back."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in values.items():
-            patch.setenv(name, str(value))
-        yield
 
 
 def content(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import QUIET, ROOT, TINY, environment, minitf, trained
+from commands import QUIET, ROOT, TINY, minitf, trained
 
 from mini_tf.run.disk import Disk
 
@@ -25,12 +24,6 @@ minitf pretrain tests/data/tiny.yaml train.steps=200 -d "$TMP/out dir"          
 until minitf pretrain tests/data/long.yaml -d "$TMP" -n big; do [ $? -eq 143 ] || exit 1; done     # a pre-emptible machine
 """  # noqa: E501
 """inspect-attention joins it when it is built."""
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path) -> Iterator[None]:
-    with environment(MINITF_CACHE=tmp_path / "cache"):
-        yield
 
 
 def shell(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ FLOORS = [
     {"attention", "models", "positions", "text"},
     {"objectives", "training"},
     {"run", "generation"},
-    {"evaluate", "inspection", "interchange"},
+    {"evaluate", "diagnosis", "inspection", "interchange"},
     {"session"},
     {"pretrain", "finetune"},
     {"cli"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import environment, minitf, tiny_model, trained
+from commands import minitf, tiny_model, trained
 from test_models import model_of, usable
 from torch import Tensor
 
@@ -25,12 +25,6 @@ from mini_tf.recipe.kinds import listing
 from mini_tf.text.tokenizer import Tokenizer
 
 DRAWS = 20_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with environment(MINITF_CACHE=tmp_path_factory.mktemp("cache")):
-        yield
 
 
 @pytest.fixture(scope="module")

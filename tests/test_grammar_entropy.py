@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import QUIET, environment, minitf
+from commands import QUIET, minitf
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from mini_tf.text import grammar
@@ -41,10 +41,9 @@ def test_a_small_decoder_comes_within_two_percent_of_the_exact_entropy(seed: int
     save_words(tmp_path / "words.json")
     (tmp_path / "held-out.txt").write_text("\n\n".join(held_out))
     (tmp_path / "grammar.yaml").write_text(RECIPE)
-    with environment(MINITF_CACHE=tmp_path / "cache"):
-        run = minitf("pretrain", tmp_path / "grammar.yaml", *QUIET, f"train.seed={seed}", "-d", tmp_path / "run")
-        assert run.exit_code == 0, run.stderr
-        judged = json.loads(minitf("evaluate", tmp_path / "run", "--data", tmp_path / "held-out.txt", "--json").stdout)["metrics"]
+    run = minitf("pretrain", tmp_path / "grammar.yaml", *QUIET, f"train.seed={seed}", "-d", tmp_path / "run")
+    assert run.exit_code == 0, run.stderr
+    judged = json.loads(minitf("evaluate", tmp_path / "run", "--data", tmp_path / "held-out.txt", "--json").stdout)["metrics"]
     assert judged["targets"] == sum(len(sentence.split()) + 1 for sentence in held_out)
     ratio = judged["loss"] * judged["targets"] / exact
     print(f"seed {seed}: {ratio:.4f} of the exact entropy")

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, environment, minitf, tiny_model, trained
+from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, minitf, tiny_model, trained
 from safetensors.numpy import load_file
 
 from mini_tf.recipe import reading
@@ -22,12 +21,6 @@ from mini_tf.run import folder as run_folder
 from mini_tf.text.tokenizer import Tokenizer
 
 SHORT = ("train.steps=20",)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with environment(MINITF_CACHE=tmp_path_factory.mktemp("cache")):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +57,7 @@ def test_a_run_leaves_the_folder_that_the_interface_describes(done: tuple[Done, 
     assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert Tokenizer.load(folder).decode(Tokenizer.load(folder).encode("so")) == "so"
     config = json.loads((folder / "config.json").read_text())
-    assert (config["vocabulary_size"], config["context"], config["model"]["kind"]) == (260, 48, "decoder")
+    assert (config["vocabulary_size"], config["context"]) == (260, 48)
     assert all(line in (folder / "log.txt").read_text() for line in said.stderr.splitlines())
     samples = sorted(path.name for path in (folder / "samples").iterdir())
     assert samples == [f"step-{step:08d}.txt" for step in range(2, 22, 2)]
@@ -83,12 +76,15 @@ def test_run_json_tells_how_the_run_stands_and_what_made_it(done: tuple[Done, Pa
 
 def test_metrics_have_no_clock_and_timing_has_nothing_else(done: tuple[Done, Path]) -> None:
     metrics, timing = lines(done[1] / "metrics.jsonl"), lines(done[1] / "timing.jsonl")
-    assert [line["step"] for line in metrics] == [line["step"] for line in timing] == list(range(2, 22, 2))
+    evaluated = [line for line in metrics if "val.loss" in line]
+    learnt = {"step", "tokens", "epoch", "loss", "lr", "grad_norm"}
+    judged = {"train.loss", "val.loss", "val.perplexity", "val.bits_per_byte", "val.accuracy"}
+    assert [line["step"] for line in metrics] == [line["step"] for line in timing] == list(range(1, 21))
+    assert [line["step"] for line in evaluated] == list(range(2, 22, 2))
+    assert all(line.keys() == learnt | (judged if line in evaluated else set()) for line in metrics)
     assert all(line.keys() == {"step", "seconds"} for line in timing)
-    assert all({"step", "tokens", "epoch", "loss", "lr", "grad_norm", "val.loss", "val.bits_per_byte"} <= line.keys() for line in metrics)
-    assert not any(name in line for line in metrics for name in ("seconds", "time", "minutes", "tokens_per_second"))
     assert metrics[-1]["tokens"] == 20 * 8 * 48
-    assert metrics[-1]["val.bits_per_byte"] < metrics[0]["val.bits_per_byte"] < 8.1
+    assert metrics[-1]["val.bits_per_byte"] < evaluated[0]["val.bits_per_byte"] < 8.1
 
 
 def test_checkpoints_are_whole_by_their_manifests_and_hold_no_pickle(done: tuple[Done, Path]) -> None:
@@ -205,7 +201,7 @@ def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPat
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert (run / "metrics.jsonl").read_bytes().startswith(before)
     record = json.loads((run / "run.json").read_text())
-    assert (record["state"], record["step"], record["extensions"]) == ("done", 28, [8])
+    assert (record["state"], record["step"], record["extensions"]) == ("done", 28, [[20, 8]])
     assert "already complete" in minitf(*command).stderr
 
 
@@ -216,7 +212,6 @@ def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPat
         ((*SHORT, "data.train={other}", "-d", "{run}"), 5, "was started with other contents (data)"),
         ((*SHORT, "-d", "{data}"), 5, "is not empty and no run folder of minitf"),
         ((*SHORT, "-d", "{new}", "--extend", "5"), 5, "is not finished; without --extend"),
-        (("train.time=1s", "-d", "{new}", "--extend", "5"), 2, "--extend adds steps, but this run is measured by train.time"),
         (("model.n_heads=3", "-d", "{new}"), 3, "model.n_heads=3: 3 does not divide d_model 32; use 1, 2, 4"),
         (("data.train=/no/such", "-d", "{new}"), 4, "/no/such"),
         (("data.val={empty}", "-d", "{new}"), 4, "data.val"),
@@ -291,7 +286,8 @@ def test_evaluate_measures_what_the_run_recorded_and_other_texts_too(done: tuple
     train = json.loads(minitf("evaluate", done[1], "--split", "train", "--json").stdout)["metrics"]
     assert train["targets"] > 8 * again["targets"]
     earlier = json.loads(minitf("evaluate", done[1], "--step", "18", "--json").stdout)["metrics"]
-    assert earlier["loss"] == pytest.approx(lines(done[1] / "metrics.jsonl")[-2]["val.loss"], abs=1e-6)
+    [then] = [line["val.loss"] for line in lines(done[1] / "metrics.jsonl") if line["step"] == 18]
+    assert earlier["loss"] == pytest.approx(then, abs=1e-6)
     assert minitf("evaluate", done[1], "--assert", "loss<0.1").exit_code == 8
     assert minitf("evaluate", done[1], "--step", "3").exit_code == 5
     assert minitf("evaluate", done[1], "--data", "/no/such").exit_code == 4

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import DATA, QUIET, TINY, environment, minitf, tiny_model, trained
+from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
 from safetensors.numpy import load_file
 from test_models import usable
 
@@ -16,12 +15,6 @@ from mini_tf.text.tokenizer import Tokenizer
 
 N_ROWS = 329
 """Rows of 48 tokens an epoch of tiny.txt has; one is given up so that later epochs may begin elsewhere."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with environment(MINITF_CACHE=tmp_path_factory.mktemp("cache")):
-        yield
 
 
 def record(run: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from mini_tf.nn.attend import attend, scores_mask
@@ -49,7 +50,6 @@ class Simple(Mixer):
     def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
         if state:
             kept = state["x"]
-            assert isinstance(kept, Tensor)
             visibility = visibility.after(read_places(state["places"], kept.shape[1]), x.shape[0], x.device)
             memory = torch.cat([kept, memory], dim=1)
             state = {"x": memory, "places": write_places(visibility.memory)}
@@ -61,7 +61,7 @@ class Simple(Mixer):
         mask = scores_mask(visibility, torch.arange(x.shape[1], device=x.device), None, scores)
         return Explicit(scores.masked_fill(~mask, -torch.inf).softmax(dim=-1).nan_to_num(0.0), memory[:, None])
 
-    def join(self, read: Tensor, x: Tensor) -> Tensor:
+    def join(self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         return read[:, 0]
 
     def _compared(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -44,13 +45,13 @@ class Window(Headed):
     def trim(self, state: State) -> State:
         """Keys that have fallen out of every future window go."""
         k, v = state["k"], state["v"]
-        assert isinstance(k, Tensor)
-        assert isinstance(v, Tensor)
         places = read_places(state["places"], k.shape[2]).last(self.window)
         first = k.shape[2] - places.length
         return {"k": k[:, :, first:], "v": v[:, :, first:], "places": write_places(places)}
 
-    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+    def read(
+        self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+    ) -> Float[Tensor, "B H L V"]:
         n_blocks = -(-q.shape[2] // self.window)
         if n_blocks < 3:
             # As much work as the slabs, in fewer steps.

@@ -7,6 +7,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -18,12 +19,15 @@ MASK_ELEMENTS = 2**22
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, scale: float, position: Position | None = None, dropout_rate: float = 0.0
-) -> Tensor:
-    """q (B, H, L, K), k (B, G, M, K), v (B, G, M, V) -> (B, H, L, V); a query that sees nothing reads zeros.
-
-    `position` may add a bias to the scores.
-    """
+    q: Float[Tensor, "B H L K"],
+    k: Float[Tensor, "B G M K"],
+    v: Float[Tensor, "B G M V"],
+    visibility: Visibility,
+    scale: float,
+    position: Position | None = None,
+    dropout_rate: float = 0.0,
+) -> Float[Tensor, "B H L V"]:
+    """A query that sees nothing reads zeros; `position` may add a bias to the scores."""
     k, v = (shared(t, q.shape[1]) for t in (k, v))
     biased = position is not None and "bias" in position.attaches
     if visibility.full and not biased:
@@ -44,8 +48,8 @@ def attend(
     return torch.cat(parts, dim=2)
 
 
-def shared(keys: Tensor, n_heads: int) -> Tensor:
-    """Keys or values (B, G, M, K) for every head (B, H, M, K): each of the G serves H/G neighbouring heads."""
+def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
+    """Keys or values for every head: each of the G serves H/G neighbouring heads."""
     groups = keys.shape[1]
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
 

@@ -81,7 +81,6 @@ class Block(nn.Module):
             if step is None:
                 continue
             before = None if state is None else state.get(name, {})
-            assert before is None or isinstance(before, dict)
             if name == "cross" and read is None:
                 raise ValueError("this layer has a cross mixer and needs a source to read")
             mixed = step.mix(x, None if read is None else read.memory, visibility if read is None else read.visibility, before)

@@ -1,5 +1,6 @@
 """From ids to vectors: a table of tokens, positions where they attach here, segment types, norm and dropout."""
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mini_tf.nn.places import Places
@@ -21,8 +22,7 @@ class Embedding(nn.Module):
         self.scale = scale
         self.dropout = nn.Dropout(dropout_rate)
 
-    def forward(self, inputs: Tokens, places: Places) -> Tensor:
-        """Tokens of shape (B, L) -> (B, L, D)."""
+    def forward(self, inputs: Tokens, places: Places) -> Float[Tensor, "B L D"]:
         x = self.tokens(inputs.ids)
         if self.scale != 1.0:
             x = x * self.scale

@@ -1,6 +1,7 @@
 """From vectors to scores over the vocabulary."""
 
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mini_tf.nn.feed_forward import Activation, activate
@@ -22,8 +23,8 @@ class Head(nn.Module):
             # One tensor under two names; a file stores it under the embedding's.
             self.linear.weight = table.weight
 
-    def forward(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
-        """(..., D) -> (..., V), or the scores of the candidates `words` (W,) alone: (..., W)."""
+    def forward(self, hidden: Float[Tensor, "*at D"], words: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at V"]:
+        """Scores over the vocabulary, or over the candidates `words` alone."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         weight, bias = self.linear.weight, self.linear.bias

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -67,18 +68,18 @@ class Headed(Mixer):
         empty = [parameter.new_empty(batch, self.width.n_kv_heads, 0, d) for d in (self.width.d_k, self.width.d_v)]
         return {"k": empty[0], "v": empty[1], "places": {"start": 0}}
 
-    def recall(self, memory: Tensor) -> Recalled:
+    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> Recalled:
         assert self.cross, "only a cross mixer reads a source"
         k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
         return Recalled(self._normed(self._heads(k)).transpose(1, 2), self._heads(v, self.width.d_v).transpose(1, 2))
 
-    def forward(self, x: Tensor, memory: Tensor | Recalled, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Float[Tensor, "B L D"], memory: Tensor | Recalled, visibility: Visibility, state: State | None = None) -> Mixed:
         q, k, v = self._project(x, memory, visibility)
         if state:
             k, v, visibility, state = self._join_state(k, v, visibility, state)
         return Mixed(self.join(self.read(q, k, v, self.view(visibility)), x), None, state)
 
-    def explicit(self, x: Tensor, memory: Tensor | Recalled, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | Recalled, visibility: Visibility) -> Explicit:
         q, k, v = self._project(x, memory, visibility)
         view, position = self.view(visibility), self._biasing
         k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
@@ -89,7 +90,7 @@ class Headed(Mixer):
         # A row that sees nothing has no maximum: its softmax is not a number, its weights are 0.
         return Explicit(scores.softmax(dim=-1).nan_to_num(0.0), v)
 
-    def join(self, read: Tensor, x: Tensor) -> Tensor:
+    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         joined: Tensor = self.out(read.transpose(1, 2).flatten(2))  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
         return joined
 
@@ -100,8 +101,10 @@ class Headed(Mixer):
         """The part of what may be seen that this mixer looks at."""
         return visibility
 
-    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
-        """(B, H, L, K), (B, G, M, K), (B, G, M, V) -> (B, H, L, V)."""
+    def read(
+        self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
+    ) -> Float[Tensor, "B H L V"]:
+        """What every query reads of what it may see."""
         dropout_rate = self.dropout_rate if self.training else 0.0
         return attend(q, k, v, visibility, self.scale, self._biasing, dropout_rate)
 
@@ -132,11 +135,8 @@ class Headed(Mixer):
 
     def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
         """Keys, values and the view with what was kept before them, and the state that follows."""
-        kept_k, kept_v = state["k"], state["v"]
-        assert isinstance(kept_k, Tensor)
-        assert isinstance(kept_v, Tensor)
-        visibility = visibility.after(read_places(state["places"], kept_k.shape[2]), k.shape[0], k.device)
-        k, v = torch.cat([kept_k, k], dim=2), torch.cat([kept_v, v], dim=2)
+        visibility = visibility.after(read_places(state["places"], state["k"].shape[2]), k.shape[0], k.device)
+        k, v = torch.cat([state["k"], k], dim=2), torch.cat([state["v"], v], dim=2)
         return k, v, visibility, {"k": k, "v": v, "places": write_places(visibility.memory)}
 
 
@@ -149,7 +149,6 @@ def write_places(places: Places) -> State:
     return part
 
 
-def read_places(part: object, length: int) -> Places:
+def read_places(part: State, length: int) -> Places:
     """The inverse of `write_places`, for `length` kept tokens."""
-    assert isinstance(part, dict)
     return Places(length, part["start"], part.get("segments"), part.get("positions"))

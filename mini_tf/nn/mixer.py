@@ -7,6 +7,7 @@ is built. `explicit` and `join` spell out what `forward` computes fused, for ins
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mini_tf.nn.places import Visibility
@@ -82,20 +83,20 @@ class Mixer(nn.Module):
         """The empty state: give it to begin remembering."""
         raise NotImplementedError
 
-    def recall(self, memory: Tensor) -> Any:
-        """Cross only: keys and values of a source (B, M, d_memory), made once however many tokens will read them."""
+    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> Any:
+        """Cross only: keys and values of a source, made once however many tokens will read them."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None = None) -> Mixed:
-        """Mix every own token (B, L, D) with what it may see of `memory`: x itself, a source, or what `recall` made of it."""
+    def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> Mixed:
+        """Mix every own token with what it may see of `memory`: x itself, a source, or what `recall` made of it."""
         raise NotImplementedError
 
-    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor, visibility: Visibility) -> Explicit:
         """The same reading with its weights written out; in eval."""
         raise NotImplementedError
 
-    def join(self, read: Tensor, x: Tensor) -> Tensor:
-        """All that follows the reading: (B, H, L, V) -> (B, L, D)."""
+    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """All that follows the reading."""
         raise NotImplementedError
 
     def writers(self) -> list[nn.Linear]:

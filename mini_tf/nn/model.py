@@ -111,16 +111,13 @@ class OneStack(Model):
         return {"seen": 0, "layers": self.stack.start(batch)}
 
     def trim(self, state: State) -> State:
-        layers = state["layers"]
-        assert isinstance(layers, dict)
-        return state | {"layers": self.stack.trim(layers)}
+        return state | {"layers": self.stack.trim(state["layers"])}
 
     def forward(self, inputs: Tokens, source: Tokens | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
         if source is not None:
             raise ValueError("a model of one stack reads no source")
         places = inputs.places if inputs.places is not None else self._next_places(inputs.ids, state)
         layers = None if state is None else state["layers"]
-        assert layers is None or isinstance(layers, dict)
         mixed: Mixed = self.stack(self.embedding(inputs, places), places, at=at, state=layers)
         return mixed._replace(state=None if state is None else self._after(places, mixed.state or {}))
 
@@ -136,11 +133,8 @@ class OneStack(Model):
         seen = state["seen"]
         if isinstance(seen, int):
             return Places(length, seen)
-        assert isinstance(seen, Tensor)
-        segment = state["segment"]
-        assert isinstance(segment, Tensor)
         positions = seen[:, None] + torch.arange(length, device=ids.device)
-        return Places(length, 0, segment[:, None].expand(-1, length), positions)
+        return Places(length, 0, state["segment"][:, None].expand(-1, length), positions)
 
     def _after(self, places: Places, layers: State) -> State:
         """The state after tokens at `places`; rows continue the document that they ended with."""

@@ -6,6 +6,7 @@ owner is the embedding, mixers only refer to it.
 
 from typing import ClassVar
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mini_tf.nn.places import Places
@@ -17,12 +18,12 @@ class Position(nn.Module):
 
     attaches: frozenset[str] = frozenset()
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
-        """(B, L, D) -> (B, L, D): positions added to, or joined with, the embeddings of tokens."""
+    def embed(self, x: Float[Tensor, "B L D"], places: Places) -> Float[Tensor, "B L D"]:
+        """Positions added to, or joined with, the embeddings of tokens."""
         return x
 
-    def turn(self, x: Tensor, places: Places) -> Tensor:
-        """Turn queries or keys (B, L, heads, K) by where they stand; keys are kept turned."""
+    def turn(self, x: Float[Tensor, "B L heads K"], places: Places) -> Float[Tensor, "B L heads K"]:
+        """Turn queries or keys by where they stand; keys are kept turned."""
         return x
 
     def bias(self, distance: Tensor) -> Tensor | None:

@@ -165,7 +165,6 @@ class Stack(nn.Module):
         penalty, kept = None, None if state is None else State()
         for i, block in enumerate(self._blocks):
             before = None if state is None else state.get(str(i), {})
-            assert before is None or isinstance(before, dict)
             read = None
             if source is not None and across is not None:
                 memory = source[0]

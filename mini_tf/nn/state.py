@@ -6,11 +6,13 @@ is remembered where None went in. A state is used up by the call that takes it: 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-State = dict[str, "State | Tensor | int"]
+State = dict[str, Any]
+"""Of further states, tensors and ints; a recursive alias could not be checked at run time."""
 
 
 def _apply(state: State | None, change: Callable[[Tensor], Tensor]) -> State | None:
@@ -62,8 +64,6 @@ def load(flat: Mapping[str, Tensor]) -> State | None:
         *folders, last = name.split(".")
         here = state
         for folder in folders:
-            there = here.setdefault(folder, {})
-            assert isinstance(there, dict), name
-            here = there
+            here = here.setdefault(folder, {})
         here[last] = tensor if tensor.dim() else int(tensor)
     return state or None

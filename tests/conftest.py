@@ -1,0 +1,12 @@
+"""Checks the shapes in signatures at every call (jaxtyping, beartype), and keeps tests away from the user's own cache."""
+
+import os
+import tempfile
+
+from jaxtyping import install_import_hook
+
+# Before anything of mini_tf is imported: what a test reads or writes is its own, and one thread leaves the other core to others.
+os.environ["MINITF_CACHE"] = os.path.join(tempfile.gettempdir(), f"minitf-tests-{os.getuid()}")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.positions"], "beartype.beartype")
+hook.__enter__()
