@@ -13,7 +13,7 @@ from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 from mini_tf.seeds import seed_of
 from mini_tf.text.packing import Packing
-from mini_tf.text.token_store import Say, TokenStore, encode_file, open_text
+from mini_tf.text.token_store import Say, TokenStore, encode_file, reopen
 from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup
 
@@ -80,10 +80,12 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
     Raises RunFault where the run's own text is no longer what it was.
     """
     if data is not None:
-        spec = reading.read(trained.folder, [f"data.val={data}"]).recipe.data.val
+        # Of this recipe only data.val is wanted. A run that learnt from stdin may be judged by stdin, which one recipe names once.
+        spec = reading.read(trained.folder, ["data.train=python-docs", f"data.val={data}"]).recipe.data.val
         return encode_file(spec, trained.tokenizer, trained.recipe.data, say)
-    text = open_text(trained.recipe.data, trained.recipe.tokenizer, say, trained.recipe.objective.TOKENS)
-    if text.hashes != manifest.read(trained.folder).hashes:
+    recorded = manifest.read(trained.folder).hashes
+    text = reopen(trained.recipe.data, trained.tokenizer, recorded, say)
+    if text.hashes != recorded:
         raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
     return text.val if split == "val" else text.train
 

@@ -6,10 +6,11 @@ from itertools import islice
 
 import torch
 
+from mini_tf.errors import DataFault
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.sections import Recipe
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import Place, open_run
+from mini_tf.run.opening import Place, check_exact, open_run
 from mini_tf.run.trained import write_config
 from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Parts, Session, Voice
@@ -56,7 +57,9 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto))
         micro = run.manifest.auto.get("micro_batch_size") if recipe.train.micro_batch_size == "auto" else None
         micro = micro or micro_batch_of(parts)
-        run.note_auto({**parts.setup.found, "micro_batch_size": micro})
+        found = {**parts.setup.found, "micro_batch_size": micro}
+        check_exact(run, found, recipe.checkpoint.resume == "exact", voice.warn)
+        run.note_auto(found)
         run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
         run.write("tokenizer.json", text.tokenizer.to_json())
         introduce(parts, micro, voice)
@@ -70,6 +73,11 @@ def build(recipe: Recipe, text: Text, setup: Setup) -> Parts:
     setup.apply()
     vocabulary = text.tokenizer.vocabulary
     objective = recipe.objective.build(vocabulary)
+    if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
+        raise DataFault(
+            f"data.train: a stream reads whole rows of {recipe.train.context} tokens, there are {len(text.train)}",
+            hint="train.stream=false",
+        )
     torch.manual_seed(seed_of(recipe.train.seed, "weights"))
     model = recipe.model.build(vocabulary.size, recipe.train.context)
     model.to(setup.device)
@@ -91,7 +99,7 @@ def introduce(parts: Parts, micro: int, voice: Voice) -> None:
     setup, train, text, horizon = parts.setup, parts.recipe.train, parts.text, parts.course.horizon
     voice.say(
         f"device {setup.device} ({setup.reasons['device']}), {setup.precision} ({setup.reasons['precision']}), "
-        f"compile {'on' if setup.compile else 'off'} ({setup.reasons['compile']}), {setup.threads} threads"
+        f"compile {'on' if setup.compile else 'off'} ({setup.reasons['compile']}), {setup.threads} thread{'s' if setup.threads > 1 else ''}"
     )
     parameters = sum(p.numel() for p in parts.model.parameters())
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")

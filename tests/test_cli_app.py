@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typer.main import get_command
 import mini_tf
 from mini_tf.cli.app import app
 from mini_tf.run.manifest import Manifest
+from mini_tf.training.device import available_cores
 
 ROOT = Path(__file__).parents[1]
 SLOW = ("torch", "numpy", "tokenizers", "matplotlib", "safetensors", "pyarrow")
@@ -78,7 +80,14 @@ def test_a_group_alone_shows_its_help() -> None:
 @pytest.fixture
 def two_runs(tmp_path: Path) -> Path:
     for name, record in {
-        "alpha": Manifest(state="done", exit_code=0, step=200, best={"step": 150, "loss": 1.25}, recipe="alpha", metrics={"val.loss": 1.3}),
+        "alpha": Manifest(
+            state="done",
+            exit_code=0,
+            step=200,
+            best={"step": 150, "loss": 1.25},
+            recipe="alpha",
+            metrics={"val.loss": 1.3, "val.perplexity": 2.5e280},
+        ),
         "beta": Manifest(state="running", step=10),
     }.items():
         folder = tmp_path / "outputs" / name
@@ -112,10 +121,34 @@ def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
 
 def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
     envelope = json.loads(minitf("runs", "show", "alpha", "--json", folder=two_runs).stdout)
-    assert envelope["metrics"] == {"loss": 1.5, "val.loss": 1.3}
+    assert envelope["metrics"] == {"loss": 1.5, "val.loss": 1.3, "val.perplexity": 2.5e280}
     assert envelope["run"] == str(two_runs / "outputs/alpha")
     assert (envelope["result"]["state"], envelope["result"]["best"]) == ("done", {"step": 150, "loss": 1.25})
-    assert "best         1.2500 at step 150\n" in minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
+    shown = minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
+    assert "best         1.2500 at step 150\n" in shown
+    assert "training, last report (step 200):\nloss         1.5000\n" in shown
+    assert shown.endswith("last evaluation:\nval.loss     1.3000\nval.perplexity 2.5e+280\n")
+
+
+def test_runs_show_lists_the_checkpoints_without_torch(two_runs: Path) -> None:
+    for name in ("step-00000020", "step-00000010", ".tmp-step-00000030", "step-by-step"):
+        (two_runs / "outputs/alpha/checkpoints" / name).mkdir(parents=True)
+    code = "import sys; from mini_tf.cli.app import main\ntry: main(['runs', 'show', 'alpha', '--json'])\n"
+    code += "finally: assert 'torch' not in sys.modules"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=two_runs, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert json.loads(done.stdout)["result"]["checkpoints"] == [10, 20], done.stderr
+
+
+def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
+    code = "import sys; from mini_tf.cli import app; app._open_standard_streams(); print(sys.stdin.read() == '')"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} <&-"
+    done = subprocess.run(
+        ["sh", "-c", command], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_a_run_that_is_not_there_is_5_with_the_nearest_name(two_runs: Path) -> None:
@@ -126,5 +159,7 @@ def test_a_run_that_is_not_there_is_5_with_the_nearest_name(two_runs: Path) -> N
 def test_doctor_says_what_there_is(tmp_path: Path) -> None:
     facts = json.loads(minitf("doctor", "--json", folder=tmp_path).stdout)["result"]
     assert facts["devices"].startswith("cpu")
+    assert facts["precisions"].startswith("cpu fp32")
+    assert facts["cores"] == available_cores()
     assert facts["minitf"] == mini_tf.__version__
     assert facts["problems"] == []

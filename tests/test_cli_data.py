@@ -30,7 +30,7 @@ def result(*arguments: str) -> Any:
 
 def test_the_next_token_is_asked_for_at_every_place(recipe: str) -> None:
     shown = result("show", recipe, "--split", "val")
-    assert shown["sees"] == "each place sees itself and what stands before it in its document"
+    assert shown["sees"] == "each token sees only what stands before and itself, in its document within the row"
     places = shown["rows"][0]["places"]
     assert [place["target"] for place in places[:-1]] == [place["reads"] for place in places[1:]]
     assert places[0]["reads"] == "</s>"
@@ -52,8 +52,23 @@ def test_masked_places_show_what_stood_there(recipe: str) -> None:
 def test_the_table_stands_for_the_same_row(recipe: str) -> None:
     [row] = result("show", recipe)["rows"]
     table = CliRunner().invoke(app, ["show", recipe, "-q"]).stdout.splitlines()
-    assert table[2] == f"row {row['row']}: 48 tokens"
+    assert table[2] == f"row {row['row']} of {result('show', recipe)['n_rows']} (counted from 0): 48 tokens"
     assert [line.split()[0] for line in table[4:]] == [str(place["place"]) for place in row["places"]]
+
+
+@pytest.mark.parametrize("pack", ["concat", "docs", "none"])
+def test_the_rows_of_the_held_out_text_are_all_counted(recipe: str, pack: str) -> None:
+    shown = result("show", recipe, f"data.pack={pack}", "data.split=30%", "--split", "val", "--rows", "10000")
+    assert shown["n_rows"] == len(shown["rows"]) > 5
+
+
+def test_what_a_mixer_leaves_out_is_said_of_each_mixer(recipe: str) -> None:
+    model = "model={kind: encoder, attention: [{kind: window, window: 2}, softmax]}"
+    shown = result("show", recipe, model, "data.pack=concat")
+    words = "each token sees both sides and itself, in its row (window: at most 2 tokens away, then softmax: all of these)"
+    assert shown["sees"] == words
+    stream = ["model={kind: decoder, attention: window}", "data.pack=concat", "train.stream=true"]
+    assert "in its row, and earlier rows of the stream (window: at most 128 tokens away)" in result("show", recipe, *stream)["sees"]
 
 
 def test_statistics_count_what_is_there(recipe: str) -> None:

@@ -151,8 +151,30 @@ def test_an_interrupted_run_continues_to_the_same_bytes(
         assert (tmp_path / "cut" / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_a_run_that_broke_between_two_checkpoints_continues_to_the_same_bytes(tmp_path: Path) -> None:
+    """What was recorded after the last checkpoint is recorded again, not twice."""
+    recipe = (*SHORT, "checkpoint.every_steps=7", "eval.every_steps=7", "log.every_steps=1")
+    whole, record = trained(tmp_path / "whole", *recipe), run_folder.Run.record
+
+    def record_until(self: run_folder.Run, report: dict[str, Any], seconds: float) -> None:
+        if report["step"] == 12:
+            raise RuntimeError("the ceiling came down")
+        record(self, report, seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_folder.Run, "record", record_until)
+        broken = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "cut")
+    assert broken.exit_code == 1
+    assert broken.stderr.splitlines()[-1] == "a bug in minitf: RuntimeError: the ceiling came down; --debug shows where"
+    assert "Traceback" in (tmp_path / "cut" / "log.txt").read_text()
+    assert len(lines(tmp_path / "cut" / "metrics.jsonl")) == 11
+    trained(tmp_path / "cut", *recipe)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (whole / name).read_bytes()
+
+
 def test_a_real_sigterm_is_143_and_the_same_command_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    recipe = ("train.steps=300", "eval.every_steps=25", "eval.tokens=500")
+    recipe = ("train.steps=200", "eval.every_steps=25", "eval.tokens=300")
     cut, whole = tmp_path / "cut", trained(tmp_path / "whole", *recipe)
     command = [sys.executable, "-m", "mini_tf", "pretrain", TINY, *QUIET, *recipe, "-d", str(cut)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -203,6 +225,14 @@ def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPat
     record = json.loads((run / "run.json").read_text())
     assert (record["state"], record["step"], record["extensions"]) == ("done", 28, [[20, 8]])
     assert "already complete" in minitf(*command).stderr
+
+
+@pytest.mark.parametrize("horizon", [("train.time=0.3s",), ("train.steps=60", "eval.every_steps=3", "eval.patience=2", "optimizer.lr=0.3")])
+def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tuple[str, ...], tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", *horizon)
+    ended = json.loads((run / "run.json").read_text())["step"]
+    assert minitf("pretrain", TINY, *QUIET, *horizon, "-d", run, "--extend", "4").exit_code == 0
+    assert json.loads((run / "run.json").read_text())["step"] == ended + 4 == lines(run / "metrics.jsonl")[-1]["step"]
 
 
 @pytest.mark.parametrize(

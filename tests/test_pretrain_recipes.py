@@ -154,6 +154,25 @@ def test_a_stream_carries_its_state_from_step_to_step(tmp_path: Path) -> None:
         assert message in refused.stderr
 
 
+def test_a_stream_needs_a_whole_row_of_text(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("A dog sat.")
+    ask = (f"data.train={tmp_path / 'short.txt'}", "train.stream=true", "model.attention={kind: window, window: 16}")
+    refused = minitf("pretrain", TINY, *QUIET, *ask, "-d", tmp_path / "run")
+    assert refused.exit_code == 4
+    assert "data.train: a stream reads whole rows of 48 tokens, there are 11; train.stream=false" in refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_may_come_from_stdin_and_be_judged_by_stdin(tmp_path: Path) -> None:
+    tales, others = ((DATA / name).read_text() for name in ("tiny.txt", "other.txt"))
+    command = ("pretrain", TINY, *QUIET, "train.steps=2", "data.train=-", "-d", tmp_path / "run")
+    assert minitf(*command, stdin=tales).exit_code == 0
+    assert "already complete" in minitf(*command, stdin=tales).stderr
+    assert minitf(*command, stdin=others).exit_code == 5
+    judged = json.loads(minitf("evaluate", tmp_path / "run", "--data", "-", "--json", stdin=others).stdout)["metrics"]
+    assert judged == evaluated(tmp_path / "run", "--data", str(DATA / "other.txt"))
+
+
 def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_tokens(tmp_path: Path) -> None:
     import tokenizers
 

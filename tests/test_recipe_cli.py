@@ -1,6 +1,7 @@
 """`minitf recipe`: what each command prints, and its exit code."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mini_tf.cli.recipe import app
+from mini_tf.recipe.beginning import ABOUT
 from mini_tf.recipe.keys import json_schema, keys
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
-from mini_tf.recipe.reading import values
+from mini_tf.recipe.reading import read, values
 from mini_tf.recipe.sections import Recipe
 
 
@@ -89,6 +91,23 @@ def test_init_writes_a_recipe_and_never_over_another() -> None:
     assert run("check", "mine.yaml").exit_code == 0
     assert run("init", "mine.yaml").exit_code == 2
     assert run("init", "other.yaml", "--from", "nope").exit_code == 2
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_recipe_to_begin_with_tells_of_every_section_and_reads_as_the_preset(preset: str) -> None:
+    run("init", "mine.yaml", "--from", preset)
+    text = Path("mine.yaml").read_text()
+    assert read("mine.yaml").recipe == read(preset).recipe
+    assert [name for name in Recipe.model_fields if f"# {name}: " not in text and ABOUT[name][1]] == []
+    # What is commented out is valid too, once the comment sign is gone.
+    Path("all.yaml").write_text(re.sub(r"^# ([a-z]+: \{)", r"\1", text, flags=re.MULTILINE))
+    assert read("all.yaml").recipe.log.every_steps == 10
+
+
+def test_what_a_beginning_says_of_each_section_is_valid() -> None:
+    assert set(ABOUT) == set(Recipe.model_fields)
+    Path("keys.yaml").write_text("\n".join(f"{name}: {{{keys}}}" for name, (_, keys) in ABOUT.items() if keys))
+    assert read("keys.yaml").recipe.model.kind == "decoder"
 
 
 def test_help_needs_no_torch_nor_pydantic() -> None:

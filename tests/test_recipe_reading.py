@@ -233,8 +233,20 @@ def test_paths_are_relative_to_their_recipe_or_to_the_working_directory(tmp_path
     deep = tmp_path / "deep"
     assert recipe.data.train == (str(deep / "a.txt"), "python-docs", str(deep / "grammar"), str(tmp_path / "t*.txt"), "hf:x")
     assert (recipe.data.val, recipe.tokenizer.path) == ("-", str(deep / "t.json"))
-    changed = read("deep/r.yaml", ["data.train=my text.txt", "tokenizer.path=last"]).recipe
-    assert (changed.data.train, changed.tokenizer.path) == (str(tmp_path / "my text.txt"), "last")
+    changed = read("deep/r.yaml", ["data.train=my text.txt", "tokenizer.path=t"]).recipe
+    assert (changed.data.train, changed.tokenizer.path) == (str(tmp_path / "my text.txt"), str(tmp_path / "t"))
+
+
+def test_a_tokenizer_may_be_a_run_by_its_name_and_never_the_last_one(tmp_path: Path) -> None:
+    write("outputs/tk/tokenizer.json", "{}")
+    write("tk/notes.txt", "a folder of the same name without a tokenizer")
+    write("deep/r.yaml", SMALL + "tokenizer: {path: tk}\n")
+    for recipe, overrides in (("deep/r.yaml", []), ("small.yaml", ["tokenizer.path=tk"]), ("small.yaml", ["tokenizer.path=outputs/tk"])):
+        assert read(recipe, overrides).recipe.tokenizer.path == str(tmp_path / "outputs/tk")
+    write("tk/tokenizer.json", "{}")
+    assert read("small.yaml", ["tokenizer.path=tk"]).recipe.tokenizer.path == str(tmp_path / "tk")
+    [fault] = faults("small.yaml", "tokenizer.path=last")
+    assert "another run is the last one after every training; name it" in fault
 
 
 def test_a_run_folder_is_a_recipe_named_like_the_run() -> None:
@@ -256,6 +268,7 @@ def test_a_shipped_recipe_is_short_valid_and_survives_the_way_through_its_dump(n
     made = read(name)
     assert made.shipped
     assert not read(name, ["train.seed=1"]).shipped
+    assert read(name, ["runtime.device=cpu"]).shipped
     assert len(made.text.splitlines()) <= 30
     Path("again.yaml").write_text(dump(made.recipe), encoding="utf-8")
     assert read("again.yaml").recipe == made.recipe
@@ -282,7 +295,7 @@ def test_every_recipe_survives_the_way_through_its_dump(changes: dict[str, dict[
 
 def test_what_only_watches_a_run_does_not_decide_its_result() -> None:
     plain = decisive(read("small.yaml").recipe)
-    watching = ["log.samples=3", "checkpoint.keep_last=5", "generate.top_k=3", "runtime.device=cpu"]
+    watching = ["log.samples=3", "checkpoint.keep_last=5", "generate.top_k=3", "runtime.device=cpu", "train.micro_batch_size=1"]
     assert decisive(read("small.yaml", watching).recipe) == plain
     for other in ("optimizer.lr=1", "train.seed=1", "data.split=10%", "data.train=grammar", "model.d_model=64"):
         assert decisive(read("small.yaml", [other]).recipe) != plain

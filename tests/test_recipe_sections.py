@@ -106,6 +106,27 @@ def test_a_stream_needs_mixers_whose_memory_stays_bounded() -> None:
     Recipe(model={"kind": "decoder", "attention": "window"}, train=Train(steps=5, stream=True))
 
 
+def test_a_stream_needs_one_text_without_borders_and_positions_that_run_on() -> None:
+    model = {"kind": "decoder", "attention": "window", "positions": "learned"}
+    message = told(Recipe, model=model, train=Train(steps=5, stream=True))["train.stream"]
+    assert message == "a stream runs past the end of learned positions; use rotary, alibi or sinusoidal ones"
+    message = told(Recipe, model=model | {"positions": "rotary"}, train=Train(steps=5, stream=True), data=Data(pack="docs"))["train.stream"]
+    assert "use data.pack concat, not docs" in message
+
+
+def test_learned_positions_reach_as_far_as_a_row() -> None:
+    def model(length: object) -> dict[str, object]:
+        return {"kind": "decoder", "positions": {"kind": "learned", "length": length}}
+
+    found = told(Recipe, model=model(15), train=Train(steps=5, context=16))
+    assert found == {"model.positions.length": "15 places cannot hold a row of train.context 16 tokens; use at least 16"}
+    for length in (16, "auto"):
+        Recipe(model=model(length), train=Train(steps=5, context=16))
+    for kind in ("learned", "fourier"):
+        wrong = {"kind": "decoder", "positions": {"kind": kind, "length": Written("0")}}
+        assert told(Recipe, model=wrong, train=Train(steps=5)) == {"model.positions.length": "must be at least 1, got 0"}
+
+
 def test_a_split_is_written_as_it_is_read() -> None:
     for text in ("5%", "tail 10%", "0.1%", "12.5%"):
         assert Data(split=text).model_dump(mode="json")["split"] == text

@@ -12,12 +12,12 @@ import torch
 
 from mini_tf.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.recipe.reading import read
-from mini_tf.run import finding, manifest
+from mini_tf.run import finding, manifest, opening
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import load_model
 from mini_tf.run.metrics import curve, read_lines
-from mini_tf.run.opening import Place, open_run
+from mini_tf.run.opening import Place, check_exact, not_exact, open_run
 from mini_tf.run.tensors import specs
 
 TINY = Identity(
@@ -61,7 +61,7 @@ def test_the_name_hashes_what_decides_the_result_and_contents_instead_of_paths()
         Path("r.yaml").write_text("data: {train: a.txt}\nmodel: {kind: decoder}\ntrain: {steps: 10}\n")
         return Identity.of(read("r.yaml", overrides), {"data": content}).default_name
 
-    assert name() == name("data.train=/elsewhere/b.txt") == name("log.every_steps=3", "runtime.device=cpu")
+    assert name() == name("data.train=/elsewhere/b.txt") == name("log.every_steps=3", "runtime.device=cpu", "train.micro_batch_size=2")
     assert len({name(), name("train.steps=20"), name("train.seed=1"), name(content="bb")}) == 4
 
 
@@ -279,6 +279,24 @@ def test_what_auto_found_is_kept_from_the_first_start() -> None:
         assert run.note_auto({"threads": 64}) == {"threads": 2}
 
 
+def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, warned = {"device": "cpu", "threads": 2}, []
+    with open_run(Place(), TINY) as run:
+        run.note_auto(found)
+        check_exact(run, {"threads": 3}, True, fail_on_warning)  # a new run has nothing to keep to
+        train(run, 1, 10)
+    with open_run(Place(), TINY) as run:
+        check_exact(run, found, True, fail_on_warning)
+        assert not_exact(run, {"device": "cuda:0", "threads": 2}) == ['device: "cpu" -> "cuda:0"']
+        monkeypatch.setattr(opening, "versions", lambda: {**run.manifest.versions, "torch": "9.9"})
+        check_exact(run, found, False, warned.append)
+        [line] = warned
+        assert line == f'continuing, but not bit-exact: torch: "{torch.__version__}" -> "9.9"'
+        with pytest.raises(RunFault, match="cannot be continued bit-exact: torch") as refused:
+            check_exact(run, found, True, fail_on_warning)
+        assert "checkpoint.resume=auto" in str(refused.value.hint)
+
+
 def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_goes_on() -> None:
     with open_run(Place(), TINY) as run:
         with pytest.raises(RunFault, match="is not finished"):
@@ -317,6 +335,11 @@ def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
         os.utime(run.folder / "run.json", ns=(0, 10**9 * (5 if name == "second" else at)))
     assert finding.find("first") == finding.find("outputs/first") == Path("outputs/first").absolute()
     assert finding.find("last").name == "second"
+    Path("first").mkdir()
+    assert finding.find("first") == Path("outputs/first").absolute()
+    Path("fourth").mkdir()
+    with pytest.raises(RunFault, match="fourth is not a run folder"):
+        finding.find("fourth")
     with pytest.raises(RunFault, match="no such run: secnod") as caught:
         finding.find("secnod")
     assert caught.value.hint == "did you mean second?"

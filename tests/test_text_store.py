@@ -1,5 +1,6 @@
 """The token store: layout, split, cache. Nothing stands on both sides, nothing stale or damaged is ever used."""
 
+import io
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,12 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data, Split
 from mini_tf.text import formats, token_store
 from mini_tf.text.formats import Document
+from mini_tf.text.sources import _file
 from mini_tf.text.split import divide
-from mini_tf.text.token_store import Text, TokenStore, encode_file, open_text
+from mini_tf.text.token_store import Text, TokenStore, encode_file, open_text, reopen
 from mini_tf.text.tokenizer import Tokenizer
 
+SMALL = Path(__file__)
 SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"
 BYTE = sections.Tokenizer(kind="byte")
 CHAR = sections.Tokenizer(kind="char")
@@ -193,6 +196,40 @@ def test_a_process_that_dies_while_encoding_leaves_nothing_behind(
     assert draft.name.endswith(".tmp")
     text = open_text(data, BYTE)
     assert list((cache / "tokens").iterdir()) == [text.train.path.parent]
+
+
+def test_a_trained_runs_own_tokenizer_finds_its_text_again_and_is_never_trained_anew(
+    write: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, settings = Data(train=write(*many())), sections.Tokenizer(vocab_size=300)
+    first = open_text(data, settings)
+    first.tokenizer.save(tmp_path / "tokenizer.json")
+    own = Tokenizer.load(tmp_path / "tokenizer.json")
+    monkeypatch.setattr(Tokenizer, "train", None)
+    again = reopen(data, own, first.hashes)
+    assert (again.train.path, again.hashes) == (first.train.path, first.hashes)
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
+    anew = reopen(data, own, first.hashes)
+    assert anew.hashes == first.hashes
+    assert np.array_equal(anew.val.ids, first.val.ids)
+    assert reopen(Data(train=write(*many(), "changed")), own, first.hashes).hashes["data"] != first.hashes["data"]
+
+
+@pytest.mark.parametrize("train", ["-", ["-", "python-docs"]])
+def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
+    train: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n\n".join(many()).encode())))
+    monkeypatch.setattr("mini_tf.text.sources._built_in", lambda name: _file(SMALL, "x"))
+    data = Data(train=train)
+    text = open_text(data, BYTE)
+    monkeypatch.setattr("sys.stdin", None)
+    again = reopen(data, text.tokenizer, text.hashes)
+    assert (again.val.path, again.hashes, again.notes) == (text.val.path, text.hashes, text.notes)
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
+    with pytest.raises(DataFault, match="read its text from stdin, and the text is not in the cache any more") as refused:
+        reopen(data, text.tokenizer, text.hashes)
+    assert "--data FILE" in str(refused.value.hint)
 
 
 def test_a_file_that_is_cut_during_training_is_noticed(write: Callable[..., str]) -> None:

@@ -156,6 +156,15 @@ def test_a_tokenizer_file_that_is_none_is_refused(text: str, message: str, tmp_p
     assert capfd.readouterr().err == ""
 
 
+def test_a_run_that_has_a_tokenizer_is_suggested_for_a_name_near_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs/tales").mkdir(parents=True)
+    (tmp_path / "outputs/tales/tokenizer.json").touch()
+    with pytest.raises(DataFault, match="no such file") as caught:
+        Tokenizer.load(tmp_path / "tale")
+    assert caught.value.hint == "did you mean outputs/tales?"
+
+
 def test_a_tokenizer_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataFault, match=r"tokenizer.json: no such file"):
         Tokenizer.load(tmp_path)

@@ -66,6 +66,7 @@ def _open_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.dup2(os.open(os.devnull, mode), descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):

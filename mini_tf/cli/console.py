@@ -219,7 +219,7 @@ def refusal_of(error: Exception) -> Refusal:
     # torch raises OutOfMemoryError for a GPU and a bare RuntimeError for main memory; torch itself is not imported here.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
         first = text.splitlines()[0][:200]
-        return StorageFault(f"out of memory: {first}", hint="set a smaller train.micro_batch_size; the result stays the same")
+        return StorageFault(f"out of memory: {first}", hint="the same command with a smaller train.micro_batch_size goes on")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
     if isinstance(error, OSError):

@@ -5,44 +5,44 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.objectives import Objective
     from mini_tf.recipe.sections import Recipe
     from mini_tf.text.batch import Batch, Rows
+    from mini_tf.text.packing import Packing
     from mini_tf.text.token_store import Text, TokenStore
     from mini_tf.text.tokenizer import Tokenizer
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text as the model sees it.")
-
-Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run, and overrides.")
-]
-SEES = {"left": "itself and what stands before it", "both": "every place"}
 
 
 @app.command("show")
 @command
 def show(
     console: Console,
-    arguments: Arguments = None,
+    arguments: RECIPE = None,
     rows: Annotated[int, typer.Option("--rows", min=1, help="How many rows.")] = 1,
     split: Annotated[Literal["train", "val"], typer.Option("--split", help="Which side of the text.")] = "train",
 ) -> None:
     """The first rows of the first step, or of the held-out text: inputs, targets, masked places, document borders."""
+    from mini_tf.evaluate import pack
+
     recipe, text = _open(console, arguments)
     objective = recipe.objective.build(text.tokenizer.vocabulary)
-    numbers, chosen = _choose(recipe, text, objective, split, rows)
+    packing = pack(recipe, text.train if split == "train" else text.val, text.tokenizer, objective)
+    numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
     batch = objective.prepare(chosen)
     shown = [_row(text.tokenizer, chosen, batch, row, number) for row, number in enumerate(numbers)]
-    sees = f"each place sees {SEES[recipe.objective.NEEDS]} in its {'row' if recipe.data.pack == 'concat' else 'document'}"
-    result = {"split": split, "objective": recipe.objective.kind, "pack": recipe.data.pack, "sees": sees, "rows": shown}
-    console.answer("\n\n".join([f"{split}, {recipe.objective.kind}, pack {recipe.data.pack}: {sees}", *map(_table, shown)]), result=result)
+    sees = _sees(recipe, split)
+    result = {"split": split, "objective": recipe.objective.kind, "pack": recipe.data.pack, "sees": sees, "n_rows": n_rows, "rows": shown}
+    head = f"{split}, {recipe.objective.kind}, pack {recipe.data.pack}: {sees}"
+    console.answer("\n\n".join([head, *(_table(row, n_rows) for row in shown)]), result=result)
 
 
 @app.command("stats")
 @command
-def stats(console: Console, arguments: Arguments = None) -> None:
+def stats(console: Console, arguments: RECIPE = None) -> None:
     """Documents, tokens, bytes, use of the vocabulary, the longest and shortest documents, what stands on both sides."""
     _, text = _open(console, arguments)
     sides = {side: _measure(store) for side, store in (("train", text.train), ("val", text.val))}
@@ -61,27 +61,37 @@ def _open(console: Console, arguments: list[str] | None) -> "tuple[Recipe, Text]
     from mini_tf.text.token_store import open_text
 
     recipe = read(*split_arguments(arguments or [])).recipe
-    text = open_text(recipe.data, recipe.tokenizer, console.say, ["mask"] if recipe.objective.NEEDS == "both" else [])
+    text = open_text(recipe.data, recipe.tokenizer, console.say, recipe.objective.TOKENS)
     for note in text.notes:
         console.say(note)
     return recipe, text
 
 
-def _choose(recipe: "Recipe", text: "Text", objective: "Objective", split: str, n: int) -> "tuple[list[int], Rows]":
-    """The numbers of the first `n` rows that are read, and the rows."""
-    from mini_tf.text.packing import Packing
+def _sees(recipe: "Recipe", split: str) -> str:
+    """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
+    from mini_tf.recipe.sections import SIDES
+
+    mixers = getattr(recipe.model, "attention", ())
+    near = {mixer.kind: f"at most {mixer.window} tokens away" for mixer in mixers if hasattr(mixer, "window")}
+    border = "its row" if recipe.data.pack != "docs" else "its document within the row"
+    before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
+    words = f"each token sees {SIDES[recipe.model.READS]} and itself, in {border}{before}"
+    layers = [f"{mixer.kind}: {near.get(mixer.kind, 'all of these')}" for mixer in mixers]
+    return f"{words} ({', then '.join(dict.fromkeys(layers))})" if near else words
+
+
+def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
+    """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
     from mini_tf.training.plan import Plan
 
-    store = text.train if split == "train" else text.val
-    words = text.tokenizer.word_starts if objective.whole_words else None
-    packing = Packing(store, recipe.train.context, objective.lookahead, recipe.data.pack, words, recipe.train.seed)
     if split == "val":
         found = next(iter(packing.eval_rows(n)))
-        return list(range(len(found))), found
+        windows = -(-(len(packing.store) - packing.lookahead) // packing.context)
+        return list(range(len(found))), found, packing.n_rows if packing.pack == "none" else windows
     step = Plan(packing.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream).rows(0)
     first = step.epochs == step.epochs[0]
     numbers = step.rows[first][:n]
-    return [int(i) for i in numbers], packing.take(numbers, int(step.epochs[0]), step.keys[first][:n])
+    return [int(i) for i in numbers], packing.take(numbers, int(step.epochs[0]), step.keys[first][:n]), packing.n_rows
 
 
 def _row(tokenizer: "Tokenizer", rows: "Rows", batch: "Batch", row: int, number: int) -> dict[str, Any]:
@@ -109,9 +119,12 @@ def _row(tokenizer: "Tokenizer", rows: "Rows", batch: "Batch", row: int, number:
     return {"row": number, "padding": length - len(places), "places": places}
 
 
-def _table(row: dict[str, Any]) -> str:
-    lines = [f"row {row['row']}: {len(row['places'])} tokens" + (f" and {row['padding']} of padding" if row["padding"] else "")]
-    lines += [f"{'place':>7} {'document':>8}  {'reads':<20} {'is asked for':<20} {'stands for':<20}".rstrip()]
+def _table(row: dict[str, Any], n_rows: int) -> str:
+    lines = [
+        f"row {row['row']} of {n_rows} (counted from 0): {len(row['places'])} tokens"
+        + (f" and {row['padding']} of padding" if row["padding"] else "")
+    ]
+    lines += [f"{'place':>7} {'document':>8}  {'reads':<20} {'is asked for':<20} {'original':<20}".rstrip()]
     for place in row["places"]:
         cells = ["" if place[name] is None else repr(place[name]) for name in ("reads", "target", "replaced")]
         lines.append(f"{place['place']:>7} {place['document']:>8}  {cells[0]:<20} {cells[1]:<20} {cells[2]:<20}".rstrip())

@@ -45,15 +45,16 @@ def _parquet() -> str:
 def _devices() -> dict[str, Any]:
     import torch
 
-    gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    mps = ["mps"] if torch.backends.mps.is_available() else []
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from mini_tf.training.device import available_cores, available_devices, available_precisions
+
+    names = available_devices()
+    gpus = {name: f"{name} {torch.cuda.get_device_name(name)}" for name in names if name.startswith("cuda")}
     return {
-        "devices": ", ".join(["cpu", *gpus, *mps]),
+        "devices": ", ".join(gpus.get(name, name) for name in names),
+        "precisions": ", ".join(f"{name} {' '.join(available_precisions(torch.device(name)))}" for name in names),
         "cpu": torch.backends.cpu.get_cpu_capability(),
-        "cores": cores,
+        "cores": available_cores(),
         "threads": torch.get_num_threads(),
-        "bf16 on cuda": "yes" if gpus and torch.cuda.is_bf16_supported() else "no",
     }
 
 

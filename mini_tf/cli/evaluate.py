@@ -5,9 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from mini_tf.cli.console import Console, command
-
-RUN = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, or `last`.")]
-STEP = Annotated[str | None, typer.Option("--step", metavar="N|best|last", help="A checkpoint (default: the best).")]
+from mini_tf.cli.options import DEVICE, GATES, RUN, STEP
 
 
 @command
@@ -17,8 +15,8 @@ def evaluate(
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Another text, in any form that data.val takes.")] = None,
     split: Annotated[Literal["val", "train"], typer.Option("--split", help="Which side of the run's own text.")] = "val",
     step: STEP = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    gates: Annotated[list[str] | None, typer.Option("--assert", metavar="'loss<1.9'", help="Exit with 8 unless the figure is met.")] = None,
+    device: DEVICE = "auto",
+    gates: GATES = None,
 ) -> int:
     """Loss, perplexity, bits per byte and accuracy, over every target of the text once."""
     from mini_tf.errors import GateMissed

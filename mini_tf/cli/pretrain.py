@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.options import GATES, RECIPE
 
 FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
@@ -14,10 +15,7 @@ FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 @command
 def pretrain(
     console: Console,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run folder (default: quickstart)."),
-    ] = None,
+    arguments: RECIPE = None,
     out_dir: Annotated[Path | None, typer.Option(*FOLDER, help="The run's folder, or with --name its parent.")] = None,
     name: Annotated[str | None, typer.Option("-n", "--name", help="The run's name.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over beside an existing run.")] = False,
@@ -25,7 +23,7 @@ def pretrain(
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Open the data, build the model, train nothing.")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe and leave.")] = False,
-    gates: Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless this holds.")] = None,
+    gates: GATES = None,
     expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
 ) -> int:
     """Train a model from scratch, evaluate it, and leave a run folder. The same command continues an interrupted run."""
@@ -39,7 +37,11 @@ def pretrain(
     resolved = reading.read(recipe, overrides)
     held_to = [Gate.parse(gate) for gate in gates or []]
     if expect and not resolved.shipped:
-        raise UsageFault("--expect holds only for a recipe as shipped, without overrides", hint="use --assert 'val.loss<1.9'")
+        raise UsageFault(
+            "--expect holds only for a recipe as shipped, without overrides (--device aside)", hint="use --assert 'val.loss<1.9'"
+        )
+    if expect and not resolved.recipe.expect:
+        raise UsageFault(f"--expect: the recipe {resolved.name} has no `expect`", hint="use --assert 'val.loss<1.9'")
     if expect:
         held_to += [Gate.parse(metric + comparison) for metric, comparison in resolved.recipe.expect.items()]
     if print_config:

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.options import RECIPE
 
 if TYPE_CHECKING:
     from mini_tf.recipe.keys import Key
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Presets, the resolved recipe, its keys and their meaning.")
-
-Arguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run folder, and what to change; default: quickstart."),
-]
 
 
 @app.command("list")
@@ -34,7 +30,7 @@ def list_(console: Console) -> None:
 @command
 def show(
     console: Console,
-    arguments: Arguments = None,
+    arguments: RECIPE = None,
     why: Annotated[str | None, typer.Option("--why", metavar="KEY", help="Where the value of KEY came from.")] = None,
 ) -> None:
     """The complete recipe, all defaults filled in; or with --why one key's history."""
@@ -55,7 +51,7 @@ def show(
 
 @app.command("check")
 @command
-def check(console: Console, arguments: Arguments = None) -> None:
+def check(console: Console, arguments: RECIPE = None) -> None:
     """Find every fault of a recipe, one line each; exit code 3 if there is one."""
     from mini_tf.recipe.reading import read, split_arguments
 
@@ -111,13 +107,14 @@ def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The recipe to write; never overwritten.")] = Path("recipe.yaml"),
     preset: Annotated[str, typer.Option("--from", metavar="PRESET", help="The recipe to begin with.")] = "quickstart",
 ) -> None:
-    """Write a recipe of your own to begin with: a copy of a preset."""
+    """Write a recipe of your own to begin with: a preset, with a comment on every section."""
     from mini_tf.errors import UsageFault
+    from mini_tf.recipe.beginning import commented
     from mini_tf.recipe.presets import presets
 
     if preset not in presets():
         raise _no_such("preset", preset, list(presets()))
-    text = presets()[preset].read_text(encoding="utf-8")
+    text = commented(presets()[preset].read_text(encoding="utf-8"))
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.options import RUN
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List and show run folders.")
 
@@ -32,18 +33,19 @@ def list_(console: Console, directory: Annotated[Path, typer.Argument(metavar="[
 
 @app.command("show")
 @command
-def show(console: Console, run: Annotated[str, typer.Argument(metavar="RUN", help="A folder, its name in outputs, or `last`.")]) -> None:
+def show(console: Console, run: RUN) -> None:
     """How one run stands, what it was made from, and what it measured."""
     from mini_tf.run import finding, manifest, metrics
+    from mini_tf.run.checkpoint import Checkpoints
+    from mini_tf.run.disk import Disk
 
     folder = finding.find(run)
     record = manifest.read(folder)
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
-    steps = sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
     facts = _summary(folder, record) | {
         "recipe": record.recipe,
         "extensions": record.extensions,
-        "checkpoints": steps,
+        "checkpoints": sorted(Checkpoints(folder / "checkpoints", record.run_id, Disk()).steps()),
         "error": record.error,
         "seed": record.seed,
         "auto": record.auto,
@@ -51,9 +53,20 @@ def show(console: Console, run: Annotated[str, typer.Argument(metavar="RUN", hel
         "versions": record.versions,
         "command": record.command,
     }
-    last = {key: value for report in reports for key, value in report.items() if key not in ("step", "not_finite")} | record.metrics
-    lines = [f"{key:<12} {_show(value)}" for key, value in (facts | last).items() if value not in (None, [], {}, "")]
-    console.answer("\n".join(lines), run=folder, metrics=last, result=facts)
+    last = {key: value for report in reports for key, value in report.items() if key != "not_finite"}
+    measured = {key: last.pop(key) for key in list(last) if key.startswith(("val.", "train."))}
+    lines = _lines(facts)
+    if last:
+        lines += ["", f"training, last report (step {last.pop('step', '?')}):", *_lines(last)]
+    if record.metrics and record.model:
+        lines += ["", f"model.safetensors (step {record.model['step']}), over the whole held-out text:", *_lines(record.metrics)]
+    elif measured or record.metrics:
+        lines += ["", "last evaluation:", *_lines(measured | record.metrics)]
+    console.answer("\n".join(lines), run=folder, metrics=last | measured | record.metrics, result=facts)
+
+
+def _lines(values: dict[str, Any]) -> list[str]:
+    return [f"{key:<12} {_show(value)}" for key, value in values.items() if value not in (None, [], {}, "")]
 
 
 def _summary(folder: Path, record: Any) -> dict[str, Any]:
@@ -81,7 +94,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 def _show(value: Any) -> str:
     match value:
         case float():
-            return f"{value:.4f}"
+            return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.6g}"
         case {"step": step, "loss": loss}:
             return f"{loss:.4f} at step {step:.0f}"
         case dict():

@@ -13,7 +13,9 @@ def pick(scores: Tensor, temperature: float, top_k: int | None, generator: torch
     """One id a row from scores (B, V): (B,). Temperature 0 = the best one; `top_k` keeps the k best, ties at the border included."""
     if temperature == 0:
         return scores.argmax(dim=-1)
-    scores = scores.float() / temperature
+    scores = scores.float()
+    # Only differences count; a temperature as good as 0 must not make them inf - inf, nor 0 / 0 where it underflows.
+    scores = (scores - scores.amax(dim=-1, keepdim=True)) / max(temperature, 1e-30)
     if top_k is not None and top_k < scores.shape[-1]:
         border = scores.topk(top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < border, -torch.inf)

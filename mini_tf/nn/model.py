@@ -41,14 +41,11 @@ class ModelSettings(StackSettings, sections.ModelSettings):
         yield from super().rules()
         for mixer in self.attention:
             if self.READS not in mixer.READS:
-                yield "attention", f"{mixer.kind} attention cannot read {_SIDES[self.READS]}, as the {self.kind} asks of it"
+                yield "attention", f"{mixer.kind} attention cannot read {sections.SIDES[self.READS]}, as the {self.kind} asks of it"
 
     def build(self, vocabulary_size: int, context: int) -> "Model":
         """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator."""
         return OneStack(self, vocabulary_size, context)
-
-
-_SIDES = {"left": "only what stands before a token", "both": "both sides of a token"}
 
 
 class Model(nn.Module):

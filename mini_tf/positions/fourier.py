@@ -4,7 +4,7 @@
 map brings them, or the concatenation, to d_model. Source: Jaegle et al. 2021, Perceiver IO, arXiv:2107.14795, appendix.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -21,7 +21,7 @@ class Settings(PositionSettings):
     """Number of frequencies."""
     combine: Literal["add", "concat"] = "add"
     """Added to the embeddings, or concatenated with them and mapped back to d_model."""
-    length: int | Literal["auto"] = "auto"
+    length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of places between -1 and 1; auto = train.context. Places past it continue beyond 1."""
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:

@@ -3,7 +3,7 @@
 Source: Devlin et al. 2018, arXiv:1810.04805 (BERT); Radford et al. 2019 (GPT-2).
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -15,8 +15,10 @@ from mini_tf.nn.position import Position, PositionSettings
 
 class Settings(PositionSettings):
     ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+    ENDS: ClassVar[bool] = True
+    """No token may stand past the last place."""
 
-    length: int | Literal["auto"] = Field("auto")
+    length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of places in the table; auto = train.context."""
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:

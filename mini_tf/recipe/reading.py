@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Resolved:
     """A recipe with all defaults filled in, and where it came from.
 
     name: what a run is called after. sources: dotted key -> "quickstart.yaml:12", "command line" or "default".
-    shipped: a preset as it is, without overrides. text: the recipe file as given. tree: what was written, level on level.
+    shipped: a preset as it is, whatever the device. text: the recipe file as given. tree: what was written, level on level.
     """
 
     recipe: Recipe
@@ -72,7 +72,7 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     above = _command_line(overrides)
     tree = merge(tree, above, Recipe) if above.value else tree
     made = check(tree)
-    shipped = path in presets().values() and not overrides
+    shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
     return Resolved(made, name, _sources(made, tree), shipped, text, path, tree)
 
 
@@ -85,13 +85,14 @@ def dump(recipe: Recipe) -> str:
 def decisive(recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a run, for hashing.
 
-    Without log, checkpoint, generate, expect and runtime.device; and without the names of data and tokenizer files, since
-    contents decide and not paths: their hashes belong beside this. Names of built-in corpora stay.
+    Without log, checkpoint, generate, expect, runtime.device and train.micro_batch_size, which changes only the order of sums and
+    the draws of dropout; and without the names of data and tokenizer files, since contents decide and not paths: their hashes
+    belong beside this. Names of built-in corpora stay.
     """
     plain = recipe.model_dump(mode="json")
     for section in ("log", "checkpoint", "generate", "expect"):
         del plain[section]
-    del plain["runtime"]["device"], plain["tokenizer"]["path"]
+    del plain["runtime"]["device"], plain["train"]["micro_batch_size"], plain["tokenizer"]["path"]
     for side in ("train", "val"):
         given = plain["data"][side]
         if given not in BUILT_IN_DATA:
@@ -189,18 +190,31 @@ def _anchor(tree: Node, folder: Path) -> None:
             if is_blank(leaf) or (section == "data" and (name in BUILT_IN_DATA or name == "-" or name.startswith("hf:"))):
                 continue
             path = os.path.abspath(folder / os.path.expanduser(name))
-            # A run may be given by its bare name, which is not a path.
-            if section == "data" or os.path.exists(path) or os.sep in name or name.endswith(".json"):
-                leaf.value = Written(path, quoted=True)
+            if section == "tokenizer" and not _is_tokenizer(path):
+                if name == "last":
+                    continue  # the section refuses it
+                # A run may be given by its name in outputs, which a folder of that name without a tokenizer does not hide.
+                run = os.path.abspath(os.path.join("outputs", name))
+                path = run if os.sep not in name and _is_tokenizer(run) else path
+            leaf.value = Written(path, quoted=True)
+
+
+def _is_tokenizer(path: str) -> bool:
+    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "tokenizer.json"))
 
 
 def values(recipe: Recipe) -> dict[str, Any]:
     """Every value of the complete recipe by its dotted key; a list is one value."""
-    return {".".join(path): value for path, value in _leaves(recipe.model_dump(mode="json"))}
+    return flatten(recipe.model_dump(mode="json"))
+
+
+def flatten(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a.b": 1}; lists stay whole."""
+    return {".".join(path): value for path, value in _leaves(plain)}
 
 
 def _leaves(plain: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(plain, dict) and plain:
+    if isinstance(plain, Mapping) and plain:
         for key, value in plain.items():
             yield from _leaves(value, (*path, key))
     else:

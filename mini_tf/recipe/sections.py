@@ -79,6 +79,8 @@ class Tokenizer(Section):
     """A tokenizer.json or a run to take the tokenizer from, instead of training one."""
 
     def rules(self) -> Iterator[tuple[str, str]]:
+        if self.path == "last":
+            yield "path", "another run is the last one after every training; name it: a folder, or its name in outputs"
         if self.kind == "bpe" and self.path is None and self.vocab_size < 260:
             yield "vocab_size", f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
 
@@ -129,7 +131,7 @@ class Train(Section):
     batch_size: int = Field(32, ge=1, le=2**20)
     """Sequences an optimizer step, over all micro-batches and processes."""
     micro_batch_size: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
-    """Sequences a forward pass; changes memory and speed, never the result."""
+    """Sequences a forward pass; changes memory and speed, not what is learnt. A run may be continued with another."""
     context: int = Field(128, ge=1, le=2**20)
     """Length of a row in tokens."""
     stream: bool = False
@@ -169,7 +171,7 @@ class Checkpoint(Section):
     keep_best: int = Field(1, ge=0, le=10_000)
     """Checkpoints with the best validation loss kept besides."""
     resume: Literal["auto", "exact"] = "auto"
-    """exact: refuse to continue where the result could differ in a bit."""
+    """Where software or machine changed, so that the result could differ in a bit: auto warns and continues, exact refuses."""
 
 
 class Log(Section):
@@ -281,18 +283,30 @@ class Recipe(Section):
             way = f"; use {' or '.join(ways)}" if ways else ""
             yield (
                 "objective",
-                f"{self.objective.kind} needs a model that reads {_SIDES[needs]}, {self.model.kind} reads {_SIDES[reads]}{way}",
+                f"{self.objective.kind} needs a model that reads {SIDES[needs]}, {self.model.kind} reads {SIDES[reads]}{way}",
             )
         mixers = getattr(self.model, "attention", ())
         for mixer in dict.fromkeys(m.kind for m in mixers if self.train.stream and not getattr(m, "STREAMS", False)):
             yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
         if self.train.stream and self.data.pack != "concat":
             yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {self.data.pack}"
+        yield from self._position_rules()
         for mixer in dict.fromkeys(m.kind for m in mixers if self.data.pack == "docs" and not getattr(m, "PACKS", True)):
             yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
 
+    def _position_rules(self) -> Iterator[tuple[str, str]]:
+        positions = getattr(self.model, "positions", None)
+        if not getattr(positions, "ENDS", False):
+            return
+        kind, length, context = getattr(positions, "kind", ""), getattr(positions, "length", "auto"), self.train.context
+        if self.train.stream:
+            yield "train.stream", f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
+        elif isinstance(length, int) and length < context:
+            yield "model.positions.length", f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
 
-_SIDES = {"left": "only what stands before", "both": "both sides"}
+
+SIDES = {"left": "only what stands before", "both": "both sides"}
+"""What a model that READS so reads, in words."""
 
 
 def default_objective(model: Any) -> str | None:

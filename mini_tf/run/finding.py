@@ -19,10 +19,11 @@ def find(run: str | Path) -> Path:
         if not folders:
             raise RunFault("there is no last run: no run folders in outputs", hint="`minitf pretrain` makes one")
         return max(folders, key=lambda folder: (folder / manifest.NAME).stat().st_mtime_ns).absolute()
-    for folder in (Path(run), OUTPUTS / run):
-        if folder.is_dir():
-            manifest.read(folder)
-            return folder.absolute()
+    # A folder that happens to have a run's name does not hide the run; alone it is told what it lacks.
+    folders = sorted(filter(Path.is_dir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists())
+    if folders:
+        manifest.read(folders[0])
+        return folders[0].absolute()
     near = difflib.get_close_matches(str(run), [folder.name for folder in list_runs(OUTPUTS)], n=1)
     hint = f"did you mean {near[0]}?" if near else "`minitf runs list` shows what there is"
     raise RunFault(f"no such run: {run}", hint=hint, where=[str(run)])

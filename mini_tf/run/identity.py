@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mini_tf.recipe.reading import Resolved, decisive, dump
+from mini_tf.recipe.reading import Resolved, decisive, dump, flatten
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,6 @@ class Identity:
     @property
     def default_name(self) -> str:
         return f"{self.recipe}-{self.run_id[:6]}"
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} as {"a.b": 1}; lists stay whole."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-    return flat
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

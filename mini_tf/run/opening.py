@@ -8,11 +8,11 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy
 import safetensors
@@ -157,6 +157,29 @@ def _process() -> dict[str, int | str]:
 
 
 def versions() -> dict[str, str]:
-    """The software that decides the last bits of a result."""
+    """What decides the last bits of a result, besides what `auto` found: software, and the instructions of the CPU."""
     modules = {"minitf": mini_tf, "torch": torch, "numpy": numpy, "safetensors": safetensors}
-    return {"python": platform.python_version()} | {name: str(module.__version__) for name, module in modules.items()}
+    named = {name: str(module.__version__) for name, module in modules.items()}
+    return {"python": platform.python_version(), **named, "cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def not_exact(run: Run, found: Mapping[str, Any]) -> list[str]:
+    """What differs from the first start and may change the last bits, such as `torch: 2.13.0 -> 2.14.0`; nothing before the first step.
+
+    found: the machine as it is used now, as it goes into `Run.note_auto`.
+    """
+    if run.status != "continued" or not run.manifest.step:
+        return []
+    before, now = {**run.manifest.auto, **run.manifest.versions}, {**found, **versions()}
+    both = before.keys() & now.keys()
+    return differences({name: before[name] for name in both}, {name: now[name] for name in both})
+
+
+def check_exact(run: Run, found: Mapping[str, Any], exact: bool, warn: Callable[[str], None]) -> None:
+    """Before a run is continued: RunFault where the result could differ in a bit if `exact` was asked for, else a warning."""
+    changed = "; ".join(not_exact(run, found))
+    if changed and exact:
+        hint = "restore that, or set checkpoint.resume=auto to continue all the same"
+        raise RunFault(f"{run.folder} cannot be continued bit-exact: {changed}", hint=hint, where=[str(run.folder)])
+    if changed:
+        warn(f"continuing, but not bit-exact: {changed}")

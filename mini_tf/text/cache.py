@@ -5,7 +5,6 @@ files; where one does not verify, it is made anew.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mini_tf.text.sources import CHUNK, cache_folder
+from mini_tf.text.sources import cache_folder, sha256_of
 
 MANIFEST = "manifest.json"
 
@@ -38,12 +37,19 @@ def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: C
     draft.mkdir()
     try:
         facts = build(draft)
-        files = {f.name: [f.stat().st_size, _sha256(f)] for f in sorted(draft.iterdir())}
+        files = {f.name: [f.stat().st_size, sha256_of(f)] for f in sorted(draft.iterdir())}
         (draft / MANIFEST).write_text(json.dumps({"facts": facts, "files": files}, indent=1))
         _publish(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder, facts
+
+
+def kept(group: str, key: str) -> tuple[Path, dict[str, Any]] | None:
+    """The folder group/key and its facts if it is in the cache, and sound."""
+    folder = cache_folder() / group / key
+    facts = _verify(folder)
+    return (folder, facts) if isinstance(facts, dict) else None
 
 
 def _publish(draft: Path, folder: Path) -> None:
@@ -67,19 +73,11 @@ def _verify(folder: Path) -> dict[str, Any] | str:
         manifest = json.loads((folder / MANIFEST).read_text())
         for name, (size, sha) in manifest["files"].items():
             file = folder / Path(name).name
-            if file.stat().st_size != size or _sha256(file) != sha:
+            if file.stat().st_size != size or sha256_of(file) != sha:
                 return f"{name} has changed"
         return dict(manifest["facts"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{type(error).__name__} in {MANIFEST} or a missing file"
-
-
-def _sha256(file: Path) -> str:
-    sha = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(CHUNK):
-            sha.update(block)
-    return sha.hexdigest()
 
 
 def _sweep(folder: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _without_backtraces() -> Iterator[None]:
 def load(path: Path) -> tokenizers.Tokenizer:
     """The tokenizer in a tokenizer.json, or in a folder that holds one, tried on a short text."""
     file = path / "tokenizer.json" if path.is_dir() else path
-    text = _contents(file)
+    text = _contents(file, path)
     _refuse_amplifiers(file, text)
     try:
         with _without_backtraces(), guarded("loading"):
@@ -96,11 +97,18 @@ def load(path: Path) -> tokenizers.Tokenizer:
     return inner
 
 
-def _contents(file: Path) -> str:
+def _near_run(path: Path) -> str | None:
+    """A did-you-mean over the tokenizers of the runs in outputs."""
+    runs = {file.parent.name: file.parent for file in Path("outputs").glob("*/tokenizer.json")}
+    names = get_close_matches(path.name, list(runs), n=1)
+    return f"did you mean {runs[names[0]]}?" if names else None
+
+
+def _contents(file: Path, path: Path) -> str:
     where = (str(file),)
     try:
         if not file.is_file():
-            hint = "give a tokenizer.json, or a run or model folder that holds one"
+            hint = _near_run(path) or "give a tokenizer.json, or a run or model folder that holds one"
             raise DataFault(f"tokenizer.path: {file}: {'not a file' if file.exists() else 'no such file'}", hint=hint, where=where)
         if file.stat().st_size > LARGEST_FILE:
             raise DataFault(f"tokenizer.path: {file} is larger than 64 MiB", where=where)

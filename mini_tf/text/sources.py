@@ -57,11 +57,16 @@ class Source:
 
     def digest(self) -> str:
         """Hash of the content and of how it is read; the path plays no part."""
-        sha = hashlib.sha256(self.format.encode())
-        with self.path.open("rb") as file:
-            while block := file.read(CHUNK):
-                sha.update(block)
-        return sha.hexdigest()
+        return sha256_of(self.path, self.format)
+
+
+def sha256_of(path: Path, prefix: str = "") -> str:
+    """Hash of `prefix` and a file's content, read in bounded memory."""
+    sha = hashlib.sha256(prefix.encode())
+    with path.open("rb") as file:
+        while block := file.read(CHUNK):
+            sha.update(block)
+    return sha.hexdigest()
 
 
 def cache_folder() -> Path:

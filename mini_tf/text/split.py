@@ -5,6 +5,7 @@ formats.PART is known by its first part.
 """
 
 import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -94,7 +95,7 @@ def hash_text(text: str) -> int:
 
 def _scan(documents: Iterable[Document]) -> tuple[np.ndarray, int]:
     """The hash of every document (uint64), and the number of characters of all."""
-    hashes, characters = [], 0
+    hashes, characters = array("Q"), 0  # eight bytes a document, however many there are
     for document in documents:
         characters += len(document.text)
         if document.opens:

@@ -8,9 +8,9 @@ text or tokenizer can never be mistaken for it, and a moved file is found again.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import tokenizers
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.text.cache import cached
+from mini_tf.text.cache import cached, kept
 from mini_tf.text.formats import PART, Columns, Document, read, read_raw
 from mini_tf.text.sources import Source, find
 from mini_tf.text.split import Division, Side, divide, keep_apart, side_by_side
@@ -82,42 +82,84 @@ class Text:
     hashes: dict[str, str]
 
 
-def open_text(data: sections.Data, tokenizer: sections.Tokenizer, say: Say = lambda line: None, needs: Iterable[str] = ()) -> Text:
+def open_text(
+    data: sections.Data,
+    tokenizer: sections.Tokenizer,
+    say: Say = lambda line: None,
+    needs: Iterable[str] = (),
+    tokenizer_given: Tokenizer | None = None,
+) -> Text:
     """Both sides of the text as ids, out of the cache or made now; the tokenizer is loaded, or trained on the training side.
 
-    needs: special tokens (`mask`) that a loaded tokenizer is given where it lacks them.
+    needs: special tokens (`mask`) that a loaded tokenizer is given where it lacks them. tokenizer_given: a trained run's own,
+    taken as it is instead of all that.
 
     Raises DataFault where a file, a line or the tokenizer is unfit, or a side has nothing to predict.
     """
     columns = Columns.of(data.fields, data.header)
     train = find(data.train, "data.train")
     val = find(data.val, "data.val") if data.val is not None else []
-    given = Tokenizer.load(tokenizer.path) if tokenizer.path is not None else None
-    for name in [*needs, *([] if data.split.tail else ["separator"])]:
-        given = given and given.with_special(name)
-    recipe = {
+    content = {
         "train": [source.digest() for source in train],
         "val": [source.digest() for source in val],
         "fields": data.fields,
         "header": data.header,
         "split": str(data.split),
     }
-    trained = [tokenizers.__version__, tokenizer.kind, tokenizer.vocab_size if tokenizer.kind == "bpe" else 0]
-    key = _hash({"format": FORMAT, "data": recipe, "tokenizer": given.hash if given else trained})
+    separated, content_hash = not data.split.tail, _hash(content)
+    division = cache(partial(_divide, data, train, val, columns))
+    if tokenizer_given is not None:
+        used = tokenizer_given
+    elif tokenizer.path is not None:
+        used = Tokenizer.load(tokenizer.path)
+        for name in [*needs, *(["separator"] if separated else [])]:
+            used = used.with_special(name)
+    else:
+        used = _train_tokenizer(tokenizer, content_hash, division)
 
     def build(folder: Path) -> dict[str, Any]:
-        division = _divide(data, train, val, columns)
-        used = given or Tokenizer.train(tokenizer, _sample(division, tokenizer.kind))
         used.save(folder / "tokenizer.json")
-        facts = _write(folder, division.read(), used, separated=not data.split.tail)
-        return facts | {"notes": [*division.notes, *facts["notes"]]}
+        facts = _write(folder, division().read(), used, separated)
+        return facts | {"notes": [*division().notes, *facts["notes"]]}
 
-    folder, facts = cached("tokens", key, build, say)
-    used = given or Tokenizer.load(folder)
-    stores = {side: _open(folder, side, facts, used.vocabulary, f"data.{side}") for side in ("train", "val")}
+    folder, facts = cached("tokens", _key(content_hash, used), build, say)
+    return _text(folder, facts, used, content_hash, say)
+
+
+def reopen(data: sections.Data, tokenizer: Tokenizer, hashes: Mapping[str, str], say: Say = lambda line: None) -> Text:
+    """The text of a trained run by its own tokenizer; what was read from stdin, out of the cache by the recorded `hashes` (Text.hashes).
+
+    Raises DataFault where stdin's text is not in the cache any more. Files are read as they are now: compare the hashes.
+    """
+    names = [name for spec in (data.train, data.val) for name in ([spec] if isinstance(spec, str) else spec or ())]
+    if "-" not in names:
+        return open_text(data, sections.Tokenizer(), say, tokenizer_given=tokenizer)
+    found = kept("tokens", _key(hashes["data"], tokenizer))
+    if found is None:
+        raise DataFault("this run read its text from stdin, and the text is not in the cache any more", hint="--data FILE names another")
+    return _text(*found, tokenizer, hashes["data"], say)
+
+
+def _train_tokenizer(settings: sections.Tokenizer, content_hash: str, division: Callable[[], Division]) -> Tokenizer:
+    """The tokenizer that this text and these settings always lead to."""
+    key = _hash([FORMAT, content_hash, tokenizers.__version__, settings.kind, settings.vocab_size if settings.kind == "bpe" else 0])
+
+    def build(folder: Path) -> dict[str, Any]:
+        Tokenizer.train(settings, _sample(division(), settings.kind)).save(folder / "tokenizer.json")
+        return {}
+
+    return Tokenizer.load(cached("tokenizers", key, build, lambda line: None)[0])
+
+
+def _key(content_hash: str, tokenizer: Tokenizer) -> str:
+    return _hash({"format": FORMAT, "data": content_hash, "tokenizer": tokenizer.hash})
+
+
+def _text(folder: Path, facts: dict[str, Any], tokenizer: Tokenizer, content_hash: str, say: Say) -> Text:
+    stores = {side: _open(folder, side, facts, tokenizer.vocabulary, f"data.{side}") for side in ("train", "val")}
     say("text: " + ", ".join(f"{side} {len(s):,} tokens in {s.n_documents:,} documents" for side, s in stores.items()))
-    notes = [*used.notes, *facts["notes"]]
-    return Text(stores["train"], stores["val"], used, notes, {"data": _hash(recipe), "tokenizer": used.hash})
+    hashes = {"data": content_hash, "tokenizer": tokenizer.hash}
+    return Text(stores["train"], stores["val"], tokenizer, [*tokenizer.notes, *facts["notes"]], hashes)
 
 
 def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Say = lambda line: None, key: str = "--data") -> TokenStore:

@@ -8,19 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 import numpy as np
 
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.packing import Packing
 from mini_tf.training.plan import Plan
-
-
-class Packing(Protocol):
-    """The text as rows."""
-
-    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
-        """These rows of one epoch, each to draw from its key."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,14 @@
+"""Arguments and options that several commands have, each declared once."""
+
+from typing import Annotated
+
+import typer
+
+RECIPE = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run folder, and what to change; default: quickstart."),
+]
+RUN = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, or `last`.")]
+STEP = Annotated[str | None, typer.Option("--step", metavar="N|best|last", help="A checkpoint (default: the best).")]
+DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless this holds.")]

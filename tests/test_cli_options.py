@@ -1,0 +1,77 @@
+"""Options of the commands that train and use a model, on a tiny run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from commands import EXACT, TINY, minitf, trained
+
+from mini_tf.generation.sampling import pick
+from mini_tf.recipe import reading
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("runs") / "tiny", "train.steps=20")
+
+
+@pytest.fixture
+def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe that ships as `promised`, with an expectation, beside one that has none."""
+    shown = minitf("recipe", "show", TINY, "train.steps=3", "log.samples=0").stdout
+    files = {"silent": shown, "promised": shown.replace("expect: {}", "expect: {val.loss: '<9'}")}
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr(reading, "presets", lambda: {name: tmp_path / f"{name}.yaml" for name in files})
+    return tmp_path
+
+
+def test_prompts_of_a_file_are_read_like_lines_of_stdin(run: Path, tmp_path: Path) -> None:
+    lines = "Once\nThe \\ fox\r\n\n"
+    (tmp_path / "prompts.txt").write_bytes(lines.encode())
+    command = ("generate", run, "--max-new-tokens", "8", "--seed", "3")
+    piped = minitf(*command, stdin=lines)
+    assert piped.stdout.count("\n") == 3
+    for option in ("-i", "--input"):
+        assert minitf(*command, option, tmp_path / "prompts.txt", stdin="never read") == piped
+    assert minitf(*command, "Once", "-i", tmp_path / "prompts.txt").exit_code == 2
+    missing = minitf(*command, "-i", tmp_path / "none.txt")
+    assert (missing.exit_code, missing.stderr.count("\n")) == (4, 1)
+    (tmp_path / "prompts.txt").write_bytes(b"Once\n\xff\n")
+    refused = minitf(*command, "-i", tmp_path / "prompts.txt")
+    assert refused.exit_code == 4
+    assert "prompts.txt:2: line 2 is not UTF-8" in refused.stderr
+
+
+def test_a_seed_is_a_number_that_fits(run: Path) -> None:
+    assert minitf("generate", run, "Once", "--max-new-tokens", "1", "--seed", str(2**63 - 1)).exit_code == 0
+    assert minitf("generate", run, "Once", "--seed", str(2**63)).exit_code == 2
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-40, 5e-324])
+def test_a_temperature_near_0_is_as_good_as_0(temperature: float) -> None:
+    scores = torch.tensor([[1.0, 9e4, -torch.inf, 8.9e4], [3.0, -3e4, 2.0, 1.0]])
+    assert pick(scores, temperature, 3, torch.Generator().manual_seed(0)).tolist() == [1, 0]
+
+
+def test_expect_needs_a_shipped_recipe_that_expects_something(promised: Path) -> None:
+    for arguments in (("silent",), ("promised", "train.seed=2"), (TINY,)):
+        refused = minitf("pretrain", *arguments, "--expect", "-d", promised / "run")
+        assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    done = minitf("pretrain", "promised", "--expect", "--device", "cpu", "-d", promised / "run", "--assert", "train.loss>0")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_dry_run_gives_its_figures_as_metrics(promised: Path) -> None:
+    done = minitf("pretrain", "silent", "--dry-run", "--json", "-q")
+    answer = json.loads(done.stdout)
+    assert (answer["ok"], answer["run"], answer["metrics"]["parameters"] > 1000, answer["metrics"]["steps"]) == (True, None, True, 3)
+
+
+def test_a_run_goes_on_with_another_micro_batch(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", "train.steps=4")
+    done = minitf("pretrain", TINY, *EXACT, "log.samples=0", "train.steps=4", "train.micro_batch_size=2", "--extend", "2", "-d", folder)
+    assert done.exit_code == 0, done.stderr
+    assert "4 x 2 rows" in done.stderr
+    assert [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()][-1] == 6

@@ -1,0 +1,86 @@
+"""The shipped recipes are held to their word (slow: minutes each; `pytest -m slow`)."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from baseline import BothNeighbours
+from commands import minitf
+
+from mini_tf.evaluate import pack, text_of
+from mini_tf.recipe import reading
+from mini_tf.recipe.presets import presets, summary
+from mini_tf.run.trained import open_trained
+
+SHAKESPEARE = Path(__file__).parents[2] / "shared" / "data" / "tinyshakespeare" / "input.txt"
+needs_shakespeare = pytest.mark.skipif(not SHAKESPEARE.exists(), reason="needs ../shared/data/tinyshakespeare")
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_shipped_recipe_says_what_it_makes_and_promises_something(name: str) -> None:
+    recipe = reading.read(name).recipe
+    assert len(presets()[name].read_text().splitlines()) <= 30
+    assert re.search(r"minute|second", summary(presets()[name]))
+    assert {"val.loss", "minutes"} <= recipe.expect.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", presets())
+def test_a_shipped_recipe_keeps_its_promise(name: str, tmp_path: Path) -> None:
+    done = minitf("pretrain", name, "-d", tmp_path / name, "--expect")
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_quickstart_writes_words_of_its_corpus_and_copies_no_dozen_of_them(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert minitf("pretrain", "quickstart", "-d", run).exit_code == 0
+    trained = open_trained(run)
+    store = text_of(trained, None, "train")
+    corpus = re.findall(r"\w+", trained.tokenizer.decode(np.asarray(store.ids)).lower())
+    sample = re.findall(r"\w+", sorted((run / "samples").iterdir())[-1].read_text().lower())
+    long_words = [word for word in sample if len(word) >= 3]
+    known = set(corpus)
+    assert len(long_words) > 50
+    assert sum(word in known for word in long_words) >= 0.8 * len(long_words)
+    runs = {tuple(corpus[i : i + 12]) for i in range(len(corpus) - 11)}
+    assert not any(tuple(sample[i : i + 12]) in runs for i in range(len(sample) - 11))
+
+
+@pytest.mark.slow
+@needs_shakespeare
+def test_gpt_char_is_better_than_nanogpt_on_its_own_text_and_split(tmp_path: Path) -> None:
+    """nanoGPT's README promises 1.88 nats a character for this shape on a CPU."""
+    gate = ("--assert", "val.loss<=1.88")
+    done = minitf("pretrain", "gpt-char", f"data.train={SHAKESPEARE}", "data.split=tail 10%", "-d", tmp_path / "run", *gate)
+    assert done.exit_code == 0, done.stderr
+    assert sum(p.numel() for p in open_trained(tmp_path / "run").model.parameters()) <= 820_000
+
+
+@pytest.mark.slow
+@needs_shakespeare
+def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_places(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert minitf("pretrain", "bert-nano", f"data.train={SHAKESPEARE}", "-d", run).exit_code == 0
+    trained = open_trained(run)
+    objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
+    counts = BothNeighbours(np.asarray(text_of(trained, None, "train").ids), trained.tokenizer.vocabulary.size)
+    losses, hits, places = np.zeros(2), np.zeros(2), 0
+    for rows in pack(trained.recipe, text_of(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
+        batch = objective.prepare(rows)
+        with torch.inference_mode():
+            scores = trained.model.logits(trained.model(batch.inputs, at=batch.at).y).log_softmax(-1)
+        losses[0] -= float(scores.gather(1, batch.labels[:, None]).sum())
+        hits[0] += int((scores.argmax(-1) == batch.labels).sum())
+        ids = np.pad(batch.inputs.ids.numpy(), ((0, 0), (1, 1)), constant_values=-1)
+        for flat, label in zip(batch.at.tolist(), batch.labels.tolist(), strict=True):
+            row, place = divmod(flat, ids.shape[1] - 2)
+            chances = counts.probabilities(ids[row, place], ids[row, place + 2])
+            losses[1] -= math.log(chances[label])
+            hits[1] += int(chances.argmax()) == label
+            places += 1
+    assert losses[0] < losses[1], losses / places
+    assert hits[0] > hits[1], hits / places
