@@ -106,6 +106,12 @@ def test_a_stream_needs_mixers_whose_memory_stays_bounded() -> None:
     Recipe(model={"kind": "decoder", "attention": "window"}, train=Train(steps=5, stream=True))
 
 
+def test_a_stream_needs_a_model_that_reads_what_came_before() -> None:
+    encoder = {"kind": "encoder", "attention": "window"}
+    message = told(Recipe, model=encoder, train=Train(steps=5, stream=True))["train.stream"]
+    assert message == "a stream carries what came before, but the encoder reads both sides; use model decoder"
+
+
 def test_a_stream_needs_one_text_without_borders_and_positions_that_run_on() -> None:
     model = {"kind": "decoder", "attention": "window", "positions": "learned"}
     message = told(Recipe, model=model, train=Train(steps=5, stream=True))["train.stream"]

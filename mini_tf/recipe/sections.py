@@ -288,6 +288,8 @@ class Recipe(Section):
         mixers = getattr(self.model, "attention", ())
         for mixer in dict.fromkeys(m.kind for m in mixers if self.train.stream and not getattr(m, "STREAMS", False)):
             yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
+        if self.train.stream and reads == "both":
+            yield "train.stream", f"a stream carries what came before, but the {self.model.kind} reads both sides; use model decoder"
         if self.train.stream and self.data.pack != "concat":
             yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {self.data.pack}"
         yield from self._position_rules()
