@@ -19,7 +19,7 @@ def loss_curve(path: Path, train: Sequence[tuple[int, float]], val: Sequence[tup
         axes.plot(steps, running_mean(losses, max(1, len(losses) // 30)), color=_TRAIN, linewidth=1.8, label="training")
     if val:
         steps, losses = zip(*val, strict=True)
-        axes.plot(steps, losses, color=_VAL, marker="o", markersize=3.5, linewidth=1.5, label="held out")
+        axes.plot(steps, losses, color=_VAL, marker="o", markersize=3.5, linewidth=1.5, label="validation")
         best_loss, best_step = min((loss, step) for step, loss in val)
         axes.annotate(
             f"{best_loss:.3f}", (best_step, best_loss), xytext=(0, 9), textcoords="offset points", ha="center", color=_VAL, fontsize=9
