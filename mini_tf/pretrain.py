@@ -47,6 +47,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         return estimate(build(recipe, text, settle(recipe.runtime)), voice)
     with open_run(options.place, Identity.of(resolved, text.hashes), options.command) as run:
         if run.status == "finished" and options.extend is None:
+            run.publish()  # puts a model.safetensors right that was lost or damaged since
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)
         voice.log = run.log

@@ -34,6 +34,9 @@ def generate(
         raise UsageFault(f"--greedy is --temperature 0; --temperature {temperature:g} was given too")
     if prompts and input is not None:
         raise UsageFault(f"prompts were given and --input {input} too", hint="give one of them")
+    for prompt in prompts or []:
+        if any("\ud800" <= character <= "\udfff" for character in prompt):  # how Python hands on bytes that are no text
+            raise UsageFault(f"a prompt is not UTF-8: {prompt}")
     trained = open_trained(run, step, device)
     if trained.recipe.model.READS != "left":
         raise RunFault(f"{trained.folder.name} is an encoder, which does not continue a text", where=[str(trained.folder)])
@@ -46,7 +49,7 @@ def generate(
         if console.json:
             console.emit_json(run=trained.folder, result={"prompt": prompt, "texts": [text]})
         else:
-            console.print_product(text.replace("\\", "\\\\").replace("\n", "\\n") if by_line else text)
+            console.print_product(text.replace("\n", "\\n") if by_line else text)
 
 
 def _lines(file: Path | None) -> Iterator[str]:

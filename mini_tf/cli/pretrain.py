@@ -11,6 +11,9 @@ from mini_tf.cli.options import GATES, RECIPE
 
 FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
+MEASURED = ("val.loss", "val.perplexity", "val.bits_per_byte", "val.accuracy", "train.loss", "minutes")
+"""What --assert may hold a run to; bits per byte only where every token is asked for."""
+
 
 @command
 def pretrain(
@@ -36,6 +39,9 @@ def pretrain(
         overrides.append(f"runtime.device={device}")
     resolved = reading.read(recipe, overrides)
     held_to = [Gate.parse(gate) for gate in gates or []]
+    for gate in held_to:
+        if gate.metric not in MEASURED:
+            raise UsageFault(f"--assert {gate.metric}: training measures no such figure; it does {', '.join(MEASURED)}")
     if expect and not resolved.shipped:
         raise UsageFault(
             "--expect holds only for a recipe as shipped, without overrides (--device aside)", hint="use --assert 'val.loss<1.9'"

@@ -111,7 +111,7 @@ class Run:
     def publish(self, which: int | Literal["last", "best"] = "best") -> None:
         """Make a checkpoint's weights model.safetensors; `best` never replaces a better one that stands there already."""
         chosen = self.checkpoints.choose(which)
-        there = self.manifest.model if (self.folder / MODEL).exists() else None
+        there = self.manifest.model if loading.is_published(self.folder, self.manifest) else None
         if which == "best" and there and _rank(there["score"], there["step"]) <= _rank(chosen.score, chosen.step):
             return
         replace(self._disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mini_tf.errors import RunFault
+from pydantic import ValidationError
+
+from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.nn.model import Model
 from mini_tf.recipe import reading
 from mini_tf.recipe.sections import Recipe, Runtime
@@ -42,28 +44,41 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     """
     folder = finding.find(run)
     auto = manifest.read(folder).auto
-    setup = settle(Runtime(device=device, compile=False))
-    if setup.device.type == str(auto.get("device")).partition(":")[0]:
-        setup = settle(Runtime(device=device, compile=False), {"precision": auto.get("precision", "fp32")})
+    setup = _setup(device, auto)
     setup.apply()
-    recipe = reading.read(folder).recipe
-    tokenizer = Tokenizer.load(folder)
-    config = _read_config(folder / "config.json")
+    try:
+        recipe, tokenizer = reading.read(folder).recipe, Tokenizer.load(folder)
+    except (RecipeFault, DataFault) as error:  # here they are files of the run, not what somebody wrote
+        raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
+    config = _read_config(folder / "config.json", tokenizer.vocabulary.size)
     model = recipe.model.build(config["vocabulary_size"], config["context"])
     assert isinstance(model, Model)
     model.load_weights(loading.load_model(folder, step, specs(model.weights())))
     return Trained(folder, recipe, tokenizer, model.to(setup.device).eval(), setup, auto)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _setup(device: str, auto: dict[str, Any]) -> Setup:
+    try:
+        runtime = Runtime(device=device, compile=False)
+    except ValidationError as error:
+        raise UsageFault(f"--device {device!r}: must be auto, cpu, cuda, cuda:N or mps") from error
+    setup = settle(runtime)
+    if setup.device.type == str(auto.get("device")).partition(":")[0]:
+        setup = settle(runtime, {"precision": auto.get("precision", "fp32")})
+    return setup
+
+
+def _read_config(path: Path, vocabulary_size: int) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         if config["minitf_format"] > FORMAT:
             raise RunFault(f"{path}: written by a newer minitf (format {config['minitf_format']}; this one reads {FORMAT})")
-        if not (0 < config["vocabulary_size"] <= 10**8 and 0 < config["context"] <= 2**20):
-            raise ValueError("sizes out of range")
+        if config["vocabulary_size"] != vocabulary_size:
+            raise ValueError(f"vocabulary_size {config['vocabulary_size']} is not the tokenizer's {vocabulary_size}")
+        if not isinstance(config["context"], int) or not 0 < config["context"] <= 2**20:
+            raise ValueError(f"context {config['context']} must be a whole number up to {2**20}")
     except FileNotFoundError as error:
         raise RunFault(f"{path}: there is no such file", hint="the run never began training", where=[str(path)]) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError) as error:
         raise RunFault(f"{path}: not a config.json of minitf: {error}", where=[str(path)]) from error
     return dict(config)

@@ -218,7 +218,7 @@ def _choose(row: list[str], columns: Columns, where: str) -> tuple[int, bool]:
     named = columns.header
     if named == "auto":
         words = len(row) > 1 and len(set(row)) == len(row) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in row)
-        named = wanted in row or (words and not wanted.isdigit())
+        named = wanted in row or (words and not _is_number(wanted))
     if named:
         if columns.text is None and len(row) == 1:
             return 0, True
@@ -227,7 +227,7 @@ def _choose(row: list[str], columns: Columns, where: str) -> tuple[int, bool]:
         raise _no_column(where, wanted, row)
     if columns.text is None and len(row) == 1:
         return 0, False
-    if wanted.isdigit() and 1 <= int(wanted) <= len(row):
+    if _is_number(wanted) and 1 <= int(wanted) <= len(row):
         return int(wanted) - 1, False
     raise _no_column(where, wanted, [str(n) for n in range(1, len(row) + 1)])
 
@@ -252,3 +252,7 @@ def _parquet(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
                     yield _checked(value, where, name), where
     except (pyarrow.ArrowException, OSError) as error:
         raise DataFault(f"{source.name}: not a readable parquet file: {str(error).splitlines()[0]}", where=(source.name,)) from None
+
+
+def _is_number(column: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", column) is not None

@@ -1,0 +1,79 @@
+"""A run folder that was damaged is refused by name, and put right by the command that made it; older formats keep loading."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import DATA, QUIET, TINY, minitf, trained
+
+FORMATS = sorted((DATA / "formats").iterdir())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("damage") / "run", "train.steps=2", "model.d_model=8", "train.context=16")
+
+
+def flip(path: Path) -> None:
+    """Change a byte of the last tensor."""
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 0x40
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("model.safetensors", flip, "is damaged: it is not the file that run.json speaks of"),
+        ("config.json", Path.unlink, "there is no such file"),
+        ("config.json", lambda path: path.write_text("[" * 100_000), "not a config.json of minitf"),
+        ("config.json", lambda path: path.write_text('{"minitf_format": 1, "vocabulary_size": 1.5, "context": 16}'), "vocabulary_size 1.5"),
+        ("tokenizer.json", lambda path: path.write_text("[]"), "is damaged"),
+        ("resolved.yaml", lambda path: path.write_text("a: ["), "is damaged"),
+    ],
+)
+def test_a_damaged_run_is_refused_by_name(run: Path, tmp_path: Path, name: str, damage: object, message: str) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    damage(copy / name)  # type: ignore[operator]
+    done = minitf("evaluate", copy, "--json")
+    assert done.exit_code == 5, done.stderr
+    assert message in done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 5
+
+
+def test_the_same_command_puts_a_damaged_model_right(run: Path) -> None:
+    before = (run / "model.safetensors").read_bytes()
+    flip(run / "model.safetensors")
+    again = minitf("pretrain", TINY, *QUIET, "train.steps=2", "model.d_model=8", "train.context=16", "-d", run)
+    assert again.exit_code == 0
+    assert "already complete" in again.stderr
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("folder", FORMATS, ids=[folder.name for folder in FORMATS])
+def test_runs_of_every_format_keep_loading(folder: Path, tmp_path: Path) -> None:
+    """Frozen when their format was new, with the loss that was measured then."""
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    done = minitf("evaluate", copy, "--data", DATA / "other.txt", "--json")
+    assert done.exit_code == 0, done.stderr
+    frozen = json.loads((folder / "measured.json").read_text())
+    assert json.loads(done.stdout)["metrics"]["loss"] == pytest.approx(frozen["other.txt"], abs=1e-5)
+    assert minitf("runs", "show", copy).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (("generate", "{run}", "x", "--device", "zzz"), 2, "--device 'zzz': must be auto, cpu"),
+        (("generate", "{run}", "a\udcff"), 2, "a prompt is not UTF-8"),
+        (("evaluate", "{run}", "--step", "9" * 5000), 5, "no such checkpoint"),
+        (("pretrain", TINY, "--assert", "val.los<1"), 2, "--assert val.los: training measures no such figure; it does val.loss"),
+    ],
+)
+def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ...], exit_code: int, message: str) -> None:
+    done = minitf(*(argument.replace("{run}", str(run)) for argument in arguments))
+    assert done.exit_code == exit_code, done.stderr
+    assert message in done.stderr
