@@ -85,7 +85,6 @@ def test_list_names_every_preset() -> None:
     assert [row["name"] for row in json.loads(run("list", "--json").stdout)["result"]] == list(presets())
 
 
-@pytest.mark.skipif("quickstart" not in presets(), reason="the recipe quickstart is not written yet")
 def test_init_writes_a_recipe_and_never_over_another() -> None:
     assert run("init", "mine.yaml").stdout == "mine.yaml\n"
     assert run("check", "mine.yaml").exit_code == 0
