@@ -93,3 +93,12 @@ class Block(nn.Module):
     def feed(self, x: Tensor) -> Tensor:
         """What each token does by itself, on any leading axes."""
         return x if self.feed_forward is None else self.feed_forward(x)
+
+    def forward(
+        self, x: Tensor, visibility: Visibility, source: Read | None = None, state: State | None = None, at: Tensor | None = None
+    ) -> Mixed:
+        """The whole layer; with `at`, flat indices into (B, L), only those tokens come out: (T, D)."""
+        mixed = self.mix(x, visibility, source, state)
+        # What follows looks at each token by itself, so only those that are asked for go on.
+        y = mixed.y if at is None else mixed.y.flatten(0, 1)[at]
+        return mixed._replace(y=self.feed(y))

@@ -169,16 +169,13 @@ class Stack(nn.Module):
             if source is not None and across is not None:
                 memory = source[0]
                 read = Read(memory[i] if isinstance(memory, list) else memory, across)
-            mixed = block.mix(x, visibility, read, before)
+            last = i + 1 == len(self.layers)
+            mixed: Mixed = block(x, visibility, read, before, at if last else None)
             if mixed.penalty is not None:
                 penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
             if kept is not None and mixed.state is not None:
                 kept[str(i)] = mixed.state
             x = mixed.y
-            if at is not None and i + 1 == len(self.layers):
-                # What follows looks at each token by itself, so only those that are asked for go on.
-                x = x.flatten(0, 1)[at]
-            x = block.feed(x)
         return Mixed(self.norm(x), penalty, kept)
 
     @property

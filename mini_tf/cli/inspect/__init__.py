@@ -1,0 +1,1 @@
+"""`minitf inspect`: the views into a trained model, one file each."""

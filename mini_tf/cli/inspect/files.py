@@ -1,0 +1,45 @@
+"""The files that `-o` names: refused before anything is computed, written whole or not at all."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mini_tf.errors import StorageFault, UsageFault
+
+OUTPUT = Annotated[
+    list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result to a file; its suffix says how. Repeatable.")
+]
+FORCE = Annotated[bool, typer.Option("--force", help="Overwrite a FILE that exists.")]
+
+
+def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool) -> list[Path]:
+    """The files, each of which may be written and has one of the suffixes (".png"); UsageFault otherwise."""
+    files = list(files or [])
+    for file in files:
+        if file.suffix.lower() not in suffixes:
+            raise UsageFault(f"--output {file}: its suffix must be one of {' '.join(suffixes)}")
+        if file.is_dir():
+            raise UsageFault(f"--output {file}: is a folder; name a file in it")
+        if not file.parent.is_dir():
+            raise UsageFault(f"--output {file}: there is no folder {file.parent}")
+        if file.exists() and not force:
+            raise UsageFault(f"--output {file}: exists", hint="--force overwrites it")
+    if len({file.resolve() for file in files}) < len(files):
+        raise UsageFault("--output: one file is named twice")
+    return files
+
+
+def write(file: Path, data: bytes) -> None:
+    """Write a whole file: whoever reads it finds the old one or the new one, never a part."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StorageFault(f"--output {file}: {error.strerror or error}", where=[str(file)]) from error
