@@ -27,7 +27,7 @@ class Reading(NamedTuple):
     """Who read whom in one mixer: weights (B, H, L, lead + M), whose first `lead` columns belong to no token.
 
     kind: `encoder.self`, `decoder.self` or `cross`; `layer` counts the mixers of that kind in the order of their calls, from 0.
-    keep (B or 1, L, M): what the rules of the model let each token see.
+    keep (B or 1, L, M): what each token may see, by the model's direction, its document and the mixer's own view (a window).
     """
 
     kind: str
@@ -65,7 +65,7 @@ class _Listener:
         kind = "cross" if memory is not x else "decoder.self" if visibility.causal else "encoder.self"
         explicit = mixer.explicit(x, memory, visibility)
         layer = sum(reading.kind == kind for reading in self.readings)
-        keep = visibility.rows(0, visibility.own.length, x.device)
+        keep = mixer.view(visibility).rows(0, visibility.own.length, x.device)
         self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep))
         return mixed._replace(y=mixer.join(explicit.weights @ explicit.values, x))  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
 
@@ -76,7 +76,7 @@ class _Listener:
         self.hidden.append(mixed.y)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Capture:
     """Everything that passes by while `model`, in eval and not compiled, reads `inputs`.
 

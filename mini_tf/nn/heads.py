@@ -97,10 +97,6 @@ class Headed(Mixer):
     def writers(self) -> list[nn.Linear]:
         return [self.out]
 
-    def view(self, visibility: Visibility) -> Visibility:
-        """The part of what may be seen that this mixer looks at."""
-        return visibility
-
     def read(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
     ) -> Float[Tensor, "B H L V"]:

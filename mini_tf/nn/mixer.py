@@ -99,6 +99,10 @@ class Mixer(nn.Module):
         """All that follows the reading."""
         raise NotImplementedError
 
+    def view(self, visibility: Visibility) -> Visibility:
+        """The part of what may be seen that this mixer looks at."""
+        return visibility
+
     def writers(self) -> list[nn.Linear]:
         """The matrices that write into the residual stream: they start small, or at zero."""
         return []

@@ -1,0 +1,69 @@
+"""What passes by in a pass: heard from every mixer of every model, equal to what the model works with, and gone afterwards."""
+
+import pytest
+import torch
+from test_models import model_of, usable
+
+from mini_tf.errors import RunFault
+from mini_tf.inspection.capture import capture
+from mini_tf.nn.places import Places
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import listing
+
+CASES = [
+    (kind, mixer, positions)
+    for kind in ("encoder", "decoder")
+    for mixer in listing("attention")
+    for positions in listing("positions")
+    if usable(mixer, positions)
+]
+
+
+def some_ids(length: int = 9) -> torch.Tensor:
+    return torch.randint(40, (1, length), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize(("kind", "mixer", "positions"), CASES)
+def test_what_is_shown_is_what_the_model_works_with(kind: str, mixer: str, positions: str) -> None:
+    """Weights that answer as the fused model does, one reading a layer, rows that sum to 1 and see what may be seen."""
+    model = model_of(kind, (mixer,), positions)
+    seen = capture(model, Tokens(some_ids()))
+    assert seen.difference < 1e-4
+    assert [(r.kind, r.layer) for r in seen.readings] == [(f"{kind}.self", i) for i in range(len(model.stack.layers))]
+    for reading in seen.readings:
+        torch.testing.assert_close(reading.weights.sum(-1), torch.ones(reading.weights.shape[:-1], dtype=reading.weights.dtype))
+        assert (reading.weights.movedim(1, 0)[:, ~reading.keep] == 0).all()
+        assert reading.keep.all() if kind == "encoder" and mixer != "window" else not reading.keep.all()
+        assert (reading.weights.movedim(1, 0)[:, reading.keep] > 0).all()
+
+
+def test_hidden_vectors_are_those_after_the_embedding_and_each_layer() -> None:
+    model, inputs = model_of("encoder", ("softmax",), "learned"), Tokens(some_ids())
+    hidden = capture(model, inputs).hidden
+    x = model.embedding(inputs, Places(9))
+    torch.testing.assert_close(hidden[0], x)
+    torch.testing.assert_close(model.stack.norm(hidden[-1]), model(inputs).y)
+    assert len(hidden) == 1 + len(model.stack.layers)
+
+
+def test_a_pass_leaves_no_ear_behind() -> None:
+    model = model_of("decoder", ("softmax",), "rotary")
+    capture(model, Tokens(some_ids()))
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_packed_rows_are_shown_apart() -> None:
+    """Two documents in a row: no weight from one to the other."""
+    model = model_of("encoder", ("softmax",), "rotary")
+    segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0]])
+    for reading in capture(model, Tokens(some_ids(), Places.packed(segments))).readings:
+        own = segments[:, :, None] == segments[:, None, :]
+        assert (reading.weights.movedim(1, 0)[:, ~own] == 0).all()
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    model = model_of("decoder", ("softmax",), "rotary")
+    with torch.no_grad():
+        model.embedding.tokens.weight[int(some_ids()[0, 0])] = torch.nan
+    with pytest.raises(RunFault, match="not finite numbers"):
+        capture(model, Tokens(some_ids()))
