@@ -13,7 +13,7 @@ from torch import nn
 
 from mini_tf.diagnosis import copying, overfitting, spoken
 from mini_tf.evaluate import evaluate, pack
-from mini_tf.generation.writing import write
+from mini_tf.generation.writing import Writer
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
@@ -242,9 +242,10 @@ class Session:
         """Let a decoder write after this step; an encoder does not write."""
         recipe = self.parts.recipe
         if recipe.model.READS == "left" and recipe.log.samples:
-            model, tokenizer = self.parts.model, self.parts.text.tokenizer
-            texts = [write(model, tokenizer, recipe, seed_of("sample", i), over_borders=True) for i in range(recipe.log.samples)]
-            self.run.sample(step, "\n\n".join(recipe.generate.prompt + text for text in texts) + "\n")
+            writer = Writer(self.parts.model, self.parts.text.tokenizer, recipe, over_borders=True)
+            prompt = writer.prompt(recipe.generate.prompt)
+            [texts] = writer.write([prompt], seed_of("sample"), recipe.log.samples)
+            self.run.sample(step, "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n")
 
     def finish(self, step: int, stop: StopRequest) -> Outcome:
         """Close the run: measured over the whole held-out text, drawn, and told in a few plain words."""

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mini_tf.cli.console import Console, command, safe_text, wants_color
+from mini_tf.cli.console import Console, command, wants_color
 from mini_tf.errors import DataFault, Diverged, GateMissed, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.safe_text import safe_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -235,10 +237,10 @@ shell.main(["toy", sys.argv[2]])
 """
 
 
-def in_a_shell(shell: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def in_a_shell(shell: str, folder: Path, code: str = _SCRIPT, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """The toy command as `toy N` in a shell line; it leaves a file `survived` behind when it reaches its end."""
     script = folder / "script.py"
-    script.write_text(_SCRIPT)
+    script.write_text(code)
     line = f'toy() {{ "{sys.executable}" "{script}" "{folder}" "$@"; }}\n{shell}'
     clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, env=clean, timeout=60, check=False)
@@ -282,6 +284,81 @@ def test_a_bar_is_drawn_only_where_a_person_watches_and_leaves_whole_lines(tmp_p
         assert ("0/3" in seen) is bars
         assert ("\r" in seen.replace("\r\n", "\n")) is bars
         assert seen.count("after it\r\n") == 3
+
+
+_PICTURE = """
+import sys, typer, numpy as np
+from mini_tf.cli import app as shell
+from mini_tf.cli.console import Console, command
+from mini_tf.drawing.panel import Panel, Scale
+from mini_tf.drawing.terminal import heat_map
+from rich.text import Text
+@shell.app.command("toy")
+@command
+def toy(console: Console, lines: int = 1) -> None:
+    words = ["é", " \\x1b[31m", "[bold]"]
+    for _ in range(lines):
+        console.picture(heat_map(Panel("", words, words, np.eye(3)), Scale(), colored=console.colored, width=console.width))
+        console.picture(Text("\\x1b[2J careless"))
+        console.picture(Text("=" * console.width))
+    console.answer(result={"width": console.width})
+shell.main(["toy", *sys.argv[2:]])
+"""
+
+
+def pictured(line: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """As `in_a_shell`, but the toy draws pictures."""
+    return in_a_shell(line, folder, _PICTURE, **environment)
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "colored"),
+    [
+        ("", {}, False),
+        ("", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, False),
+        ("", {"FORCE_COLOR": "1", "TERM": "xterm", "COLORTERM": "truecolor"}, False),
+        ("--color never", {}, False),
+        ("--color always", {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_a_picture_has_colours_only_where_they_are_wanted_and_no_other_codes(
+    options: str, environment: dict[str, str], colored: bool, tmp_path: Path
+) -> None:
+    done = pictured(f"toy {options}", tmp_path, **environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = done.stdout.decode()
+    plain = re.sub("\x1b\\[[0-9;]+m", "", shown)
+    assert (plain != shown) is colored
+    assert "\x1b" not in plain
+    assert "\n\\x1b[2J careless\n" in plain
+    assert "·⟨1B⟩[31m " in plain
+    assert plain.endswith("\n" + "=" * 80 + "\n")
+    assert ("@@" in plain) is not colored
+
+
+def test_a_picture_is_as_wide_as_COLUMNS_says_and_silent_with_json(tmp_path: Path) -> None:
+    assert pictured("toy", tmp_path, COLUMNS="61").stdout.decode().splitlines()[-1] == "=" * 61
+    assert json.loads(pictured("toy --json", tmp_path, COLUMNS="7").stdout)["result"] == {"width": 40}
+
+
+def test_a_picture_for_a_terminal_is_coloured_and_fits_it_unless_NO_COLOR_is_set(tmp_path: Path) -> None:
+    for no_color in ("", "1"):
+        leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 50, 0, 0))
+        script = tmp_path / "script.py"
+        script.write_text(_PICTURE)
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm", "NO_COLOR": no_color}
+        subprocess.run([sys.executable, script, tmp_path], stdout=follower, stderr=follower, env=environment, check=True)
+        os.close(follower)
+        seen = os.read(leader, 1 << 16).decode()
+        os.close(leader)
+        assert ("\x1b[38;5;" in seen) is not bool(no_color)
+        assert seen.endswith("\r\n" + "=" * 50 + "\r\n")
+
+
+def test_a_reader_that_leaves_a_picture_ends_the_command_with_141(tmp_path: Path) -> None:
+    done = pictured("toy --lines 5000 2>err | head -1 >/dev/null; echo ${PIPESTATUS[0]} >&2; cat err >&2", tmp_path)
+    assert done.stderr == b"141\n"
 
 
 def test_refusals_all_have_an_exit_code_of_their_own() -> None:

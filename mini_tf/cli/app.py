@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 import mini_tf
-from mini_tf.cli import data, doctor, evaluate, generate, pretrain, recipe, runs
+from mini_tf.cli import data, doctor, evaluate, generate, inspect, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.console import Console
+from mini_tf.cli.inspect import attention
 from mini_tf.errors import Refusal, UsageFault
 
 # Public in every version of Typer, unlike the place the class itself lives in.
@@ -27,7 +28,10 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(data.app, name="data")
+app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(runs.app, name="runs")
+app.add_typer(inspect.app, name="inspect")
+app.command("inspect-attention")(attention.attention)
 app.command("doctor")(doctor.doctor)
 
 

@@ -15,7 +15,7 @@ import inspect
 import json
 import math
 import os
-import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -26,17 +26,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from mini_tf.errors import Refusal, StorageFault
+from mini_tf.safe_text import safe_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from tqdm import tqdm
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
-
-
-def safe_text(text: str) -> str:
-    """The text with everything visible that could steer a terminal: control codes, bidi marks, lone surrogates; \\n and \\t pass."""
-    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text)
 
 
 def to_json(value: Any) -> str:
@@ -105,6 +101,23 @@ class Console:
     def print_product(self, text: str, end: str = "\n") -> None:
         """Text for stdout, flushed at once, made safe."""
         _write_product(safe_text(text) + end)
+
+    @property
+    def colored(self) -> bool:
+        """Whether a picture on stdout may have colours."""
+        return wants_color(self.color, sys.stdout)
+
+    @property
+    def width(self) -> int:
+        """Columns for a picture on stdout: COLUMNS, else the terminal's, else 80; never under 40."""
+        return max(40, shutil.get_terminal_size((80, 24)).columns)
+
+    def picture(self, renderable: "RenderableType") -> None:
+        """A picture for stdout, made with this console's `width` and `colored`; nothing with --json, where the answer has the numbers."""
+        from mini_tf.drawing.ansi import rendered  # rich takes longer to import than --help to answer
+
+        if not self.json:
+            _write_product(rendered(renderable, colored=self.colored, width=self.width))
 
     def answer(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
@@ -240,7 +253,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More on stderr.")] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
         debug: Annotated[bool, typer.Option("--debug", help="A traceback for every error.")] = False,
-        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours on stderr.")] = "auto",
+        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours.")] = "auto",
         **arguments: Any,
     ) -> None:
         name = context.command_path.partition(" ")[2]

@@ -69,7 +69,7 @@ def _open(console: Console, arguments: list[str] | None) -> "tuple[Recipe, Text]
 
 def _sees(recipe: "Recipe", split: str) -> str:
     """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
-    from mini_tf.recipe.sections import SIDES
+    from mini_tf.recipe.agreement import SIDES
 
     mixers = getattr(recipe.model, "attention", ())
     near = {mixer.kind: f"at most {mixer.window} tokens away" for mixer in mixers if hasattr(mixer, "window")}

@@ -1,14 +1,23 @@
-"""`minitf generate`: text out of a trained decoder."""
+"""`minitf generate`: text out of a trained model: a decoder continues prompts, an encoder fills their [MASK]s."""
 
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.continuing import Continue
+from mini_tf.cli.filling import Fill
+from mini_tf.cli.lines import refuse_broken
 from mini_tf.cli.options import DEVICE, RUN, STEP
+from mini_tf.cli.prompt_lines import ahead_by_default, answer_lines
+from mini_tf.cli.prompt_loop import prompt_loop
+from mini_tf.cli.stop_strings import unescaped
+from mini_tf.errors import UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.run.trained import Trained
 
 
 @command
@@ -17,60 +26,60 @@ def generate(
     run: RUN,
     prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue; else lines of stdin.")] = None,
     input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read prompts by line from a file.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens to write.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, max=100.0, help="0: always the likeliest.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Draw from so many of the likeliest tokens.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="As --temperature 0.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Decides the draws.")] = 0,
+    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", metavar="N", help="Most tokens to write.")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="0: always the likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", help="Draw from the K likeliest; encoder: name K (5).")] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Draw from the fewest that sum to P.")] = None,
+    min_p: Annotated[float | None, typer.Option("--min-p", metavar="P", help="Draw from those with P of the likeliest's.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option("--repetition-penalty", metavar="X", help="1: none.")] = None,
+    num_samples: Annotated[int | None, typer.Option("--num-samples", metavar="N", min=1, max=10_000, help="Texts a prompt.")] = None,
+    stop: Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this; \\n, \\t and \\\\ are read.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Decides the draws (0).")] = None,
+    greedy: Annotated[bool | None, typer.Option("--greedy", help="As --temperature 0.")] = None,
+    logprobs: Annotated[int | None, typer.Option("--logprobs", metavar="N", min=0, max=1000, help="Also of the N likeliest.")] = None,
+    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Print text as it is written.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, max=4096, help="Texts at once.")] = None,
+    longest: Annotated[int | None, typer.Option("--context", metavar="N", min=1, max=2**20, help="Tokens read at most.")] = None,
     step: STEP = None,
     device: DEVICE = "auto",
-) -> None:
-    """Continue each prompt; only the continuation is printed. A line of stdin or FILE gives a line, with newlines as \\n."""
-    from mini_tf.errors import RunFault, UsageFault
-    from mini_tf.generation.writing import write
+) -> int:
+    """Continue each prompt, or fill its [MASK]s; a line of stdin or FILE gives a line, in which \\\\ is a backslash, \\n a newline.
+
+    At a terminal and without a prompt it asks for one.
+    """
     from mini_tf.run.trained import open_trained
 
-    if greedy and temperature not in (None, 0.0):
-        raise UsageFault(f"--greedy is --temperature 0; --temperature {temperature:g} was given too")
+    refuse_broken(prompts or [], "a prompt")
     if prompts and input is not None:
         raise UsageFault(f"prompts were given and --input {input} too", hint="give one of them")
-    for prompt in prompts or []:
-        if any("\ud800" <= character <= "\udfff" for character in prompt):  # how Python hands on bytes that are no text
-            raise UsageFault(f"a prompt is not UTF-8: {prompt}")
+    options = {
+        **{"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+        **{"repetition_penalty": repetition_penalty, "stop": tuple(map(unescaped, stop)) if stop else None, "num_samples": num_samples},
+        **{"seed": seed, "greedy": greedy, "logprobs": logprobs, "stream": stream, "batch_size": batch_size},
+    }
+    given = {name: value for name, value in options.items() if value is not None}
     trained = open_trained(run, step, device)
-    if trained.recipe.model.READS != "left":
-        raise RunFault(f"{trained.folder.name} is an encoder, which does not continue a text", where=[str(trained.folder)])
-    asked = {"max_new_tokens": max_new_tokens, "temperature": 0.0 if greedy else temperature, "top_k": top_k}
-    wish = trained.recipe.generate.model_copy(update={name: value for name, value in asked.items() if value is not None})
     by_line = input is not None or not (prompts or sys.stdin.isatty())
-    for prompt in _lines(input) if by_line else prompts or [""]:
-        recipe = trained.recipe.model_copy(update={"generate": wish.model_copy(update={"prompt": prompt})})
-        text = write(trained.model, trained.tokenizer, recipe, seed)
-        if console.json:
-            console.emit_json(run=trained.folder, result={"prompt": prompt, "texts": [text]})
-        else:
-            console.print_product(text.replace("\n", "\\n") if by_line else text)
+    parts = (console, trained, _context(trained, longest), given, by_line)
+    answer: Continue | Fill = Continue(*parts) if trained.recipe.model.READS == "left" else Fill(*parts)
+    if prompts:
+        answer(prompts)
+    elif by_line:
+        answer_lines(answer, input, batch_size or ahead_by_default(input))
+    else:
+        return prompt_loop(console, answer)
+    return 0
 
 
-def _lines(file: Path | None) -> Iterator[str]:
-    """The lines of a file, or of stdin each as it comes: whoever writes it may wait for the answer before writing the next."""
-    from mini_tf.errors import DataFault
-
-    if file is None:
-        yield from _decoded(sys.stdin.buffer, "stdin")
-        return
-    try:
-        with file.open("rb") as lines:
-            yield from _decoded(lines, str(file))
-    except OSError as error:
-        raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error
-
-
-def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    from mini_tf.errors import DataFault
-
-    for number, line in enumerate(lines, 1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"{name}:{number}"]) from error
+def _context(trained: "Trained", asked: int | None) -> int:
+    """Tokens that the model reads of a text at most; positions that end can be read no farther."""
+    if asked is None:
+        return trained.model.context
+    positions = getattr(trained.recipe.model, "positions", None)
+    if getattr(positions, "ENDS", False):
+        length = getattr(positions, "length", "auto")
+        places = length if isinstance(length, int) else trained.model.context
+        if asked > places:
+            hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
+            raise UsageFault(f"--context {asked}: the model's {getattr(positions, 'kind', '')} positions end at {places}", hint=hint)
+    return asked

@@ -1,55 +1,104 @@
-"""Text out of a decoder, token by token, through the state that it keeps: greedy, by temperature, among the top k."""
+"""How a token is chosen from the scores of all: the likeliest, or drawn from the likely ones.
 
-from collections.abc import Iterator
+    repetition penalty -> temperature -> top-k -> top-p -> min-p        each on what the one before it left
+
+Only what was asked for costs anything: greedy is an argmax, and nothing is sorted but the k best unless top-p is asked for.
+Sources: penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1; top-p: Holtzman et al. 2020, arXiv:1904.09751, section 3.1;
+min-p: Nguyen et al. 2024, arXiv:2407.01082, section 3.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mini_tf.nn.model import Model
-from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe import sections
+from mini_tf.seeds import seed_of
+
+AHEAD = 1024
+"""Numbers that each row draws in one go."""
 
 
-def pick(scores: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> Tensor:
-    """One id a row from scores (B, V): (B,). Temperature 0 = the best one; `top_k` keeps the k best, ties at the border included."""
-    if temperature == 0:
-        return scores.argmax(dim=-1)
-    scores = scores.float()
-    # Only differences count; a temperature as good as 0 must not make them inf - inf, nor 0 / 0 where it underflows.
-    scores = (scores - scores.amax(dim=-1, keepdim=True)) / max(temperature, 1e-30)
-    if top_k is not None and top_k < scores.shape[-1]:
-        border = scores.topk(top_k, dim=-1).values[:, -1:]
-        scores = scores.masked_fill(scores < border, -torch.inf)
-    return torch.multinomial(scores.softmax(dim=-1), 1, generator=generator).squeeze(1)
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 = always the likeliest; top_k None, top_p 1, min_p 0 and repetition_penalty 1 change nothing."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @classmethod
+    def of(cls, wish: sections.Generate) -> "Sampling":
+        return cls(wish.temperature, wish.top_k, wish.top_p, wish.min_p, wish.repetition_penalty)
+
+    @property
+    def greedy(self) -> bool:
+        """True where nothing is left to chance."""
+        return self.temperature == 0 or self.top_k == 1
 
 
-@torch.inference_mode()
-def continuations(
-    model: Model,
-    prompt: Tensor,
-    max_new_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    generator: torch.Generator,
-    banned: tuple[int, ...] = (),
-) -> Iterator[Tensor]:
-    """Yield the next ids (B,) of prompts of one length (B, L), which hold a token at least; never one of `banned`.
+def penalised(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Scores (B, V) with those of `seen` tokens (B, V) made smaller: positive ones divided by the penalty, others multiplied."""
+    return torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
 
-    Where the text outgrows the context that the model was trained on, the cache starts again from the context's last half.
+
+def distribution(scores: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
+    """What is drawn from: weights (B, K), and the ids (B, K) they belong to, the likeliest first; None = all ids in order.
+
+    A row's weights sum to 1 unless top-p or min-p set some of them to 0. `sampling` must not be greedy.
     """
-    model.eval()
-    text, state, fresh = prompt, model.start(len(prompt)), prompt[:, -model.context :]
-    seen = 0
-    forbidden = torch.tensor(banned, dtype=torch.long, device=prompt.device)
-    for _ in range(max_new_tokens):
-        if seen + fresh.shape[1] > model.context:
-            fresh = text[:, -max(1, model.context // 2) :]
-            state, seen = model.start(len(prompt)), 0
-        mixed = model(Tokens(fresh), state=state)
-        assert mixed.state is not None
-        state, seen = model.trim(mixed.state), seen + fresh.shape[1]
-        scores = model.logits(mixed.y[:, -1])
-        scores[:, forbidden] = -torch.inf
-        ids = pick(scores, temperature, top_k, generator)
-        yield ids
-        fresh = ids[:, None]
-        text = torch.cat([text, fresh], dim=1)
+    scores, ids = scores.float(), None
+    if sampling.top_k is not None and sampling.top_k < scores.shape[-1]:
+        scores, ids = scores.topk(sampling.top_k, dim=-1)
+    elif sampling.top_p < 1:
+        scores, ids = scores.sort(dim=-1, descending=True)
+    best = scores.amax(dim=-1, keepdim=True) if ids is None else scores[:, :1]
+    # Only differences count; a temperature as good as 0 must not make them inf - inf, nor 0 / 0 where it underflows.
+    scores = (scores - best) / max(sampling.temperature, 1e-30)
+    weights = scores.softmax(dim=-1)
+    if sampling.top_p < 1:
+        weights = weights.masked_fill(weights.cumsum(dim=-1) - weights >= sampling.top_p, 0.0)
+    if sampling.min_p > 0:
+        weights = weights.masked_fill(scores < math.log(sampling.min_p), 0.0)
+    return weights, ids
+
+
+def draw(scores: Tensor, sampling: Sampling, numbers: Tensor) -> Tensor:
+    """One id a row (B,) from scores (B, V), by the uniform numbers (B, 1) in [0, 1): the inverse of the summed weights."""
+    weights, ids = distribution(scores, sampling)
+    summed = weights.cumsum(dim=-1)
+    # "right" passes over tokens of weight 0, whose sum is that of the token before.
+    places = torch.searchsorted(summed, numbers * summed[:, -1:], right=True).clamp_(max=summed.shape[-1] - 1)
+    return (places if ids is None else ids.gather(1, places)).squeeze(1)
+
+
+class Uniform:
+    """Uniform numbers in [0, 1), for each sample from a generator of its own.
+
+    So a text is the same whatever is written beside it, in whichever order, and wherever the model computes.
+    """
+
+    def __init__(self, seed: int, samples: Sequence[int], device: torch.device) -> None:
+        self._device = device
+        self._generators = [torch.Generator().manual_seed(seed_of("draw", seed, sample)) for sample in samples]
+        self._draw_ahead()
+
+    def _draw_ahead(self) -> None:
+        numbers = torch.stack([torch.rand(AHEAD, generator=generator) for generator in self._generators])
+        self._ahead, self._next = numbers.to(self._device), 0
+
+    def next(self) -> Tensor:
+        """The next number of every row: (B, 1)."""
+        if self._next == AHEAD:
+            self._draw_ahead()
+        self._next += 1
+        return self._ahead[:, self._next - 1, None]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only."""
+        self._ahead = self._ahead[rows]
+        self._generators = [self._generators[row] for row in rows.tolist()]

@@ -1,11 +1,45 @@
-"""From the text of a prompt to the text that a decoder continues it with."""
+"""From the text of a prompt to the texts that a decoder continues it with."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 
-from mini_tf.generation.sampling import continuations
+from mini_tf.generation.continuing import Continuing, Step
+from mini_tf.generation.decoding import Reading
+from mini_tf.generation.sampling import Sampling, Uniform
+from mini_tf.generation.stopping import Stopping
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Recipe
+from mini_tf.text.stream import TextStream
 from mini_tf.text.tokenizer import Tokenizer
+
+BETWEEN_DOCUMENTS = "\n\n"
+STEPS_AHEAD = 8
+"""Steps between two looks at what was written, on a GPU, where each look waits for the device."""
+
+
+class Prompt(NamedTuple):
+    """What a model reads first; `cut`: how many of the text's `length` tokens were left out, from the left."""
+
+    ids: list[int]
+    length: int
+    cut: int
+
+
+class Scored(NamedTuple):
+    """A token that was chosen; log-probabilities are the model's own, before anything changed them. top: the likeliest tokens."""
+
+    id: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class Written(NamedTuple):
+    """What continues a prompt; tokens: all that were chosen, those of its end and its stop string too, where they were asked for."""
+
+    text: str
+    tokens: list[Scored]
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
@@ -16,23 +50,125 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
     return ids or [int(i) for i in tokenizer.encode("\n")[:1]] or [0]
 
 
-def write(model: Model, tokenizer: Tokenizer, recipe: Recipe, seed: int, over_borders: bool = False) -> str:
-    """The continuation of `recipe.generate.prompt`, without the prompt, until the document ends.
+class Writer:
+    """A decoder that continues prompts as its recipe's `generate` says.
 
-    `over_borders`: go on with further documents, a blank line between, until all tokens are written.
+    context: the longest text that it reads at once, by default the one it was trained on. n_top: None, or how many of the
+    likeliest tokens are told with each token. over_borders: after a document's end another one follows, a blank line between.
     """
-    wish, vocabulary, separated = recipe.generate, tokenizer.vocabulary, not recipe.data.split.tail
-    device = next(model.parameters()).device
-    prompt = torch.tensor([prompt_ids(tokenizer, wish.prompt, separated)], device=device)
-    ends = {vocabulary.separator} if separated else set()
-    banned = tuple(sorted(vocabulary.special_ids - ends))
-    generator = torch.Generator(device).manual_seed(seed)
-    documents: list[list[int]] = [[]]
-    for ids in continuations(model, prompt, wish.max_new_tokens, wish.temperature, wish.top_k, generator, banned):
-        if (found := int(ids[0])) not in ends:
-            documents[-1].append(found)
-        elif over_borders:
-            documents.append([])
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        *,
+        context: int | None = None,
+        n_top: int | None = None,
+        over_borders: bool = False,
+    ) -> None:
+        self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
+        self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
+        self.separated = not recipe.data.split.tail
+        separator = tokenizer.vocabulary.separator
+        self.ends = frozenset({separator} if self.separated and separator is not None else ())
+
+    def prompt(self, text: str) -> Prompt:
+        """A prompt as the model reads it: the end of one that is longer than the context."""
+        ids = prompt_ids(self.tokenizer, text, self.separated)
+        length = len(ids) - (ids[0] in self.ends)
+        return Prompt(ids[-self.context :], length, max(0, length - self.context))
+
+    def write(
+        self, prompts: Sequence[Prompt], seed: int, samples: int = 1, rows: int = 8, hear: Callable[[str], None] | None = None
+    ) -> Iterator[list[Written]]:
+        """The `samples` continuations of each prompt, in order; `rows` texts are written at a time.
+
+        A text depends on its prompt, the seed and its number among the samples, and on nothing that is written beside it.
+        `hear` is told every piece of text once it is certain, for which only one text may be written at a time.
+        """
+        wanted = [(prompt, sample) for prompt in prompts for sample in range(samples)]
+        ready: list[Written] = []
+        for first in range(0, len(wanted), rows):
+            ready += self._write_together(wanted[first : first + rows], seed, hear)
+            while len(ready) >= samples:
+                yield ready[:samples]
+                ready = ready[samples:]
+
+    @torch.inference_mode()
+    def _write_together(self, wanted: Sequence[tuple[Prompt, int]], seed: int, hear: Callable[[str], None] | None) -> list[Written]:
+        rows = self._rows(wanted, seed)
+        texts = [_Text(self, prompt, hear) for prompt, _ in wanted]
+        live, left = texts, self.wish.max_new_tokens
+        ahead = 1 if rows.reading.device.type == "cpu" else STEPS_AHEAD
+        while live and left:
+            steps = [rows.step() for _ in range(min(ahead, left))]
+            left -= len(steps)
+            for text, tokens in zip(live, _tokens(steps), strict=True):
+                for token in tokens:
+                    text.push(*token)
+            going = [row for row, text in enumerate(live) if not text.done]
+            # Rows that are done cost what the others cost; leaving costs a copy of what the model remembers.
+            if 2 * len(going) <= len(live):
+                live = [live[row] for row in going]
+                if live and left:
+                    rows.select(torch.tensor(going))
+        for text in texts:
+            text.end()
+        return [Written("".join(text.parts), text.tokens) for text in texts]
+
+    def _rows(self, wanted: Sequence[tuple[Prompt, int]], seed: int) -> Continuing:
+        self.model.eval()
+        reading = Reading(self.model, [prompt.ids for prompt, _ in wanted], self.context)
+        uniform = None if self.sampling.greedy else Uniform(seed, [sample for _, sample in wanted], reading.device)
+        special = self.tokenizer.vocabulary.special_ids
+        return Continuing(reading, self.sampling, uniform, sorted(special), sorted(special - self.ends), self.n_top)
+
+
+def _tokens(steps: Sequence[Step]) -> list[list[tuple[int, Scored | None]]]:
+    """What was chosen in each row, one step after the other; brought from the device in one go."""
+    ids = torch.stack([step.ids for step in steps], dim=1).tolist()
+    likely = [step.likely for step in steps if step.likely is not None]
+    if not likely:
+        return [[(id, None) for id in row] for row in ids]
+    own, top, others = (torch.stack(part, dim=1).tolist() for part in zip(*likely, strict=True))
+    return [
+        [(id, Scored(id, logprob, list(zip(names, scores, strict=True)))) for id, logprob, scores, names in zip(*row, strict=True)]
+        for row in zip(ids, own, top, others, strict=True)
+    ]
+
+
+class _Text:
+    """One text while it is written; `done` where it came to its end or to a stop string."""
+
+    def __init__(self, writer: Writer, prompt: Prompt, hear: Callable[[str], None] | None) -> None:
+        self._writer, self._hear = writer, hear
+        self._stream, self._stopping = TextStream(writer.tokenizer, prompt.ids), Stopping(writer.wish.stop)
+        self.parts: list[str] = []
+        self.tokens: list[Scored] = []
+        self.done = False
+
+    def push(self, id: int, scored: Scored | None) -> None:
+        """Take the next token; one that comes after the end is not looked at."""
+        if self.done:
+            return
+        if scored is not None:
+            self.tokens.append(scored)
+        if id not in self._writer.ends:
+            self._tell(self._stopping.push(self._stream.push(id)))
+            self.done = self._stopping.stopped
+        elif self._writer.over_borders:
+            self._tell(self._stopping.push(self._stream.end() + BETWEEN_DOCUMENTS))
+            self._stream, self.done = TextStream(self._writer.tokenizer), self._stopping.stopped
         else:
-            break
-    return "\n\n".join(tokenizer.decode(document) for document in documents)
+            self.done = True
+
+    def end(self) -> None:
+        """No token follows: what was held back is text."""
+        self._tell(self._stopping.push(self._stream.end()) + self._stopping.end())
+        self.done = True
+
+    def _tell(self, text: str) -> None:
+        self.parts.append(text)
+        if text and self._hear is not None:
+            self._hear(text)

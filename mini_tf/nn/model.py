@@ -21,6 +21,7 @@ from mini_tf.nn.stack import Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
+from mini_tf.recipe.agreement import SIDES
 
 
 class ModelSettings(StackSettings, sections.ModelSettings):
@@ -41,7 +42,7 @@ class ModelSettings(StackSettings, sections.ModelSettings):
         yield from super().rules()
         for mixer in self.attention:
             if self.READS not in mixer.READS:
-                yield "attention", f"{mixer.kind} attention cannot read {sections.SIDES[self.READS]}, as the {self.kind} asks of it"
+                yield "attention", f"{mixer.kind} attention cannot read {SIDES[self.READS]}, as the {self.kind} asks of it"
 
     def build(self, vocabulary_size: int, context: int) -> "Model":
         """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator."""

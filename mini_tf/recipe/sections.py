@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, SerializeAsAny, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from mini_tf.errors import UsageFault
-from mini_tf.recipe.gates import Gate
+from mini_tf.recipe import agreement
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, listing, settings_of
 from mini_tf.recipe.values import Seconds, Share, real_number, show
 
@@ -71,18 +70,25 @@ class Data(Section):
 
 
 class Tokenizer(Section):
-    kind: Literal["char", "byte", "bpe"] = "bpe"
+    kind: Literal["char", "byte", "bpe", "wordpiece", "unigram"] = "bpe"
     """What a token is, where the tokenizer is trained here."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
-    """Number of tokens, special ones included; char and byte find their own."""
+    """Number of tokens, special ones included (at most, for unigram and wordpiece); char and byte find their own."""
     path: Text | None = None
-    """A tokenizer.json or a run to take the tokenizer from, instead of training one."""
+    """A tokenizer.json, vocab.txt, vocab.json or a run to take the tokenizer from, instead of training one."""
+
+    @property
+    def chooses_size(self) -> bool:
+        """Whether `vocab_size` decides what the kind learns; then a sample of a huge text is enough for it."""
+        return self.kind not in ("char", "byte")
 
     def rules(self) -> Iterator[tuple[str, str]]:
         if self.path == "last":
             yield "path", "another run is the last one after every training; name it: a folder, or its name in outputs"
-        if self.kind == "bpe" and self.path is None and self.vocab_size < 260:
+        if self.kind in ("bpe", "unigram") and self.path is None and self.vocab_size < 260:
             yield "vocab_size", f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
+        if self.kind == "wordpiece" and self.path is None and self.vocab_size < 108:
+            yield "vocab_size", f"{self.vocab_size} cannot hold 52 letters with and without ## and 4 special tokens; use at least 108"
 
 
 class Optimizer(Section):
@@ -205,6 +211,14 @@ class Generate(Section):
     """Below 1: safer; above 1: wilder; 0: always the likeliest token."""
     top_k: Count | None = 50
     """Draw from so many of the likeliest tokens; null: from all."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Draw from the fewest likeliest tokens whose probabilities reach this sum; 1: from all."""
+    min_p: Share = 0.0
+    """Draw from tokens that are at least this share as likely as the likeliest; 0: from all."""
+    repetition_penalty: float = Field(1.0, gt=0, le=100)
+    """Above 1: tokens of the text so far become less likely; 1: no penalty."""
+    stop: tuple[Text, ...] = Field((), max_length=64)
+    """Where one of these is written the text ends, before it."""
 
 
 class ModelSettings(Kind):
@@ -263,52 +277,7 @@ class Recipe(Section):
         return data
 
     def rules(self) -> Iterator[tuple[str, str]]:
-        yield from self._reading_rules()
-        schedule, train = self.schedule, self.train
-        steps = train.steps or (train.tokens and train.tokens // (train.batch_size * train.context))
-        if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
-            yield "schedule.warmup", f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
-        for name, gate in self.expect.items():
-            try:
-                Gate.parse(f"{name}{gate}")
-            except UsageFault:
-                yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
-
-    def _reading_rules(self) -> Iterator[tuple[str, str]]:
-        reads, needs = getattr(self.model, "READS", None), getattr(self.objective, "NEEDS", None)
-        if reads and needs and reads != needs:
-            fitting = [word for word in listing("objectives") if getattr(settings_of("objectives", word), "NEEDS", None) == reads]
-            others = [word for word in listing("models") if getattr(settings_of("models", word), "READS", None) == needs]
-            ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
-            way = f"; use {' or '.join(ways)}" if ways else ""
-            yield (
-                "objective",
-                f"{self.objective.kind} needs a model that reads {SIDES[needs]}, {self.model.kind} reads {SIDES[reads]}{way}",
-            )
-        mixers = getattr(self.model, "attention", ())
-        for mixer in dict.fromkeys(m.kind for m in mixers if self.train.stream and not getattr(m, "STREAMS", False)):
-            yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
-        if self.train.stream and reads == "both":
-            yield "train.stream", f"a stream carries what came before, but the {self.model.kind} reads both sides; use model decoder"
-        if self.train.stream and self.data.pack != "concat":
-            yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {self.data.pack}"
-        yield from self._position_rules()
-        for mixer in dict.fromkeys(m.kind for m in mixers if self.data.pack == "docs" and not getattr(m, "PACKS", True)):
-            yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
-
-    def _position_rules(self) -> Iterator[tuple[str, str]]:
-        positions = getattr(self.model, "positions", None)
-        if not getattr(positions, "ENDS", False):
-            return
-        kind, length, context = getattr(positions, "kind", ""), getattr(positions, "length", "auto"), self.train.context
-        if self.train.stream:
-            yield "train.stream", f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
-        elif isinstance(length, int) and length < context:
-            yield "model.positions.length", f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
-
-
-SIDES = {"left": "only what stands before", "both": "both sides"}
-"""What a model that READS so reads, in words."""
+        return agreement.rules(self)
 
 
 def default_objective(model: Any) -> str | None:

@@ -161,7 +161,7 @@ class Run:
 
     def draw(self) -> None:
         """loss.png from metrics.jsonl; nothing if there is nothing to draw."""
-        from mini_tf.drawing.figure import loss_curve  # matplotlib is slow to import
+        from mini_tf.drawing.loss_curve import loss_curve  # matplotlib is slow to import
 
         train, val = curve(self._metrics.path, "loss"), curve(self._metrics.path, "val.loss")
         if train or val:

@@ -1,4 +1,4 @@
-"""Tokenizer files made elsewhere: what is checked before one is trusted, and how its tokens read.
+"""Tokenizer files made elsewhere: which one is meant, and what is checked before it is trusted.
 
 A tokenizer.json may crash the library it is for (a Rust panic is no Exception), name ids far beyond its entries, or
 blow text up. All of that is refused here, with DataFault.
@@ -9,15 +9,19 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import Regex, pre_tokenizers
 
 from mini_tf.errors import DataFault
+from mini_tf.text import vocab_files
 
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+"""What a folder is searched for, in this order; a vocab.json goes with a merges.txt."""
 LARGEST_FILE = 64 << 20
 """Bytes; the tokenizers of today's largest models have about 20 MB."""
 WIDEST_GAP = 1024
@@ -30,16 +34,8 @@ NAMES = {
     "separator": ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eos|>", "[SEP]", "<|im_end|>"),
     "mask": ("[MASK]", "<mask>", "<|mask|>", "<MASK>"),
 }
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The 256 characters in which byte-level tokenizers write bytes (GPT-2): printable Latin-1 as it is, the rest from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
-
-
-BYTE_OF = _byte_alphabet()
+OTHERS = ("[CLS]", "<s>", "<|startoftext|>", "<|im_start|>")
+"""Special tokens that minitf has no use for."""
 
 
 @contextlib.contextmanager
@@ -76,25 +72,56 @@ def _without_backtraces() -> Iterator[None]:
         os.close(nowhere)
 
 
-def load(path: Path) -> tokenizers.Tokenizer:
-    """The tokenizer in a tokenizer.json, or in a folder that holds one, tried on a short text."""
-    file = path / "tokenizer.json" if path.is_dir() else path
-    text = _contents(file, path)
-    _refuse_amplifiers(file, text)
+def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
+    """The tokenizer in a file of FILES, or in a folder that holds one, tried on a short text; and what was assumed or changed."""
+    file = find(path) or path / FILES[0] if path.is_dir() else path
     try:
         with _without_backtraces(), guarded("loading"):
-            inner = tokenizers.Tokenizer.from_str(text)
+            inner, notes = _parse(file, path)
             inner.encode_special_tokens = True
             inner.no_truncation()
             inner.encode(PROBE, add_special_tokens=False)
+            notes += _keep_specials_out(inner)
     except DataFault as fault:
-        raise DataFault(f"{file}: {fault.message}", where=(str(file),)) from None
+        message = fault.message if str(file.parent) in fault.message else f"{file}: {fault.message}"
+        raise DataFault(message, hint=fault.hint, where=fault.where or (str(file),)) from None
     ids = inner.get_vocab(with_added_tokens=True).values()
     if not ids:
         raise DataFault(f"{file}: the tokenizer has no tokens", where=(str(file),))
     if max(ids) >= len(ids) + WIDEST_GAP:
         raise DataFault(f"{file}: the highest id is {max(ids)}, but there are only {len(ids)} tokens", where=(str(file),))
-    return inner
+    return inner, notes
+
+
+def find(folder: Path) -> Path | None:
+    """The file of a folder that a tokenizer is read from."""
+    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+
+
+def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
+    text = _contents(file, path)
+    names = [name for known in NAMES.values() for name in known] + list(OTHERS)
+    if file.suffix == ".txt":
+        return vocab_files.word_piece(file, text, _contents, names)
+    if file.name.endswith("vocab.json"):
+        return vocab_files.byte_level(file, text, _contents, names)
+    _refuse_amplifiers(file, text)
+    return tokenizers.Tokenizer.from_str(text), []
+
+
+def _keep_specials_out(inner: tokenizers.Tokenizer) -> list[str]:
+    """Has words split within what reads like a special token, where the model itself would read one out of text."""
+    tokens = [
+        token.content for id, token in sorted(inner.get_added_tokens_decoder().items()) if token.special and id != special(inner, "unk")
+    ]
+    names = [name for name in tokens if len(name) > 1]
+    read = [name for name in names if inner.token_to_id(name) in inner.encode(name, add_special_tokens=False).ids]
+    if not read:
+        return []
+    within = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in read)
+    split = pre_tokenizers.Split(Regex(within), "isolated")
+    inner.pre_tokenizer = split if inner.pre_tokenizer is None else pre_tokenizers.Sequence([inner.pre_tokenizer, split])
+    return [f"the tokenizer would read {', '.join(read)} out of text; split there"]
 
 
 def _near_run(path: Path) -> str | None:
@@ -104,19 +131,21 @@ def _near_run(path: Path) -> str | None:
     return f"did you mean {runs[names[0]]}?" if names else None
 
 
-def _contents(file: Path, path: Path) -> str:
+def _contents(file: Path, path: Path | None = None) -> str:
+    """The text of a file of UTF-8; `path` is what was asked for."""
     where = (str(file),)
     try:
         if not file.is_file():
-            hint = _near_run(path) or "give a tokenizer.json, or a run or model folder that holds one"
-            raise DataFault(f"tokenizer.path: {file}: {'not a file' if file.exists() else 'no such file'}", hint=hint, where=where)
+            hint = _near_run(path or file) or "give a tokenizer.json, vocab.txt or vocab.json, or a run or model folder that holds one"
+            raise DataFault(f"{file}: {'not a file' if file.exists() else 'no such file'}", hint=hint, where=where)
         if file.stat().st_size > LARGEST_FILE:
-            raise DataFault(f"tokenizer.path: {file} is larger than 64 MiB", where=where)
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise DataFault(f"tokenizer.path: {file} is not UTF-8, so not a tokenizer.json", where=where) from None
+            raise DataFault(f"{file} is larger than 64 MiB", where=where)
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DataFault(f"{file}:{line}: not UTF-8, so no tokenizer", where=(f"{file}:{line}",)) from None
     except OSError as error:
-        raise DataFault(f"tokenizer.path: {file}: {error.strerror or error}", where=where) from None
+        raise DataFault(f"{file}: {error.strerror or error}", where=where) from None
 
 
 def _refuse_amplifiers(file: Path, text: str) -> None:
@@ -139,6 +168,12 @@ def _refuse_amplifiers(file: Path, text: str) -> None:
             waiting += part.values()
 
 
+def refuse_many(text: str, n_tokens: int) -> None:
+    """DataFault where a text became far more tokens than it has bytes."""
+    if n_tokens > 64 + 16 * len(text.encode()):
+        raise DataFault(f"the tokenizer makes {n_tokens} tokens of {len(text)} characters; it cannot be used")
+
+
 def forbid_padding(inner: tokenizers.Tokenizer) -> list[str]:
     """Turns off truncation and padding that a file asks for; says what it turned off."""
     notes = []
@@ -158,23 +193,3 @@ def special(inner: tokenizers.Tokenizer, name: str) -> int | None:
     else:
         names = NAMES[name]
     return next((id for word in names if (id := inner.token_to_id(word)) is not None), None)
-
-
-def reader_of_tokens(content: dict[str, Any]) -> Callable[[str], str]:
-    """How the tokens of this tokenizer.json are read as text: byte-level, with ▁ for a blank, or as they are."""
-    decoder = json.dumps(content["decoder"] or {}, ensure_ascii=False)
-    if '"ByteLevel"' in decoder:
-        return lambda token: _from_bytes(token) if all(c in BYTE_OF for c in token) else token
-    if "▁" in decoder:
-        return lambda token: _from_hexadecimal(token).replace("▁", " ")
-    return lambda token: token
-
-
-def _from_bytes(token: str) -> str:
-    return bytes(BYTE_OF[c] for c in token).decode("utf-8", errors="backslashreplace")
-
-
-def _from_hexadecimal(token: str) -> str:
-    """sentencepiece writes a byte as <0x0A>."""
-    found = re.fullmatch("<0x([0-9A-F]{2})>", token)
-    return bytes([int(found[1], 16)]).decode("utf-8", errors="backslashreplace") if found else token

@@ -5,31 +5,26 @@ Documents stand one after another with one separator between, and one at both en
 text or tokenizer can never be mistaken for it, and a moved file is found again.
 """
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
 from mini_tf.text.cache import cached, kept
 from mini_tf.text.formats import PART, Columns, Document, read, read_raw
-from mini_tf.text.sources import Source, find
-from mini_tf.text.split import Division, Side, divide, keep_apart, side_by_side
+from mini_tf.text.raw_text import RawText, hash_of
+from mini_tf.text.sources import find
+from mini_tf.text.split import Side
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 FORMAT = 1
 BATCH = 4 * PART
 """Characters that are encoded together."""
-LARGEST_SAMPLE = 16 * PART
-"""Characters a bpe tokenizer is trained on at most, evenly spread over the text."""
 MOST_LOST = 0.2
 """Share of the characters that a given tokenizer may drop."""
 
@@ -96,34 +91,23 @@ def open_text(
 
     Raises DataFault where a file, a line or the tokenizer is unfit, or a side has nothing to predict.
     """
-    columns = Columns.of(data.fields, data.header)
-    train = find(data.train, "data.train")
-    val = find(data.val, "data.val") if data.val is not None else []
-    content = {
-        "train": [source.digest() for source in train],
-        "val": [source.digest() for source in val],
-        "fields": data.fields,
-        "header": data.header,
-        "split": str(data.split),
-    }
-    separated, content_hash = not data.split.tail, _hash(content)
-    division = cache(partial(_divide, data, train, val, columns))
+    raw = RawText.of(data)
     if tokenizer_given is not None:
         used = tokenizer_given
     elif tokenizer.path is not None:
         used = Tokenizer.load(tokenizer.path)
-        for name in [*needs, *(["separator"] if separated else [])]:
+        for name in [*needs, *(["separator"] if raw.separated else [])]:
             used = used.with_special(name)
     else:
-        used = _train_tokenizer(tokenizer, content_hash, division)
+        used = raw.learn_tokenizer(tokenizer)
 
     def build(folder: Path) -> dict[str, Any]:
         used.save(folder / "tokenizer.json")
-        facts = _write(folder, division().read(), used, separated)
-        return facts | {"notes": [*division().notes, *facts["notes"]]}
+        facts = _write(folder, raw.division().read(), used, raw.separated)
+        return facts | {"notes": [*raw.division().notes, *facts["notes"]]}
 
-    folder, facts = cached("tokens", _key(content_hash, used), build, say)
-    return _text(folder, facts, used, content_hash, say)
+    folder, facts = cached("tokens", _key(raw.hash, used), build, say)
+    return _text(folder, facts, used, raw.hash, say)
 
 
 def reopen(data: sections.Data, tokenizer: Tokenizer, hashes: Mapping[str, str], say: Say = lambda line: None) -> Text:
@@ -140,19 +124,8 @@ def reopen(data: sections.Data, tokenizer: Tokenizer, hashes: Mapping[str, str],
     return _text(*found, tokenizer, hashes["data"], say)
 
 
-def _train_tokenizer(settings: sections.Tokenizer, content_hash: str, division: Callable[[], Division]) -> Tokenizer:
-    """The tokenizer that this text and these settings always lead to."""
-    key = _hash([FORMAT, content_hash, tokenizers.__version__, settings.kind, settings.vocab_size if settings.kind == "bpe" else 0])
-
-    def build(folder: Path) -> dict[str, Any]:
-        Tokenizer.train(settings, _sample(division(), settings.kind)).save(folder / "tokenizer.json")
-        return {}
-
-    return Tokenizer.load(cached("tokenizers", key, build, lambda line: None)[0])
-
-
 def _key(content_hash: str, tokenizer: Tokenizer) -> str:
-    return _hash({"format": FORMAT, "data": content_hash, "tokenizer": tokenizer.hash})
+    return hash_of({"format": FORMAT, "data": content_hash, "tokenizer": tokenizer.hash})
 
 
 def _text(folder: Path, facts: dict[str, Any], tokenizer: Tokenizer, content_hash: str, say: Say) -> Text:
@@ -168,7 +141,7 @@ def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Sa
     sources = find(spec, key)
     raw = data.split.tail
     recipe = [[source.digest() for source in sources], data.fields, data.header, raw]
-    name = _hash({"format": FORMAT, "all": recipe, "tokenizer": tokenizer.hash})
+    name = hash_of({"format": FORMAT, "all": recipe, "tokenizer": tokenizer.hash})
 
     def build(folder: Path) -> dict[str, Any]:
         documents = (read_raw if raw else read)(sources, columns)
@@ -178,25 +151,6 @@ def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Sa
     for note in facts["notes"]:
         say(note)
     return _open(folder, "val", facts, tokenizer.vocabulary, key)
-
-
-def _hash(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _divide(data: sections.Data, train: list[Source], val: list[Source], columns: Columns) -> Division:
-    reader = read_raw if data.split.tail else read
-    documents = partial(reader, train, columns)
-    if not val:
-        return divide(documents, data.split)
-    return (side_by_side if data.split.tail else keep_apart)(documents, partial(reader, val, columns))
-
-
-def _sample(division: Division, kind: str) -> Iterator[str]:
-    """Texts of the training side to train a tokenizer on; every n-th document of a huge text, but all of it for characters."""
-    stride = 1 if kind != "bpe" else 1 + division.characters // LARGEST_SAMPLE
-    texts = (document.text for side, document in division.read() if side == "train")
-    return (text for n, text in enumerate(texts) if n % stride == 0)
 
 
 class _Writer:

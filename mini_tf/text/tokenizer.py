@@ -1,4 +1,4 @@
-"""Text to ids and back: tokenizers trained here (char, byte, byte-level bpe), or any tokenizer.json.
+"""Text to ids and back: tokenizers trained here (trainers.py), or made elsewhere (foreign.py).
 
 All are standard tokenizer.json files. Special tokens are added by minitf itself and never read out of text: "</s>" in
 data is four characters. char and byte go through a numpy table, about 100 times faster than the library.
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, models, pre_tokenizers
 
-from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.text import foreign
+from mini_tf.text import foreign, round_trip, trainers
+from mini_tf.text.pieces import BYTE_OF, edges, is_glued, kind_of, reader_of_tokens
+from mini_tf.text.trainers import SPECIALS
 
-SPECIALS = {"pad": "<pad>", "unk": "<unk>", "separator": "</s>", "mask": "[MASK]"}
 N_CODE_POINTS = 0x110000
 
 
@@ -54,13 +54,13 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """From a tokenizer.json or a folder that holds one (a run, a Hugging Face model); DataFault where it is unfit."""
-        return cls(foreign.load(Path(path)))
+        """From a tokenizer.json, vocab.txt or vocab.json, or a folder that holds one (a run, a model); DataFault where it is unfit."""
+        return cls(*foreign.load(Path(path)))
 
     @classmethod
     def train(cls, settings: sections.Tokenizer, texts: Iterable[str]) -> "Tokenizer":
         """Learn the kind of tokenizer that `settings` ask for; their `path` is not looked at."""
-        return cls({"char": _char, "byte": _byte, "bpe": _bpe}[settings.kind](settings.vocab_size, texts))
+        return cls(trainers.train(settings, texts))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
@@ -79,6 +79,17 @@ class Tokenizer:
         known = {name: foreign.special(self._inner, name) for name in SPECIALS}
         others = {token["id"] for token in self._json["added_tokens"] if token["special"]} - set(known.values())
         return Vocabulary(size, **known, others=frozenset(others))
+
+    @property
+    def kind(self) -> str:
+        """The word of a recipe for a tokenizer of this kind."""
+        return kind_of(self._json)
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Every special token by name, in the order of their ids."""
+        special = {token["content"]: token["id"] for token in self._json["added_tokens"] if token["special"]}
+        return dict(sorted(special.items(), key=lambda item: item[1]))
 
     def with_special(self, name: str) -> "Tokenizer":
         """This tokenizer if it has the special token `pad`, `unk`, `separator` or `mask`; else one that has it as its last id."""
@@ -101,7 +112,7 @@ class Tokenizer:
             return lambda text: by_point[np.frombuffer(text.encode("utf-32-le"), "<u4")]
         if self._json["pre_tokenizer"] == _SPLIT_BYTES and self._json["model"]["type"] == "BPE" and not self._json["model"]["merges"]:
             by_byte = np.zeros(256, np.int32)
-            for token, byte in foreign.BYTE_OF.items():
+            for token, byte in BYTE_OF.items():
                 by_byte[byte] = vocabulary[token]
             return lambda text: by_byte[np.frombuffer(text.encode(), np.uint8)]
         return None
@@ -119,9 +130,18 @@ class Tokenizer:
             encoded = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
         ids = [np.array(one.ids, np.int32) for one in encoded]
         for text, row in zip(texts, ids, strict=True):
-            if len(row) > 64 + 16 * len(text.encode()):
-                raise DataFault(f"the tokenizer makes {len(row)} tokens of {len(text)} characters; it cannot be used")
+            foreign.refuse_many(text, len(row))
         return ids
+
+    def spans(self, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
+        """The ids of `encode`, and the characters that each stands for: text[first:last].
+
+        Tokens that are bytes of one character all have that character's place.
+        """
+        with foreign.guarded("encoding text"):
+            encoded = self._inner.encode(text, add_special_tokens=False)
+        foreign.refuse_many(text, len(encoded.ids))
+        return np.array(encoded.ids, np.int32), list(encoded.offsets)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text, special tokens left out; bytes that are no character become U+FFFD."""
@@ -132,7 +152,7 @@ class Tokenizer:
     def _all_pieces(self) -> list[str]:
         """Every token as text, by id: bytes that are no character as \\xNN, special tokens by name."""
         special = {token["content"] for token in self._json["added_tokens"]}
-        readable = foreign.reader_of_tokens(self._json)
+        readable = reader_of_tokens(self._json)
         pieces = [f"[{id}]" for id in range(self.vocabulary.size)]
         for token, id in self._inner.get_vocab(with_added_tokens=True).items():
             pieces[id] = token if token in special else readable(token)
@@ -143,20 +163,23 @@ class Tokenizer:
         return [self._all_pieces[int(i)] for i in ids]
 
     @cached_property
+    def joins_blanks(self) -> bool:
+        """Whether a token may begin with the blank before its word, so that "a" and " a" are other tokens."""
+        return not is_glued(self._json) and any(piece[:1] == " " and piece.strip() for piece in self._all_pieces)
+
+    @cached_property
+    def losses(self) -> list[str]:
+        """What `decode(encode(text))` does not bring back of a text, a sentence each; empty where every text comes back."""
+
+        def back(text: str) -> str | None:
+            ids = self.encode(text)
+            return None if self.vocabulary.unk in ids.tolist() else self.decode(ids)
+
+        return round_trip.losses(back, self._json, self._all_pieces)
+
+    @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """By id: whether a token itself begins a word, and whether the next one does, by white space alone."""
-        special = {token["id"] for token in self._json["added_tokens"] if token["special"]}
-        glued = (self._json["decoder"] or {}).get("type") == "WordPiece"
-        begins, ends = np.zeros((2, self.vocabulary.size), bool)
-        for id, piece in enumerate(self._all_pieces):
-            if glued:
-                begins[id] = not piece.startswith("##")
-            elif id in special:
-                begins[id] = ends[id] = True
-            else:
-                begins[id] = piece[:1].isspace() and not piece.isspace()
-                ends[id] = piece[-1:].isspace()
-        return begins, ends
+        return edges(self._json, self._all_pieces)
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         """True where a token begins a word, a run without white space; along the last axis, whose first place always is True.
@@ -177,9 +200,7 @@ class Tokenizer:
         if self._table is not None:
             ids = self._table(text)
             return Counter() if len(ids) != len(text) else Counter(text[i] for i in np.flatnonzero(ids == unk))
-        with foreign.guarded("encoding text"):
-            encoded = self._inner.encode(text, add_special_tokens=False)
-        return Counter(text[first:last] for id, (first, last) in zip(encoded.ids, encoded.offsets, strict=True) if id == unk)
+        return Counter(text[first:last] for id, (first, last) in zip(*self.spans(text), strict=True) if id == unk)
 
 
 def _as_json(part: pre_tokenizers.PreTokenizer) -> dict[str, object]:
@@ -190,44 +211,3 @@ def _as_json(part: pre_tokenizers.PreTokenizer) -> dict[str, object]:
 
 _SPLIT_CHARACTERS = _as_json(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"))
 _SPLIT_BYTES = _as_json(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-
-
-def _char(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
-    """A token is a character of the training text; all others are unknown."""
-    characters: set[str] = set()
-    for text in texts:
-        characters.update(text)
-    tokens = [*SPECIALS.values(), *sorted(characters)]
-    inner = tokenizers.Tokenizer(models.WordLevel({token: id for id, token in enumerate(tokens)}, unk_token=SPECIALS["unk"]))
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    inner.decoder = decoders.Fuse()
-    inner.add_special_tokens(list(SPECIALS.values()))
-    return inner
-
-
-def _byte(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
-    """A token is a byte of UTF-8; nothing is unknown."""
-    tokens = [*SPECIALS.values(), *(token for token, _ in sorted(foreign.BYTE_OF.items(), key=lambda item: item[1]))]
-    inner = tokenizers.Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, []))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens(list(SPECIALS.values()))
-    return inner
-
-
-def _bpe(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
-    """Byte pairs merged by frequency within GPT-2's words (Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019)."""
-    inner = tokenizers.Tokenizer(models.BPE())
-    # Without a limit a text without blanks would be one word, and take time and memory without end.
-    short = pre_tokenizers.Split(Regex(r"\S{256}"), "isolated")
-    inner.pre_tokenizer = pre_tokenizers.Sequence([short, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    inner.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(SPECIALS.values()),
-        initial_alphabet=sorted(foreign.BYTE_OF),
-        show_progress=False,
-    )
-    with foreign.guarded("training"):
-        inner.train_from_iterator(texts, trainer)
-    return inner

@@ -1,18 +1,24 @@
-"""Pictures in files. The same numbers give the same bytes: no clock, no version, no screen is involved."""
+"""loss.png: the loss while a run trained."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from mini_tf.drawing.canvas import headline, house_style, to_bytes
 
 _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 
 def loss_curve(path: Path, train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]], title: str) -> None:
     """A PNG of loss against step: the training loss as measured, its running mean, and the held-out loss with its lowest point."""
-    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
-    axes = FigureCanvasAgg(figure).figure.subplots()
+    with house_style():
+        path.write_bytes(to_bytes(_drawn(train, val, title), "png"))
+
+
+def _drawn(train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]], title: str) -> Figure:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
     if train:
         steps, losses = zip(*train, strict=True)
         axes.plot(steps, losses, color=_TRAIN, linewidth=0.8, alpha=0.5)
@@ -24,14 +30,15 @@ def loss_curve(path: Path, train: Sequence[tuple[int, float]], val: Sequence[tup
         axes.annotate(
             f"{best_loss:.3f}", (best_step, best_loss), xytext=(0, 9), textcoords="offset points", ha="center", color=_VAL, fontsize=9
         )
-    axes.set_title(title, parse_math=False, fontsize=11)  # a "$" in a name is a "$"
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss (nats a target)")
+    axes.set_title(headline(title), fontsize=11)
+    axes.set_xlabel("step", fontsize=10)
+    axes.set_ylabel("loss (nats a target)", fontsize=10)
+    axes.tick_params(labelsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if train or val:
-        axes.legend(frameon=False)
-    figure.savefig(path, metadata={"Software": None})
+        axes.legend(frameon=False, fontsize=10)
+    return figure
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:

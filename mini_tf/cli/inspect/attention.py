@@ -1,0 +1,176 @@
+"""`minitf inspect attention`, also `minitf inspect-attention`: who reads whom, in every layer and head."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mini_tf.cli.console import Console, command, to_json
+from mini_tf.cli.inspect import files
+from mini_tf.cli.inspect.files import FORCE, OUTPUT
+from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.options import DEVICE, RUN
+from mini_tf.errors import UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.inspection.attention import Sample
+    from mini_tf.run.trained import Trained
+
+PICTURES = (".png", ".svg")
+SUFFIXES = (*PICTURES, ".json", ".safetensors")
+TOLERANCE = 1e-3
+"""Difference of scores above which the maps may not be what the model works with."""
+MOST_MAPS = 4
+"""Maps that a terminal shows of the heads that were chosen."""
+
+
+@command
+def attention(
+    console: Console,
+    run: RUN,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="What the model reads; else lines of stdin.")] = None,
+    input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts by line from a file.")] = None,
+    kind: Annotated[Literal["encoder.self", "decoder.self", "cross"] | None, typer.Option("--kind", help="Only such heads.")] = None,
+    layer: Annotated[str | None, typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last.")] = None,
+    head: Annotated[str | None, typer.Option("--head", metavar="1,3", help="Only these heads of each layer, from 0.")] = None,
+    words: Annotated[bool, typer.Option("--words", help="Words, not tokens: weight on a split word is summed, from it averaged.")] = False,
+    query: Annotated[str | None, typer.Option("--query", metavar="WORD", help="Where one word looks; or a token's number, from 0.")] = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Plain sentences, no picture in the terminal.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The weights too, in JSON.")] = False,
+    output: OUTPUT = None,
+    force: FORCE = False,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="N|best|last|all", help="A checkpoint (default: the best); all: how heads formed.")
+    ] = None,
+    device: DEVICE = "auto",
+) -> None:
+    """Attention weights of every layer and head: what each head does, and where it looks.
+
+    A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
+    """
+    given = _texts(texts, input, query)
+    named = files.check(output, SUFFIXES, force)
+    suffixes = {file.suffix.lower() for file in named}
+    if suffixes & {*PICTURES} and (len(given) > 1 or step == "all"):
+        raise UsageFault("a picture shows one text at one step", hint="give one TEXT and --step N, or -o FILE.json")
+    if full and not (console.json or suffixes & {".json", ".safetensors"}):
+        raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
+
+    from mini_tf.inspection.attention import Wish, look, over_steps
+    from mini_tf.inspection.attention_json import entry
+    from mini_tf.inspection.choice import Choice
+    from mini_tf.run.trained import open_trained
+
+    wish = Wish(Choice(kind, layer, head), words, query)
+    trained = open_trained(run, None if step == "all" else step, device)
+    samples, entries = [], []
+    for sample in over_steps(trained, given, wish) if step == "all" else (look(trained, text, wish) for text in given):
+        if step != "all" and not console.json:
+            _show(console, sample, len(given) > 1, describe, not wish.heads.everything)
+        entries.append(entry(sample, full, describe))
+        samples.append(sample if suffixes - {".json"} else sample.without_weights())
+    if step == "all":
+        _show_steps(console, samples, given, describe)
+    result = {"samples": entries, "notes": _notes(samples, given), "difference": max(sample.difference for sample in samples)}
+    _tell(console, result)
+    for file in named:
+        files.write(file, _bytes(console, file, samples, result, trained, step))
+        console.say(f"written: {file}")
+    console.answer(run=trained.folder, result=result)
+
+
+def _texts(texts: list[str] | None, file: Path | None, query: str | None) -> list[str]:
+    refuse_broken(texts or [])
+    refuse_broken([query or ""], "--query")
+    if texts and file is not None:
+        raise UsageFault(f"texts were given and --input {file} too", hint="give one of them")
+    if not texts and file is None and sys.stdin.isatty():
+        raise UsageFault("there is no text to look at", hint='give one: minitf inspect attention RUN "a text", or -i FILE')
+    given = texts or list(lines_of(file))
+    if not given:
+        raise UsageFault("there is no text to look at", hint=f"{'stdin' if file is None else file} has no line")
+    return given
+
+
+def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chosen: bool) -> None:
+    """One text in a terminal: sentences; or where one word looks; or the grid of heads and some maps, the chosen ones if there are."""
+    from mini_tf.drawing import terminal
+    from mini_tf.drawing.labels import caption
+    from mini_tf.drawing.panel import Scale
+    from mini_tf.inspection import attention_pictures as pictures
+    from mini_tf.inspection.describe import describe as sentences
+
+    colored, width = console.colored, console.width
+    if titled:
+        console.print_product(caption(sample.text, width))
+    if describe:
+        console.print_product("\n".join(caption(sentence) for sentence in sentences(sample)))
+    elif sample.query is not None:
+        console.picture(terminal.fan(pictures.fan(sample), colored=colored, width=width))
+    else:
+        maps = sample.heads if chosen else pictures.structured(sample.heads)
+        if not chosen:
+            console.picture(terminal.head_grid(pictures.grid(sample), colored=colored, width=width))
+        for head in maps[:MOST_MAPS]:
+            console.print_product("")
+            console.picture(terminal.heat_map(pictures.head_map(head, sample), Scale(), colored=colored, width=width))
+        if len(maps) > MOST_MAPS:
+            console.say(f"{len(maps) - MOST_MAPS} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
+
+
+def _show_steps(console: Console, samples: "list[Sample]", given: list[str], describe: bool) -> None:
+    """How heads form: for each text a table of heads and steps, or sentences."""
+    from mini_tf.drawing import terminal
+    from mini_tf.drawing.labels import caption
+    from mini_tf.inspection import attention_pictures as pictures
+    from mini_tf.inspection.describe import describe as sentences
+
+    if console.json:
+        return
+    for number, text in enumerate(given):
+        if len(given) > 1:
+            console.print_product(caption(text, console.width))
+        over = samples[number :: len(given)]
+        if describe:
+            console.print_product(
+                "\n".join(caption(f"step {sample.step}: {sentence}") for sample in over for sentence in sentences(sample))
+            )
+        else:
+            headers, rows = pictures.table_of_steps(over)
+            console.picture(terminal.table(headers, rows, colored=console.colored, width=console.width))
+            console.print_product(pictures.legend(over))
+
+
+def _notes(samples: "list[Sample]", given: list[str]) -> list[str]:
+    several = len(given) > 1
+    notes = [
+        f"text {1 + number % len(given)}: {note}" if several else note for number, sample in enumerate(samples) for note in sample.notes
+    ]
+    return list(dict.fromkeys(notes))
+
+
+def _tell(console: Console, result: dict[str, Any]) -> None:
+    for note in result["notes"]:
+        console.say(f"note: {note}")
+    said = f"largest difference of scores, weights written out against fused: {result['difference']:.1e}"
+    if result["difference"] <= TOLERANCE:
+        console.say(said)
+    else:  # a difference that is no number, too
+        console.warn(f"{said}; above {TOLERANCE:g} the maps may not be what the model works with")
+
+
+def _bytes(console: Console, file: Path, samples: "list[Sample]", result: dict[str, Any], trained: "Trained", step: str | None) -> bytes:
+    suffix = file.suffix.lower()
+    if suffix == ".json":
+        return (to_json(result) + "\n").encode()
+    if suffix == ".safetensors":
+        from mini_tf.inspection.attention_file import pack
+
+        return pack(samples, trained, step)
+    from mini_tf.drawing.glyphs import missing_glyphs
+    from mini_tf.inspection.attention_figures import draw
+
+    if lacks := missing_glyphs(samples[0].units):
+        console.say(f"note: {file}: its font lacks {' '.join(lacks[:10])}{' ...' if len(lacks) > 10 else ''}; they are shown as numbers")
+    return draw(samples[0], suffix.removeprefix("."))

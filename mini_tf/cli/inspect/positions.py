@@ -1,0 +1,173 @@
+"""`minitf inspect positions`: what a model knows of places."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.console import Console, command, to_json
+from mini_tf.cli.inspect.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.options import DEVICE, RUN, STEP
+from mini_tf.errors import RunFault
+
+if TYPE_CHECKING:
+    from mini_tf.drawing.panel import Curves, Panel, Scale
+    from mini_tf.inspection.positions import Seen, Vectors
+
+PICTURES = (".png", ".svg")
+
+
+@command
+def positions(
+    console: Console,
+    run: RUN,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="In a picture file: the curve over distance instead of the map of places.")
+    ] = False,
+    output: OUTPUT = None,
+    force: FORCE = False,
+    step: STEP = None,
+    device: DEVICE = "auto",
+) -> None:
+    """How alike the places are, or how scores change with distance; which rows of a table were never trained."""
+    from mini_tf.inspection.positions import look
+    from mini_tf.run.trained import open_trained
+
+    files = check(output, [*PICTURES, ".json"], force)
+    trained = open_trained(run, step, device)
+    kind, seen = trained.recipe.model.positions.kind, look(trained.model)  # type: ignore[attr-defined]
+    result = _result(kind, seen)
+    if seen.vectors is not None and seen.vectors.table is not None:
+        result |= _never_trained(trained.folder, step, seen)
+    curves = _curves(kind, seen)
+    if curves is None:
+        console.answer("positions: none; this model is not told where a token stands", run=trained.folder, result=result)
+    else:
+        _draw(console, kind, seen, curves, _sentences(kind, seen, result))
+        console.answer(run=trained.folder, result=result)
+    for file in files:
+        if file.suffix.lower() == ".json":
+            data = (to_json(result) + "\n").encode()
+        elif curves is None:
+            raise RunFault(f"--output {file}: a model without positions has no picture of them")
+        else:
+            data = _picture(None if curve else seen.vectors, kind, curves, file.suffix.lower()[1:])
+        write(file, data)
+        console.say(f"written: {file}")
+
+
+def _result(kind: str, seen: "Seen") -> dict[str, Any]:
+    result: dict[str, Any] = {"positions": kind, "context": seen.context}
+    if (vectors := seen.vectors) is not None:
+        similarity = vectors.similarity.tolist()
+        result |= {"n_places": vectors.n_places, "places": vectors.places, "similarity": similarity, "kernel": vectors.kernel}
+    if (turns := seen.turns) is not None:
+        never = sum(wavelength > seen.context for wavelength in turns.wavelengths)
+        result |= {"kernel": turns.kernel, "wavelengths": turns.wavelengths, "pairs_that_never_turn_once": never}
+    return result | ({"biases": seen.biases} if seen.biases else {})
+
+
+def _never_trained(folder: Path, step: str | None, seen: "Seen") -> dict[str, Any]:
+    """By the optimizer's state in the newest checkpoint, or that of `step`; where there is none, the rows beyond the context."""
+    from mini_tf.inspection.positions import never_trained
+    from mini_tf.run import loading, tensors
+    from mini_tf.run.checkpoint import OPTIMIZER
+
+    assert seen.vectors is not None
+    try:
+        checkpoint = loading.choose(folder, "last" if step is None else step)
+        rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), str(seen.vectors.table))
+    except RunFault:
+        rows = None
+    if rows is not None:
+        return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
+    return {"never_trained": list(range(seen.context, seen.vectors.n_places)), "never_trained_by": "the context"}
+
+
+def _panel(title: str, vectors: "Vectors", most: int) -> "Panel":
+    """At most so many of the places, evenly spaced."""
+    from mini_tf.drawing.panel import Panel
+
+    step = -(-len(vectors.places) // most)
+    names = [str(place) for place in vectors.places[::step]]
+    values = vectors.similarity[::step, ::step].numpy()
+    return Panel(title, names, names, values)
+
+
+def _curves(kind: str, seen: "Seen") -> "Curves | None":
+    from mini_tf.drawing.panel import Curves
+
+    if seen.vectors is not None:
+        title, y_label, lines = "weight by places alone", "softmax(p_i.p_j / sqrt d)", {"": seen.vectors.kernel}
+    elif seen.turns is not None:
+        title, y_label, lines = "score of two equal vectors", "mean of cos(distance * theta)", {"": seen.turns.kernel}
+    elif seen.biases:
+        title, y_label = "what is added to a score", "bias"
+        lines = {f"head {head}": bias for head, bias in enumerate(seen.biases)}
+    else:
+        return None
+    length = len(next(iter(lines.values())))
+    return Curves(f"{kind} positions: {title}", list(range(length)), "distance", y_label, lines)
+
+
+def _sentences(kind: str, seen: "Seen", result: dict[str, Any]) -> list[str]:
+    found = []
+    if kind == "fourier":
+        found.append("The vectors are what the features of a place become by the learned map, its part of the sum with the embedding.")
+    if (turns := seen.turns) is not None:
+        short, long = min(turns.wavelengths), max(turns.wavelengths)
+        found.append(
+            f"{len(turns.wavelengths)} pairs of dimensions turn once in {short:.3g} to {long:.4g} tokens; "
+            f"{result['pairs_that_never_turn_once']} never turn once within the context of {seen.context}."
+        )
+    if (rows := result.get("never_trained")) is not None:
+        said = "every row was trained" if not rows else f"never trained: {_ranges(rows)}"
+        found.append(f"{result['n_places']} rows; {said} (by {result['never_trained_by']}).")
+    return found
+
+
+def _ranges(rows: list[int]) -> str:
+    """[3, 4, 5, 9] -> "3-5, 9"; of many the first eight."""
+    runs: list[list[int]] = []
+    for row in rows:
+        if runs and row == runs[-1][-1] + 1:
+            runs[-1][1:] = [row]
+        else:
+            runs.append([row])
+    return ", ".join("-".join(map(str, run)) for run in runs[:8]) + (" ..." if len(runs) > 8 else "")
+
+
+def _draw(console: Console, kind: str, seen: "Seen", curves: "Curves", sentences: list[str]) -> None:
+    from mini_tf.drawing import terminal
+    from mini_tf.drawing.page import add_sentence, closed, page
+
+    colored, width = console.colored, console.width
+    if seen.vectors is not None:
+        panel = _panel(_title(kind), seen.vectors, (width - 8) // 2)  # a cell is two characters wide, and names stand before the rows
+        console.picture(terminal.heat_map(panel, _cosines(), colored=colored, width=width))
+        console.picture(page("", width))
+    console.picture(terminal.curves(curves, colored=colored, width=width))
+    if sentences:
+        text = page("", width)
+        for sentence in sentences:
+            add_sentence(text, sentence, width)
+        console.picture(closed(text))
+
+
+def _picture(vectors: "Vectors | None", kind: str, curves: "Curves", suffix: str) -> bytes:
+    from mini_tf.drawing.curves import draw_curves
+    from mini_tf.drawing.heat_maps import draw_panels
+
+    if vectors is None:
+        return draw_curves(curves, suffix)
+    return draw_panels([_panel("", vectors, len(vectors.places))], _cosines(), _title(kind), suffix)
+
+
+def _title(kind: str) -> str:
+    return f"{kind} positions: cosine of the vectors of two places"
+
+
+def _cosines() -> "Scale":
+    from mini_tf.drawing.panel import Scale
+
+    return Scale(-1.0, 1.0, diverging=True, label="cosine")

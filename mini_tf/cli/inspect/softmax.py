@@ -1,0 +1,93 @@
+"""`minitf inspect softmax`: how sharp the softmax of every head is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.inspect.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.options import DEVICE, RUN, STEP
+from mini_tf.errors import UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.inspection.softmax import Sharpness
+
+LEGEND = (
+    "Means over the rows that see two tokens or more. entropy in nats, normal by ln(tokens seen); p max the largest weight; saturated the "
+    "share of rows with p max over 0.99; sum p(1-p) what passes of a gradient; range the largest difference of two scores in a row."
+)
+
+
+@command
+def softmax(
+    console: Console,
+    run: RUN,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="What the model reads; else lines of stdin.")] = None,
+    input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts by line from a file.")] = None,
+    output: OUTPUT = None,
+    force: FORCE = False,
+    step: STEP = None,
+    device: DEVICE = "auto",
+) -> None:
+    """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits."""
+    from mini_tf.cli.console import to_json
+    from mini_tf.inspection.capture import capture
+    from mini_tf.inspection.framing import framed
+    from mini_tf.inspection.softmax import sharpness
+    from mini_tf.nn.tokens import Tokens
+    from mini_tf.run.trained import open_trained
+
+    files = check(output, [".json"], force)
+    if texts and input is not None:
+        raise UsageFault(f"texts were given and --input {input} too", hint="give one of them")
+    refuse_broken(texts or [], "a text")
+    trained = open_trained(run, step, device)
+    separated, context = not trained.recipe.data.split.tail, trained.model.context
+    import torch
+
+    given = [framed(trained.tokenizer, text, separated).cut(context) for text in texts or lines_of(input)]
+    notes = [f"text {n}: cut at the context, {one.n_cut} tokens left out" for n, one in enumerate(given, 1) if one.n_cut]
+    passes = (capture(trained.model, Tokens(torch.tensor([one.ids], device=trained.setup.device))) for one in given)
+    heads = sharpness(passes)
+    if not any(head.rows for head in heads):
+        raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
+    notes += ["range: a lower bound where marked >; weights too small for their number type have no score"] * any(
+        head.underflow for head in heads
+    )
+    _draw(console, heads)
+    for note in notes:
+        console.say(note)
+    result = {
+        "n_texts": len(given),
+        "n_tokens": sum(len(one.ids) for one in given),
+        "heads": [vars(head) for head in heads],
+        "notes": notes,
+    }
+    for file in files:
+        write(file, (to_json(result) + "\n").encode())
+    console.answer(run=trained.folder, result=result)
+
+
+def _draw(console: Console, heads: "list[Sharpness]") -> None:
+    from mini_tf.drawing.page import add_sentence, closed, page
+    from mini_tf.drawing.terminal import table
+
+    rows: list[list[str | float | None]] = [
+        [
+            f"{head.kind} {head.layer}.{head.head}",
+            head.entropy,
+            head.normalised,
+            head.largest,
+            head.saturated,
+            head.gradient,
+            f"{'>' if head.underflow else ''}{head.logit_range:.1f}",
+        ]
+        for head in heads
+    ]
+    headers = ["layer.head", "entropy", "normal", "p max", "saturated", "sum p(1-p)", "range"]
+    console.picture(table(headers, rows, colored=console.colored, width=console.width))
+    legend = page("", console.width)
+    add_sentence(legend, LEGEND, console.width)
+    console.picture(closed(legend))

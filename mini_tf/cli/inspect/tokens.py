@@ -1,0 +1,62 @@
+"""`minitf inspect tokens`: a text as the tokenizer cuts it. Needs no torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.lines import lines_of, refuse_broken
+
+if TYPE_CHECKING:
+    from mini_tf.inspection.tokens import Token
+
+
+@command
+def tokens(
+    console: Console,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, `last`; or a tokenizer.json.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="What to cut; else lines of stdin.")] = None,
+) -> None:
+    """Each token of a text: its id, how it reads, its bytes, and the characters it stands for (from 0, the last not included)."""
+    from mini_tf.inspection.tokens import tokens_of
+    from mini_tf.run import finding
+    from mini_tf.text.tokenizer import Tokenizer
+
+    refuse_broken(texts or [], "a text")
+    tokenizer = Tokenizer.load(Path(run) if Path(run).is_file() else finding.find(run))
+    results: list[dict[str, Any]] = []
+    for text in texts or lines_of(None):
+        found = tokens_of(tokenizer, text)
+        if results and not console.json:
+            console.print_product("")
+        _draw(console, text, found)
+        results.append({"text": text, "n_tokens": len(found), "n_bytes": len(text.encode()), "tokens": [_record(one) for one in found]})
+    console.answer(result={"texts": results, "notes": tokenizer.notes})
+
+
+def _record(token: "Token") -> dict[str, Any]:
+    return {"id": token.id, "piece": token.piece, "bytes": token.bytes.hex(" "), "span": list(token.span), "unknown": token.unknown}
+
+
+def _draw(console: Console, text: str, found: "Sequence[Token]") -> None:
+    from mini_tf.drawing.labels import label
+    from mini_tf.drawing.page import add_sentence, closed, page
+    from mini_tf.drawing.terminal import table
+
+    rows = [
+        [str(place), str(one.id), label(one.piece), one.bytes.hex(" "), "{}-{}".format(*one.span), "unknown" if one.unknown else ""]
+        for place, one in enumerate(found)
+    ]
+    if found:
+        console.picture(table(["index", "id", "piece", "bytes", "characters", ""], rows, colored=console.colored, width=console.width))
+    n_bytes, unknown = len(text.encode()), sum(one.unknown for one in found)
+    said = f"{len(found)} tokens, {len(text)} characters, {n_bytes} bytes"
+    if found:
+        said += f": {n_bytes / len(found):.2f} bytes a token"
+    if unknown:
+        said += f"; {unknown} unknown: the tokenizer has no token for that text"
+    summary = page("", console.width)
+    add_sentence(summary, said, console.width)
+    console.picture(closed(summary))

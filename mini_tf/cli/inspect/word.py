@@ -1,0 +1,172 @@
+"""`minitf inspect word`: one word in several sentences."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.console import Console, command, to_json
+from mini_tf.cli.inspect.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.options import DEVICE, RUN, STEP
+from mini_tf.errors import DataFault, UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.drawing.panel import Panel, Scale
+    from mini_tf.inspection.sentences import Sentence
+    from mini_tf.inspection.word import Layer, Occurrence
+    from mini_tf.text.tokenizer import Tokenizer
+
+SUFFIXES = (".png", ".svg", ".json")
+MOST_SENTENCES = 500
+MOST_PANELS = 4
+INPUT = Annotated[
+    Path | None,
+    typer.Option("-i", "--input", metavar="FILE", help="Sentences by line; or .jsonl with text and, if wanted, word and sense."),
+]
+
+
+@command
+def word(
+    console: Console,
+    run: RUN,
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A whole word, case as in the texts.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Two or more sentences that hold it.")] = None,
+    input: INPUT = None,
+    layer: Annotated[int, typer.Option("--layer", metavar="N", help="Which layer's pairs to draw: 0 is the embedding, -1 the last.")] = -1,
+    output: OUTPUT = None,
+    force: FORCE = False,
+    step: STEP = None,
+    device: DEVICE = "auto",
+) -> None:
+    """How alike a word's vectors are in several sentences, after each layer, beyond what any two words are."""
+    from mini_tf.inspection.word import locate, study
+    from mini_tf.run.trained import open_trained
+
+    files = check(output, SUFFIXES, force)
+    sentences = _sentences(word, texts, input)
+    trained = open_trained(run, step, device)
+    separated, context = not trained.recipe.data.split.tail, trained.model.context
+    fault = UsageFault if input is None else DataFault
+    found = [locate(trained.tokenizer, separated, context, word, sentence, fault) for sentence in sentences]
+    layers = study(trained.model, sentences, found)
+    if not -len(layers) <= layer < len(layers):
+        raise UsageFault(f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or from the end -1 to {-len(layers)}")
+    result = {
+        "word": word,
+        "texts": [_record(trained.tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
+        "layers": [_numbers(one) | {"pairs": one.cosines.tolist()} for one in layers],
+        "notes": _notes(trained.tokenizer, layers, sentences, found),
+    }
+    _draw(console, word, sentences, layers, layer)
+    for note in result["notes"]:
+        console.say(str(note))
+    for file in files:
+        suffix = file.suffix.lower()[1:]
+        write(file, (to_json(result) + "\n").encode() if suffix == "json" else _picture(word, sentences, layers, suffix))
+        console.say(f"written: {file}")
+    console.answer(run=trained.folder, result=result)
+
+
+def _sentences(word: str, texts: list[str] | None, input: Path | None) -> "list[Sentence]":
+    from mini_tf.inspection.sentences import Sentence, read
+
+    refuse_broken([word], "WORD")
+    refuse_broken(texts or [], "a text")
+    if not word.strip():
+        raise UsageFault("WORD is empty")
+    if texts and input is not None:
+        raise UsageFault(f"texts were given and --input {input} too", hint="give one of them")
+    if input is not None:
+        found = list(read(lines_of(input), str(input), word))
+    else:
+        found = [Sentence(text, f"text {number}") for number, text in enumerate(texts or [], 1)]
+    if not 2 <= len(found) <= MOST_SENTENCES:
+        where = "" if input is None else f" of {word!r} in {input}"
+        hint = "give texts, or a file of sentences such as the project's data/senses.jsonl: -i FILE"
+        raise UsageFault(f"{len(found)} sentences{where}: 2 to {MOST_SENTENCES} are compared", hint=hint)
+    return found
+
+
+def _record(tokenizer: "Tokenizer", sentence: "Sentence", found: "Occurrence") -> dict[str, Any]:
+    pieces = tokenizer.pieces([found.given.ids[i] for i in found.tokens])
+    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span)}
+    return record | {"tokens": found.tokens, "pieces": pieces, "n_tokens": len(found.given.ids), "n_cut": found.given.n_cut}
+
+
+def _numbers(layer: "Layer") -> dict[str, Any]:
+    return {
+        "layer": layer.number,
+        "cosine": layer.cosine,
+        "baseline": layer.baseline,
+        "corrected": layer.corrected,
+        "separation": layer.separation,
+    }
+
+
+def _notes(tokenizer: "Tokenizer", layers: "list[Layer]", sentences: "list[Sentence]", found: "list[Occurrence]") -> list[str]:
+    notes = [
+        f"{s.where}: cut at the context, {one.given.n_cut} tokens left out"
+        for s, one in zip(sentences, found, strict=True)
+        if one.given.n_cut
+    ]
+    ways = {tuple(tokenizer.pieces([one.given.ids[i] for i in one.tokens])) for one in found}
+    if len(ways) > 1:
+        said = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
+        notes.append(f"the word is not cut into the same pieces everywhere, so it differs before the first layer: {said}")
+    if layers[0].baseline != layers[0].baseline:
+        notes.append("no baseline: the sentences hold no two different words to compare")
+    return notes
+
+
+def _draw(console: Console, word: str, sentences: "list[Sentence]", layers: "list[Layer]", chosen: int) -> None:
+    from rich.text import Text
+
+    from mini_tf.drawing import terminal
+    from mini_tf.drawing.labels import caption
+
+    colored, width = console.colored, console.width
+    for number, sentence in enumerate(sentences, 1):
+        sense = "" if sentence.sense is None else f"{sentence.sense}: "
+        console.picture(Text(caption(f"{number:>3}  {sense}{sentence.text}", width)))
+    headers = ["layer", "cosine", "baseline", "corrected", "separation"]
+    rows = [[f"{one.number}" + " (embedding)" * (one.number == 0), *list(_numbers(one).values())[1:]] for one in layers]
+    without = all(one.separation is None for one in layers)
+    console.picture(Text(""))
+    console.picture(
+        terminal.table(headers[:-1] if without else headers, [row[: 5 - without] for row in rows], colored=colored, width=width)
+    )
+    console.picture(Text(""))
+    panel = _panel(word, sentences, layers[chosen])
+    console.picture(terminal.heat_map(panel, _scale([panel]), colored=colored, width=width, values=True))
+
+
+def _panel(word: str, sentences: "list[Sentence]", layer: "Layer") -> "Panel":
+    """The corrected cosines; the diagonal is left blank, where a sentence would meet itself."""
+    import numpy as np
+
+    from mini_tf.drawing.panel import Panel
+
+    values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
+    names = [f"{number} {sentence.text if sentence.sense is None else sentence.sense}" for number, sentence in enumerate(sentences, 1)]
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    return Panel(f"{word}: layer {layer.number}", names, numbers, np.where(np.eye(len(names), dtype=bool), np.nan, values))
+
+
+def _scale(panels: "list[Panel]") -> "Scale":
+    import numpy as np
+
+    from mini_tf.drawing.panel import Scale
+
+    low, high = min(float(np.nanmin(panel.values)) for panel in panels), max(float(np.nanmax(panel.values)) for panel in panels)
+    return Scale(low, high, label="cosine - baseline")
+
+
+def _picture(word: str, sentences: "list[Sentence]", layers: "list[Layer]", suffix: str) -> bytes:
+    """A panel a layer; of many layers the first, the last and one or two evenly between."""
+    from mini_tf.drawing.heat_maps import draw_panels
+
+    n = min(len(layers), MOST_PANELS)
+    chosen = [layers[round(i * (len(layers) - 1) / (n - 1))] for i in range(n)] if n > 1 else layers
+    panels = [_panel(word, sentences, layer) for layer in chosen]
+    return draw_panels(panels, _scale(panels), f"{word} in {len(sentences)} sentences", suffix)

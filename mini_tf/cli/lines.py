@@ -1,0 +1,37 @@
+"""Texts that come as lines of a file or of stdin, and those given as arguments: only UTF-8 is taken."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mini_tf.errors import DataFault, UsageFault
+
+
+def lines_of(file: Path | None) -> Iterator[str]:
+    """The lines of a file, or with None of stdin, each as it comes: its writer may wait for the answer before writing the next.
+
+    Without their ends (\\n, \\r\\n). DataFault where the file cannot be read or a line is not UTF-8.
+    """
+    if file is None:
+        yield from _decoded(sys.stdin.buffer, "stdin")
+        return
+    try:
+        with file.open("rb") as lines:
+            yield from _decoded(lines, str(file))
+    except OSError as error:
+        raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error
+
+
+def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"{name}:{number}"]) from error
+
+
+def refuse_broken(texts: Iterable[str], what: str = "a text") -> None:
+    """UsageFault for an argument that was no UTF-8: Python hands its bytes on as lone surrogates. `what` names it: "a prompt"."""
+    for text in texts:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise UsageFault(f"{what} is not UTF-8: {text}")

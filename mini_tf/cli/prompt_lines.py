@@ -1,0 +1,58 @@
+"""Prompts that come as lines: how many are read before they are answered, and how an answer becomes one line."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from mini_tf.cli.lines import lines_of
+from mini_tf.errors import DataFault, UsageFault
+
+AHEAD = 8
+"""Lines of a file that are answered together unless --batch-size says otherwise."""
+
+
+def one_line(text: str) -> str:
+    """The text as a line that can be turned back: a backslash is written \\\\, a newline \\n."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def ahead_by_default(file: Path | None) -> int:
+    """Of a pipe one line at a time, since its writer may wait for each answer."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode if file is None else os.stat(file).st_mode
+    except (OSError, ValueError):
+        return 1
+    return AHEAD if stat.S_ISREG(mode) else 1
+
+
+def answer_lines(answer: Callable[[Sequence[str], Sequence[str]], None], file: Path | None, ahead: int) -> None:
+    """Answer each line of a file, or of stdin, `ahead` at a time. `answer` is given texts and where they stand ("stdin:3").
+
+    A prompt that cannot be answered is a fault of the data here; the lines before it are answered.
+    """
+    name = "stdin" if file is None else str(file)
+    for first, texts in _batches(lines_of(file), ahead):
+        places = [f"{name}:{first + i}" for i in range(len(texts))]
+        try:
+            answer(texts, places)
+        except UsageFault as fault:
+            raise DataFault(fault.message, hint=fault.hint, where=fault.where) from fault
+
+
+def _batches(lines: Iterator[str], n: int) -> Iterator[tuple[int, list[str]]]:
+    """Lines in groups of `n`, each with the number of its first line, from 1; what came before a fault comes out before it."""
+    first, batch = 1, list[str]()
+    try:
+        for line in lines:
+            batch.append(line)
+            if len(batch) == n:
+                yield first, batch
+                first, batch = first + n, []
+    except DataFault:
+        if batch:
+            yield first, batch
+        raise
+    if batch:
+        yield first, batch

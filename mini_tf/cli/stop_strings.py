@@ -1,0 +1,22 @@
+"""Stop strings as the command line writes them: a newline, the commonest of them, is \\n."""
+
+import re
+
+from mini_tf.cli.lines import refuse_broken
+from mini_tf.errors import UsageFault
+
+_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
+
+
+def unescaped(text: str) -> str:
+    """A stop string with its escapes read; UsageFault where it is empty, not UTF-8 or has an unknown escape."""
+    refuse_broken([text], "a stop string")
+    if not text:
+        raise UsageFault("--stop is empty; it would end every text before it begins")
+
+    def read(found: re.Match[str]) -> str:
+        if found[1] not in _ESCAPES:
+            raise UsageFault(f"--stop {text}: there is no escape {found[0]}", hint="\\n is a newline, \\t a tab, \\\\ a backslash")
+        return _ESCAPES[found[1]]
+
+    return re.sub(r"\\(.?)", read, text, flags=re.DOTALL)

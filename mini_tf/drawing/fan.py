@@ -1,0 +1,114 @@
+"""One word over all heads, as figures 3 to 5 of "Attention is all you need" draw it (Vaswani et al. 2017, arXiv:1706.03762).
+
+The words stand twice, read upwards; lines lead from the one word above to what it looks at below, a colour a head, the stronger the more
+weight. Where lines of several heads lie on each other, the squares under them tell them apart: a row a head, a column a word.
+"""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from mini_tf.drawing.canvas import (
+    LONGEST,
+    TITLE,
+    WORD,
+    blank,
+    cut_to,
+    headline,
+    house_style,
+    line_colors,
+    place,
+    text_width,
+    to_bytes,
+    write,
+)
+from mini_tf.drawing.glyphs import figure_caption, figure_label
+from mini_tf.drawing.panel import Fan
+
+_LONGEST_WORD = 18
+_LINES = 1.6
+_SQUARE = 0.13
+_EDGE = 0.15
+_FAINTEST = 0.01
+
+
+def draw_fan(fan: Fan, suffix: str) -> bytes:
+    """Weights under 0.01 are not drawn as lines."""
+    with house_style():
+        return to_bytes(_drawn(fan), suffix)
+
+
+def _drawn(fan: Fan) -> Figure:
+    heads, tokens = fan.weights.shape
+    names = [figure_caption(head, 12) for head in fan.heads]
+    words = [figure_label(token, _LONGEST_WORD) for token in fan.tokens]
+    tall = 0.1 + max(map(text_width, words), default=0.0)
+    left = _EDGE + 0.1 + max(map(text_width, names), default=0.0)
+    pitch = min(0.26, LONGEST / max(tokens, 1))
+    title = headline(f"{fan.title}: {fan.query}")
+    width = min(LONGEST + 2, max(left + tokens * pitch + _EDGE, text_width(title, TITLE) + 2 * _EDGE))
+    top, strip = 0.45 + tall, heads * _SQUARE
+    figure = blank(width, top + _LINES + strip + tall + 0.1)
+    write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
+
+    lines = place(figure, left, top, tokens * pitch, _LINES)
+    squares = place(figure, left, top + _LINES, tokens * pitch, strip)
+    _draw_lines(lines, fan)
+    _write_words(lines, words, fan.query_index, above=True)
+    _draw_squares(squares, fan.weights)
+    _write_words(squares, words, fan.query_index, above=False)
+    for number, (name, color) in enumerate(zip(names, line_colors(heads), strict=True)):
+        squares.text(-0.8, number, name, ha="right", va="center", color=_darkened(color), fontsize=WORD)
+    return figure
+
+
+def _draw_lines(axes: Axes, fan: Fan) -> None:
+    heads, tokens = fan.weights.shape
+    seen = [(head, token, float(fan.weights[head, token])) for head in range(heads) for token in range(tokens)]
+    seen = sorted((one for one in seen if one[2] >= _FAINTEST), key=lambda one: one[2])  # NaN is not drawn; the strong lie on top
+    colors = line_colors(heads)
+    ends = [[(fan.query_index, 1.0), (token + _beside(head, heads), 0.0)] for head, token, _ in seen]
+    shades = [(*colors[head][:3], min(1.0, weight)) for head, _, weight in seen]
+    axes.add_collection(LineCollection(ends, colors=shades, linewidths=[0.6 + 1.8 * min(1.0, weight) for _, _, weight in seen]))
+    axes.set(xlim=(-0.5, tokens - 0.5), ylim=(0, 1))
+    axes.axis("off")
+
+
+def _beside(head: int, heads: int) -> float:
+    """The heads' lines end a little beside each other, within the word's own column."""
+    return 0.5 * (head / max(1, heads - 1) - 0.5)
+
+
+def _draw_squares(axes: Axes, weights: np.ndarray) -> None:
+    heads, tokens = weights.shape
+    colors = np.array([color[:3] for color in line_colors(heads)]).reshape(heads, 1, 3)
+    strength = np.clip(np.nan_to_num(weights), 0, 1)[:, :, None]
+    axes.imshow(1 - strength * (1 - colors), interpolation="none", aspect="auto")
+    axes.set_xticks(np.arange(1, tokens) - 0.5, minor=True)
+    axes.grid(which="minor", axis="x", color="#dddddd", linewidth=0.5)
+    axes.tick_params(which="both", length=0)
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_color("#dddddd")
+
+
+def _write_words(axes: Axes, words: list[str], query_index: int, *, above: bool) -> None:
+    """The words of one side, away from the lines; above, only the one that looks is black."""
+    for number, word in enumerate(words):
+        axes.annotate(
+            word,
+            (number, 1.0 if above else 0.0),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(0, 2 if above else -3),
+            textcoords="offset points",
+            rotation=90,
+            ha="center",
+            va="bottom" if above else "top",
+            color="black" if not above or number == query_index else "#a0a0a0",
+        )
+
+
+def _darkened(color: tuple[float, ...]) -> tuple[float, float, float]:
+    red, green, blue = color[:3]
+    return 0.75 * red, 0.75 * green, 0.75 * blue

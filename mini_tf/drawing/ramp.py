@@ -1,0 +1,32 @@
+"""The colours of numbers: dark violet to yellow, or blue over white to red where zero lies in the middle.
+
+Both are read by people who do not tell red from green. Figures take matplotlib's viridis and RdBu_r; a terminal takes nine of the 256
+colours every terminal has that come near them, each lighter than the one before (the diverging ones: up to white, then down).
+"""
+
+from rich.color import Color
+
+from mini_tf.drawing.panel import Scale
+
+RGB = tuple[int, int, int]
+
+_SEQUENTIAL = (53, 55, 24, 30, 36, 77, 148, 220, 226)
+_DIVERGING = (25, 32, 75, 153, 255, 224, 210, 167, 124)
+
+
+def terminal_color(value: float, scale: Scale) -> Color:
+    """The colour of a number (not NaN) in a terminal."""
+    steps = _DIVERGING if scale.diverging else _SEQUENTIAL
+    return Color.from_ansi(steps[min(int(scale.fraction(value) * len(steps)), len(steps) - 1)])
+
+
+def figure_colors(scale: Scale) -> str:
+    """The name of matplotlib's colormap."""
+    return "RdBu_r" if scale.diverging else "viridis"
+
+
+def ink_on(color: RGB) -> RGB:
+    """Black or white, whichever reads better on a colour (WCAG 2: relative luminance, contrast)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (byte / 255 for byte in color)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)

@@ -1,0 +1,82 @@
+"""Reading on: the scores of what follows several texts, each a token longer at every call, through what the model remembers.
+
+Texts of different length are padded on the left. A text that outgrows the context is read anew from the context's last half on,
+and the others with it, since they share one state; what follows a text never depends on the texts beside it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mini_tf.nn import state as states
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+
+
+class Reading:
+    """What a decoder reads of each text: the last `context` tokens where it is longer; each text holds a token at least.
+
+    texts: what was read in one go; what came after it is not yet among them.
+    """
+
+    def __init__(self, model: Model, texts: Sequence[Sequence[int]], context: int) -> None:
+        self.model, self.context = model, context
+        self.device = next(model.parameters()).device
+        self.texts = [tuple(text[-context:]) for text in texts]
+        self._since: list[Tensor] = []
+        self._longest = 0
+        self._state: State | None = None
+
+    @torch.inference_mode()
+    def scores(self) -> Tensor:
+        """Scores (B, V) of the tokens that follow the texts, which are read from their beginning; equal ones once."""
+        different = list(dict.fromkeys(self.texts))
+        self._since, self._longest = [], max(map(len, different))
+        scores = self._read(padded(different, self.device), self.model.start(len(different)))
+        if len(different) == len(self.texts):
+            return scores
+        rows = torch.tensor([different.index(text) for text in self.texts])
+        self._state = states.reorder(self._state, rows)
+        return scores[rows]
+
+    @torch.inference_mode()
+    def after(self, ids: Tensor) -> Tensor:
+        """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
+        self._since.append(ids)
+        self._longest += 1
+        if self._longest <= self.context:
+            return self._read(Tokens(ids[:, None]), self._state)
+        self._begin_again()
+        return self.scores()
+
+    def select(self, rows: Tensor) -> None:
+        """Row i becomes what row `rows[i]` was."""
+        self._state = states.reorder(self._state, rows)
+        self.texts = [self.texts[row] for row in rows.tolist()]
+        if self._since:
+            self._since = list(torch.stack(self._since)[:, rows])
+
+    def _read(self, tokens: Tokens, state: State | None) -> Tensor:
+        mixed = self.model(tokens, state=state)
+        assert mixed.state is not None
+        self._state = self.model.trim(mixed.state)
+        return self.model.logits(mixed.y[:, -1])
+
+    def _begin_again(self) -> None:
+        """Rows that have outgrown the context begin at its last half; the others still where they began."""
+        since = torch.stack(self._since, dim=1).tolist()
+        whole = [(*text, *new) for text, new in zip(self.texts, since, strict=True)]
+        self.texts = [text if len(text) <= self.context else text[-max(1, self.context // 2) :] for text in whole]
+
+
+def padded(texts: Sequence[Sequence[int]], device: torch.device) -> Tokens:
+    """Rows of ids, padded on the left where they are not all of one length; what stands there is read by nobody."""
+    longest = max(map(len, texts))
+    ids = torch.tensor([[0] * (longest - len(text)) + list(text) for text in texts], device=device)
+    if all(len(text) == longest for text in texts):
+        return Tokens(ids)
+    segments = torch.tensor([[0] * (longest - len(text)) + [1] * len(text) for text in texts], device=device)
+    return Tokens(ids, Places.packed(segments))

@@ -1,0 +1,58 @@
+"""What heads do, in sentences that can be read aloud."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from mini_tf.inspection.attention import Head, Sample
+from mini_tf.inspection.heads import ROLES
+
+_DOES = {
+    "previous": "looks one {unit} back",
+    "next": "looks one {unit} ahead",
+    "self": "looks at its own {unit}",
+    "first": "rests on the first {unit}",
+    "induction": "looks at what followed an earlier occurrence of the same {unit}",
+    "same": "looks at other occurrences of the same {unit}",
+}
+
+
+def describe_head(head: Head, unit: str) -> str:
+    """One sentence; `unit` is "token" or "word"."""
+    return f"{head.place} {does(head, unit)}"
+
+
+def does(head: Head, unit: str) -> str:
+    """What the head does, with the numbers that say so."""
+    m = head.measures
+    if head.role in _DOES:
+        return f"{_DOES[head.role].format(unit=unit)}: {m[head.role]:.2f} of its weight"
+    if m["entropy"] is None:
+        return f"has no choice in this text: no {unit} sees two"
+    away = m.get("distance")
+    far = "" if away is None else f", {away:.1f} {unit}s away on average"
+    if head.role == "broad":
+        return f"spreads its weight over all that it sees: entropy {m['entropy']:.2f} of 1{far}"
+    return f"has no simple pattern: entropy {m['entropy']:.2f} of 1, largest weight {m['max']:.2f}{far}"
+
+
+def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
+    """One sentence about where the query looks in a head: its `most` heaviest places."""
+    assert sample.query is not None
+    row = head.weights[sample.query.index]
+    best = sorted(range(len(row)), key=lambda place: -row[place])[:most]
+    places = ", ".join(f"{sample.units[place]!r} ({place}) {row[place]:.2f}" for place in best if row[place] >= 0.005)
+    return f"{head.place}: {sample.query.text!r} ({sample.query.index}) looks at {places or 'nothing'}"
+
+
+def describe(sample: Sample) -> list[str]:
+    """What there is of each role, then a sentence a head; with a query, where it looks in each."""
+    if sample.query is not None:
+        return [describe_query(head, sample) for head in sample.heads]
+    return [overview(sample.heads), *(describe_head(head, sample.unit) for head in sample.heads)]
+
+
+def overview(heads: Sequence[Head]) -> str:
+    """How many heads have each role."""
+    roles = Counter(head.role for head in heads)
+    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a simple pattern"] * (roles[None] > 0)
+    return f"{len(heads)} head{'s' if len(heads) > 1 else ''}: {', '.join(parts)}"

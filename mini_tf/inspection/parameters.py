@@ -1,0 +1,154 @@
+"""What a model is made of and what it costs: parameters by part, floating-point operations a token, memory."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from mini_tf.nn import state as states
+from mini_tf.nn.feed_forward import FeedForward
+from mini_tf.nn.mixer import Mixer
+from mini_tf.nn.model import Model
+from mini_tf.nn.position import Position
+from mini_tf.nn.tokens import Tokens
+
+_WHOLE = (Mixer, FeedForward, Position)
+"""Modules that are one part, whatever they hold."""
+TENSORS_IN_TRAINING = 4
+"""A parameter, its gradient, and AdamW's two moments, all of one type."""
+TRAINING_PASSES = 3
+"""Forward once, and backward twice its work: the gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module with parameters: its path in the model, what it is, and how many layers have it.
+
+    A tensor that several modules share is counted by the first; the others name that one in `tied`.
+    """
+
+    name: str
+    kind: str
+    shapes: dict[str, tuple[int, ...]]
+    parameters: int
+    bytes: int
+    tied: str | None = None
+    times: int = 1
+
+
+def parts_of(model: nn.Module) -> list[Part]:
+    """Every parameter once, in the order of the modules; the counts add up to the model's own."""
+    whole = [path for path, module in model.named_modules() if isinstance(module, _WHOLE)]
+    owners: dict[str, dict[str, Tensor]] = {}
+    for path, module in model.named_modules():
+        owner = next((outer for outer in whole if path == outer or path.startswith(f"{outer}.")), path)
+        for name, parameter in module.named_parameters(recurse=False):
+            owners.setdefault(owner, {})[f"{path}.{name}"[len(owner) + 1 :]] = parameter
+    counted: dict[int, str] = {}
+    return [_part(path, model.get_submodule(path), tensors, counted) for path, tensors in owners.items()]
+
+
+def _part(path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: dict[int, str]) -> Part:
+    own = {name: p for name, p in tensors.items() if id(p) not in counted}
+    tied = next((counted[id(p)] for p in tensors.values() if id(p) in counted), None)
+    counted |= {id(p): path for p in own.values()}
+    shapes = {name: tuple(p.shape) for name, p in own.items()}
+    size, n_bytes = sum(p.numel() for p in own.values()), sum(p.numel() * p.element_size() for p in own.values())
+    return Part(path, _kind(module), shapes, size, n_bytes, tied)
+
+
+def _kind(module: nn.Module) -> str:
+    """A mixer's or position's word in a recipe; else the class."""
+    cls = type(module)
+    return cls.__module__.rpartition(".")[2] if isinstance(module, Mixer | Position) else cls.__name__
+
+
+def folded(parts: list[Part]) -> list[Part]:
+    """Equal parts of several layers as one, with * for the layer's number and the sum of their parameters."""
+    found: dict[Any, Part] = {}
+    for part in parts:
+        name = re.sub(r"\.\d+\.", ".*.", part.name)
+        key = (name, part.kind, tuple(part.shapes.items()), part.tied)
+        before = found.get(key)
+        sizes = (before.parameters, before.bytes, before.times) if before else (0, 0, 0)
+        found[key] = Part(
+            name if before else part.name,
+            part.kind,
+            part.shapes,
+            part.parameters + sizes[0],
+            part.bytes + sizes[1],
+            part.tied,
+            1 + sizes[2],
+        )
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations a token in a text of `length` tokens, all of them scored; a product and a sum are two.
+
+    Only matrix products count, as usual. A causal mask saves nothing here: the count is that of the whole square.
+    """
+
+    length: int
+    stack: float
+    scores: float
+
+    @property
+    def forward(self) -> float:
+        return self.stack + self.scores
+
+    @property
+    def training(self) -> float:
+        return TRAINING_PASSES * self.forward
+
+
+@torch.inference_mode()
+def work_of(model: Model) -> Work:
+    """Measured over one pass of a text as long as the context, on the CPU."""
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    inputs = Tokens(torch.zeros(1, model.context, dtype=torch.long))
+    # torch counts the fused kernels of GPUs only.
+    with FlopCounterMode(display=False, custom_mapping={kernel: _attention_work}) as stack:
+        hidden = model(inputs).y
+    with FlopCounterMode(display=False) as scores:
+        model.logits(hidden)
+    return Work(model.context, stack.get_total_flops() / model.context, scores.get_total_flops() / model.context)
+
+
+def _attention_work(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], *rest: object, out_shape: object = None, **options: object
+) -> int:
+    """q k^T and weights v, from the shapes (B, H, L, K), (B, H, M, K), (B, H, M, V)."""
+    return 2 * q[0] * q[1] * q[2] * k[2] * (k[3] + v[3])
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes. training: weights, gradients and moments, without activations. state: what is remembered of a text as long as the
+    context, and of its last token; None for a model that reads both sides, which remembers nothing."""
+
+    weights: int
+    training: int
+    state: int | None
+    state_per_token: int | None
+
+
+@torch.inference_mode()
+def memory_of(model: Model, remembers: bool) -> Memory:
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    learned = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    whole = _state_bytes(model, model.context) if remembers else None
+    last = None if whole is None else whole - (_state_bytes(model, model.context - 1) if model.context > 1 else 0)
+    return Memory(weights, weights + (TENSORS_IN_TRAINING - 1) * learned, whole, last)
+
+
+def _state_bytes(model: Model, length: int) -> int:
+    device = next(model.parameters()).device
+    mixed = model(Tokens(torch.zeros(1, length, dtype=torch.long, device=device)), state=model.start(1))
+    assert mixed.state is not None
+    return states.measure(model.trim(mixed.state))

@@ -1,0 +1,111 @@
+"""What a model knows of places: how alike their vectors are, and how scores change with distance.
+
+By where the position attaches: vectors that meet the embeddings are compared with each other, turns of queries and keys and biases
+of scores are followed over the distance.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mini_tf.nn.embedding import Embedding
+from mini_tf.nn.heads import Headed
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.position import Position
+
+LARGEST_MAP = 64
+"""Places that are compared with each other; of more, so many are taken, evenly spaced."""
+LARGEST_KERNEL = 1024
+"""Places that the kernel goes over, from the first on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Places as vectors: `n_places` of them, all of a table, or as many as the context has; `table` is its name in the model, or None.
+
+    similarity: cosines of the `places`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d)) over the places within the context,
+    by distance |i - j|, the mean over all pairs so far apart.
+    """
+
+    n_places: int
+    places: list[int]
+    similarity: Float[Tensor, "n n"]
+    kernel: list[float]
+    table: str | None
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Rotary: kernel[d] is the mean over the pairs of dimensions of cos(d * theta), the score of two equal vectors of length 1 that
+    stand d tokens apart, all pairs as long as each other. wavelengths: the tokens in which each pair turns once."""
+
+    kernel: list[float]
+    wavelengths: list[float]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What was found; `biases`: what each head adds to a score, by distance. All empty where the model has no positions."""
+
+    context: int
+    vectors: Vectors | None = None
+    turns: Turns | None = None
+    biases: list[list[float]] = field(default_factory=list)
+
+
+@torch.inference_mode()
+def look(model: Model) -> Seen:
+    """Distances and places go as far as the context that the model was trained on."""
+    name, position = next((name, module) for name, module in model.named_modules() if isinstance(module, Position))
+    embedded = next(module for module in model.modules() if isinstance(module, Embedding)).tokens.weight
+    vectors = _vectors(name, position, model.context, embedded) if "embed" in position.attaches else None
+    d_k = next((module.width.d_k for module in model.modules() if isinstance(module, Headed)), 0)
+    turns = _turns(position, d_k, model.context) if "rotary" in position.attaches else None
+    biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if "bias" in position.attaches else None
+    return Seen(model.context, vectors, turns, [] if biases is None else biases[0].double().cpu().add(0.0).tolist())  # no -0
+
+
+def _vectors(name: str, position: Position, context: int, embedded: Float[Tensor, "V D"]) -> Vectors:
+    tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
+    n_places = max((part.num_embeddings for _, part in tables), default=context)
+    # What the position makes of nothing: its own part, also where it is concatenated with the embedding and mapped.
+    p = position.embed(embedded.new_zeros(1, n_places, embedded.shape[1]), Places(n_places))[0].double().cpu()
+    step = -(-n_places // LARGEST_MAP)
+    places = list(range(0, n_places, step))
+    units = F.normalize(p[places], dim=-1)
+    near = p[: min(context, LARGEST_KERNEL)]
+    weights = (near @ near.T / near.shape[1] ** 0.5).softmax(dim=-1)
+    table = f"{name}.{tables[0][0]}.weight" if tables else None
+    return Vectors(n_places, places, units @ units.T, _by_distance(weights), table)
+
+
+def _by_distance(weights: Float[Tensor, "n n"]) -> list[float]:
+    """The mean of the cells (i, j) with |i - j| = d, for each d."""
+    sides = [torch.cat([weights.diagonal(d), weights.diagonal(-d)]) for d in range(len(weights))]
+    return [side.mean().item() for side in sides]
+
+
+def _turns(position: Position, d_k: int, context: int) -> Turns:
+    vector = torch.ones(1, context, 1, d_k, dtype=torch.float64)
+    turned = position.turn(vector, Places(context))[0, :, 0]
+    # A unit vector that goes one place on: what stays on its axis is the cosine of the angle, what leaves it the sine.
+    axes = position.turn(torch.eye(d_k, dtype=torch.float64)[None, :, None], Places(d_k, 0, None, torch.ones(1, d_k, dtype=torch.long)))[
+        0, :, 0
+    ]
+    stays = axes.diagonal()
+    angles = torch.atan2((axes - stays.diag()).norm(dim=1), stays).sort(descending=True).values[::2]  # a pair has two axes
+    return Turns((turned @ turned[0] / d_k).tolist(), (2 * torch.pi / angles).tolist())
+
+
+def never_trained(squares: Mapping[str, Tensor], table: str) -> list[int] | None:
+    """The rows of `table` that never had a gradient: AdamW's running mean of its square (`NAME.exp_avg_sq`) is zero all along the row.
+
+    None where `squares`, the optimizer's tensors, do not hold the table.
+    """
+    square = squares.get(f"{table}.exp_avg_sq")
+    return None if square is None else (square == 0).all(dim=1).nonzero().flatten().tolist()

@@ -1,0 +1,62 @@
+"""Attention without parameters, step by step: scores X X^T, weights softmax(scores), outputs weights X.
+
+The words of "I love bears" have vectors made by hand, small enough to follow with a pencil. "bears" is as much an animal as it is
+something that carries; its neighbours know nothing of carrying, and pull it towards the animal. Any other word has a vector drawn
+from its own characters. The mixer is the one that a recipe calls `simple`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mini_tf.nn.mixer import Mixer, MixerSettings, Place, Width
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.seeds import seed_of
+
+AXES = ("person", "feeling", "animal", "burden")
+HAND_MADE = {"i": (1.0, 0.4, 0.0, 0.0), "love": (0.6, 1.0, 0.6, 0.0), "bears": (0.0, 0.2, 1.0, 1.0)}
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """vectors and outputs (T, 4), scores and weights (T, T); before, after: the cosine of each word's vector, and of its output,
+    with the mean of the other words' vectors, NaN for a word alone; drawn: which words have no vector made by hand."""
+
+    words: list[str]
+    vectors: Tensor
+    scores: Tensor
+    weights: Tensor
+    outputs: Tensor
+    before: list[float]
+    after: list[float]
+    drawn: list[str]
+
+
+def walk(words: Sequence[str]) -> Walk:
+    """Let the words, one or more, read each other once."""
+    vectors = torch.stack([_vector(word) for word in words])
+    x, view = vectors[None], Visibility(False, Places(len(words)), Places(len(words)))
+    shown = _mixer().explicit(x, x, view)
+    outputs = (shown.weights @ shown.values)[0, 0]
+    others = (vectors.sum(dim=0) - vectors) / (len(words) - 1) if len(words) > 1 else torch.full_like(vectors, torch.nan)
+    before, after = (F.cosine_similarity(rows, others, dim=-1).tolist() for rows in (vectors, outputs))
+    drawn = [word for word in dict.fromkeys(words) if word.lower() not in HAND_MADE]
+    return Walk(list(words), vectors, vectors @ vectors.T, shown.weights[0, 0], outputs, before, after, drawn)
+
+
+def _mixer() -> Mixer:
+    settings, d = settings_of("attention", "simple")(), len(AXES)
+    assert isinstance(settings, MixerSettings)
+    return settings.build(Width(d, d, 1, 1, d, d), Place(0, 1)).double().eval()
+
+
+def _vector(word: str) -> Tensor:
+    if (made := HAND_MADE.get(word.lower())) is not None:
+        return torch.tensor(made, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed_of("a word's vector", word))
+    # Two decimals are easier to follow with a pencil; about as long as those made by hand.
+    return torch.randn(len(AXES), generator=generator, dtype=torch.float64).mul(0.6).round(decimals=2)

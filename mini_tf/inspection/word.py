@@ -1,0 +1,125 @@
+"""One word in several sentences: how alike its vectors are after each layer, beyond what any two words are.
+
+A word's vector is the mean over its pieces. All vectors of a layer may point into one direction (anisotropy), so the cosines are
+corrected by the baseline: the mean cosine of two different words of different sentences, over all such pairs, which is what pairs
+drawn at random come to. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 4.1.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mini_tf.errors import Refusal
+from mini_tf.inspection.capture import capture
+from mini_tf.inspection.framing import Framed, framed
+from mini_tf.inspection.sentences import Sentence, find_word, word_spans
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+from mini_tf.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """cosines (N, N) of the word in each pair of sentences, as they are; layer 0 is the embedding. NaN where nothing is to compare.
+
+    separation: the mean cosine within a sense minus that between senses (the baseline cancels out); None without such pairs.
+    """
+
+    number: int
+    cosines: Float[Tensor, "N N"]
+    baseline: float
+    separation: float | None
+
+    @property
+    def cosine(self) -> float:
+        """The mean over the pairs."""
+        return self.cosines[~torch.eye(len(self.cosines), dtype=torch.bool)].mean().item()
+
+    @property
+    def corrected(self) -> float:
+        return self.cosine - self.baseline
+
+
+class Occurrence(NamedTuple):
+    """Where the word stands: the characters of its sentence, the indices of its tokens, and the text as the model reads it."""
+
+    span: tuple[int, int]
+    tokens: list[int]
+    given: Framed
+
+
+def locate(tokenizer: Tokenizer, separated: bool, context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
+    """The word's first occurrence, within the context; `fault` is raised where there is none."""
+    span = find_word(sentence.text, word)
+    if span is None:
+        raise fault(f"{sentence.where}: the word {word!r} does not stand in it", hint="case counts, and so do endings")
+    given = framed(tokenizer, sentence.text, separated)
+    tokens = given.within(*span)
+    if not tokens:
+        raise fault(f"{sentence.where}: the tokenizer leaves {word!r} out")
+    if tokens[-1] >= context:
+        said = f"{word!r} ends with token {tokens[-1] + 1}, but the model reads the first {context}"
+        raise fault(f"{sentence.where}: {said}", hint="shorten what stands before")
+    return Occurrence(span, tokens, given.cut(context))
+
+
+@torch.inference_mode()
+def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence]) -> list[Layer]:
+    """How alike the word's vectors are in each pair of two or more sentences, by layer."""
+    device = next(model.parameters()).device
+    vectors: list[Tensor] = []
+    types: list[str] = []
+    numbers: list[int] = []
+    own: list[int] = []  # which of the vectors are the word's, a sentence each
+    for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
+        hidden = capture(model, Tokens(torch.tensor([found.given.ids], device=device))).hidden
+        layers = torch.cat(hidden).double().cpu()  # (n_layers + 1, L, D)
+        others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
+        for span in [found.span, *others]:
+            if tokens := found.given.within(*span):
+                own += [len(vectors)] if span == found.span else []
+                vectors.append(layers[:, tokens].mean(dim=1))
+                types.append(sentence.text[slice(*span)].casefold())
+                numbers.append(number)
+    units = F.normalize(torch.stack(vectors, dim=1), dim=-1)  # (n_layers + 1, words, D)
+    senses = [sentence.sense for sentence in sentences]
+    return [
+        Layer(n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses))
+        for n, unit in enumerate(units)
+    ]
+
+
+def _baseline(units: Float[Tensor, "words D"], types: Sequence[str], sentences: Sequence[int]) -> float:
+    """The mean cosine of two different words of different sentences; NaN where there are none.
+
+    The sum over the pairs within a group is the squared length of the group's sum, so no pair is ever made:
+    all pairs - pairs of one sentence - pairs of one word + those that are both.
+    """
+    groupings: list[tuple[int, Sequence[Hashable]]] = [
+        (1, [0] * len(types)),
+        (-1, sentences),
+        (-1, types),
+        (1, list(zip(types, sentences, strict=True))),
+    ]
+    total, count = 0.0, 0
+    for sign, keys in groupings:
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for i, key in enumerate(keys):
+            groups[key].append(i)
+        total += sign * sum(units[members].sum(dim=0).square().sum().item() for members in groups.values())
+        count += sign * sum(len(members) ** 2 for members in groups.values())
+    return total / count if count else float("nan")
+
+
+def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
+    """Mean cosine within a sense minus between senses, over the pairs of which both senses are known."""
+    pairs = [(i, j) for i in range(len(senses)) for j in range(i) if senses[i] is not None and senses[j] is not None]
+    within = [cosines[i, j].item() for i, j in pairs if senses[i] == senses[j]]
+    between = [cosines[i, j].item() for i, j in pairs if senses[i] != senses[j]]
+    return sum(within) / len(within) - sum(between) / len(between) if within and between else None

@@ -1,0 +1,69 @@
+"""How the tokens of a tokenizer.json are read as text: byte-level, with ▁ for a blank, with ## inside a word, or as they are."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The 256 characters in which byte-level tokenizers write bytes (GPT-2): printable Latin-1 as it is, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
+
+
+BYTE_OF = _byte_alphabet()
+CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
+
+
+def reader_of_tokens(content: dict[str, Any]) -> Callable[[str], str]:
+    """What turns a token of this tokenizer.json into text; ## stays."""
+    decoder = json.dumps(content["decoder"] or {}, ensure_ascii=False)
+    if '"ByteLevel"' in decoder:
+        return lambda token: _from_bytes(token) if all(c in BYTE_OF for c in token) else token
+    if "▁" in decoder:
+        return lambda token: _from_hexadecimal(token).replace("▁", " ")
+    return lambda token: token
+
+
+def _from_bytes(token: str) -> str:
+    return bytes(BYTE_OF[c] for c in token).decode("utf-8", errors="backslashreplace")
+
+
+def _from_hexadecimal(token: str) -> str:
+    """sentencepiece writes a byte as <0x0A>."""
+    found = re.fullmatch("<0x([0-9A-F]{2})>", token)
+    return bytes([int(found[1], 16)]).decode("utf-8", errors="backslashreplace") if found else token
+
+
+def kind_of(content: dict[str, Any]) -> str:
+    """The word of a recipe for this tokenizer.json; `words` for one that has none."""
+    kind, part = content["model"].get("type"), content["pre_tokenizer"] or {}
+    if kind == "WordLevel":
+        return "char" if part.get("type") == "Split" and part.get("behavior") == "Isolated" else "words"
+    if kind == "BPE":
+        return "bpe" if content["model"]["merges"] else "byte"
+    return str(kind).lower()
+
+
+def is_glued(content: dict[str, Any]) -> bool:
+    """Whether a token inside a word begins with ##, and no token holds white space (WordPiece)."""
+    return (content["decoder"] or {}).get("type") == "WordPiece"
+
+
+def edges(content: dict[str, Any], pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """By id: whether a token itself begins a word, and whether the next one does, by white space alone."""
+    special = {token["id"] for token in content["added_tokens"] if token["special"]}
+    begins, ends = np.zeros((2, len(pieces)), bool)
+    for id, piece in enumerate(pieces):
+        if is_glued(content):
+            begins[id] = not piece.startswith("##")
+        elif id in special:
+            begins[id] = ends[id] = True
+        else:
+            begins[id] = piece[:1].isspace() and not piece.isspace()
+            ends[id] = piece[-1:].isspace()
+    return begins, ends

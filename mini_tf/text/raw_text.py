@@ -1,0 +1,77 @@
+"""A recipe's text before it is ids: its files and how they are divided, known by their content; and the tokenizer learnt from it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from mini_tf.recipe import sections
+from mini_tf.text.cache import cached
+from mini_tf.text.formats import PART, Columns, read, read_raw
+from mini_tf.text.sources import Source, find
+from mini_tf.text.split import Division, divide, keep_apart, side_by_side
+from mini_tf.text.tokenizer import Tokenizer
+
+TRAINERS = 2
+"""Counts up where trainers.py learns another tokenizer from the same text."""
+LARGEST_SAMPLE = 16 * PART
+"""Characters a tokenizer that chooses its tokens is trained on at most, evenly spread over the text."""
+
+
+@dataclass(frozen=True, eq=False)
+class RawText:
+    """hash: of the content of all files and the settings that divide them; division: reads them, when it is first called for."""
+
+    hash: str
+    separated: bool
+    division: Callable[[], Division]
+
+    @classmethod
+    def of(cls, data: sections.Data) -> "RawText":
+        """The files that `data` names; DataFault where there are none, or one cannot be read."""
+        columns = Columns.of(data.fields, data.header)
+        train = find(data.train, "data.train")
+        val = find(data.val, "data.val") if data.val is not None else []
+        content = {
+            "train": [source.digest() for source in train],
+            "val": [source.digest() for source in val],
+            "fields": data.fields,
+            "header": data.header,
+            "split": str(data.split),
+        }
+        return cls(hash_of(content), not data.split.tail, cache(partial(_divide, data, train, val, columns)))
+
+    def learn_tokenizer(self, settings: sections.Tokenizer) -> Tokenizer:
+        """The tokenizer that the training side and these settings always lead to; out of the cache, or learnt now."""
+        size = settings.vocab_size if settings.chooses_size else 0
+        key = hash_of([TRAINERS, self.hash, tokenizers.__version__, settings.kind, size])
+
+        def build(folder: Path) -> dict[str, Any]:
+            Tokenizer.train(settings, self._sample(settings)).save(folder / "tokenizer.json")
+            return {}
+
+        return Tokenizer.load(cached("tokenizers", key, build, lambda line: None)[0])
+
+    def _sample(self, settings: sections.Tokenizer) -> Iterator[str]:
+        """Every n-th document of a huge training side, but all of it where each character becomes a token."""
+        division = self.division()
+        stride = 1 + division.characters // LARGEST_SAMPLE if settings.chooses_size else 1
+        texts = (document.text for side, document in division.read() if side == "train")
+        return (text for n, text in enumerate(texts) if n % stride == 0)
+
+
+def _divide(data: sections.Data, train: list[Source], val: list[Source], columns: Columns) -> Division:
+    reader = read_raw if data.split.tail else read
+    documents = partial(reader, train, columns)
+    if not val:
+        return divide(documents, data.split)
+    return (side_by_side if data.split.tail else keep_apart)(documents, partial(reader, val, columns))
+
+
+def hash_of(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

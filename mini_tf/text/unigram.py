@@ -1,0 +1,174 @@
+"""Learning a unigram vocabulary: begin with all frequent substrings, and drop those that are missed least, round by round.
+
+Every piece has a probability, fitted by EM over all ways to cut each word (Kudo 2018, arXiv:1804.10959, section 3.2). Here
+words are bytes; a piece is one byte, of which all 256 stay, or whole characters. The library's trainer adds up in the order
+of a random hash, so that the same text gives another file every time; this one always gives the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+LONGEST_PIECE = 16
+"""Bytes."""
+LONGEST_WORD = 1024
+"""Bytes; longer words are cut."""
+MOST_BYTES = 1 << 19
+"""What the different words may have together; the rarest are left out. Time and memory are in proportion to it."""
+SEEDS = 10
+"""Pieces at the beginning, for each one at the end."""
+SHRINK = 0.75
+"""Share of the pieces that outlives a round."""
+LEAST_USED = 0.5
+"""Expected uses below which a piece is none; single bytes count as used so often at least."""
+DECIMALS = 6
+"""What is compared and kept of a score; beyond that processors differ in their exp."""
+
+
+def learn(counts: Mapping[bytes, int], size: int) -> list[tuple[bytes, float]]:
+    """At most `size` pieces with the logarithms of their probabilities: the 256 bytes in order, then the others, likeliest first.
+
+    `counts` says how often each word occurs.
+    """
+    words, frequency = _most_frequent(counts)
+    pieces = [bytes([b]) for b in range(256)] + _seeds(words, frequency, SEEDS * size)
+    lattice = _Lattice(words, pieces)
+    alive = np.ones(len(pieces), bool)
+    scores = np.full(len(pieces), -np.log(len(pieces)))
+    while True:
+        for _ in range(2):
+            used, alternative = lattice.expected(scores, frequency)
+            used[:256] = np.maximum(used[:256], LEAST_USED)
+            scores = np.log(np.maximum(used, 1e-12) / used.sum())
+        n = int(alive.sum())
+        if n <= size:
+            break
+        worth = np.where(alive, np.round(used * (scores - alternative), DECIMALS), -np.inf)
+        worth[:256] = np.inf
+        alive[np.argsort(-worth, kind="stable")[max(size, int(SHRINK * n)) :]] = False
+        used[~alive] = 0
+        scores = np.log(np.maximum(used, 1e-12) / used.sum())
+        lattice.drop(alive)
+    scores = np.round(scores, DECIMALS)
+    others = [p for p in range(256, len(pieces)) if alive[p] and used[p] >= LEAST_USED]
+    chosen = [*range(256), *sorted(others, key=lambda p: (-scores[p], pieces[p]))]
+    return [(pieces[p], float(scores[p])) for p in chosen]
+
+
+def _most_frequent(counts: Mapping[bytes, int]) -> tuple[list[bytes], np.ndarray]:
+    words, n = [], 0
+    frequency = []
+    for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        for first in range(0, len(word), LONGEST_WORD):
+            if n >= MOST_BYTES:
+                break
+            words.append(word[first : first + LONGEST_WORD])
+            frequency.append(count)
+            n += len(words[-1])
+    return words, np.array(frequency, float)
+
+
+def _seeds(words: Sequence[bytes], frequency: np.ndarray, n: int) -> list[bytes]:
+    """The `n` substrings that cover most of the text, of those that occur twice."""
+    found: list[tuple[float, bytes]] = []
+    data, weight = b"".join(words), np.repeat(frequency, [len(word) for word in words])
+    for length, begins, number in _substrings(words, frequency):
+        if length > 1 and len(begins):
+            _, first = np.unique(number, return_index=True)
+            count = np.bincount(number, weight[begins])
+            best = np.argsort(-count, kind="stable")[:n]
+            found += [(-length * count[i], data[begins[first[i]] : begins[first[i]] + length]) for i in best if count[i] >= 2]
+    return [piece for _, piece in sorted(found)[:n]]
+
+
+def _substrings(strings: Sequence[bytes], frequency: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """For each length: where in the joined strings one byte or whole characters of that length begin, and which (equal ones by number).
+
+    Those that occur once may be left out.
+    """
+    data = np.frombuffer(b"".join(strings), np.uint8)
+    lengths = np.array([len(string) for string in strings], int)
+    weight = np.repeat(frequency, lengths)
+    left = np.repeat(lengths.cumsum(), lengths) - np.arange(len(data))
+    opens = np.append((data & 0xC0) != 0x80, True)  # a character begins here, or the text ends
+    begins, number = np.arange(len(data)), np.zeros(len(data), int)
+    for length in range(1, LONGEST_PIECE + 1):
+        fits = left[begins] >= length
+        begins = begins[fits]
+        _, number = np.unique(number[fits] * 256 + data[begins + length - 1], return_inverse=True)
+        whole = opens[begins] & opens[begins + length] if length > 1 else slice(None)
+        yield length, begins[whole], np.unique(number[whole], return_inverse=True)[1]
+        again = np.bincount(number, weight[begins])[number] >= 2
+        begins, number = begins[again], number[again]
+
+
+class _Lattice:
+    """All ways to cut all words, and each piece into other pieces: arcs from node to node, a node a place between two bytes.
+
+    Arcs are ordered by how far their target is from the beginning of its word, so that each step goes through all words at once.
+    """
+
+    def __init__(self, words: Sequence[bytes], pieces: Sequence[bytes]) -> None:
+        """The first 256 `pieces` are the single bytes; only the others are cut."""
+        self.n_words, self.n_pieces = len(words), len(pieces)
+        strings = [*words, *pieces[256:]]
+        lengths = np.array([len(string) for string in strings], int)
+        ends = lengths.cumsum()
+        owner = np.repeat(np.arange(len(strings)), lengths)
+        opening = np.append(ends - lengths, 0)
+        arcs = []
+        for length, begins, number in _substrings(strings, np.ones(len(strings))):
+            here = np.flatnonzero(lengths[self.n_words :] == length) + self.n_words  # the strings that are pieces of this length
+            piece_of = np.full(number.max(initial=0) + 1, -1)
+            if length == 1:
+                piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[begins]
+            else:
+                piece_of[number[np.searchsorted(begins, opening[here])]] = here - self.n_words + 256
+            piece, string = piece_of[number], owner[begins]
+            itself = (string >= self.n_words) & (lengths[string] == length)
+            taken = (piece >= 0) & ~itself
+            source = (begins + string)[taken]  # each string before has one node more than bytes
+            arcs.append(np.stack([begins[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
+        level, self._target, self._source, self._piece = _ordered(np.concatenate(arcs, axis=1))
+        self._level = level
+        self._ends = ends + np.arange(len(strings))
+        self._index()
+
+    def _index(self) -> None:
+        borders = [*np.flatnonzero(np.diff(self._level, prepend=-1)), len(self._level)]
+        self._steps = [slice(first, last) for first, last in pairwise(borders)]
+
+    def drop(self, alive: np.ndarray) -> None:
+        """Take away the arcs of all pieces that are not `alive`."""
+        kept = alive[self._piece]
+        self._level, self._target, self._source, self._piece = (
+            part[kept] for part in (self._level, self._target, self._source, self._piece)
+        )
+        self._index()
+
+    def expected(self, scores: np.ndarray, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How often each piece is used, over all ways to cut; and its log-probability where other pieces must stand for it."""
+        reached, share = np.zeros(self._ends[-1] + 1 if len(self._ends) else 1), np.empty(len(self._piece))
+        for step in self._steps:
+            x = reached[self._source[step]] + scores[self._piece[step]]
+            group = np.diff(self._target[step], prepend=-1) > 0
+            first, group = np.flatnonzero(group), np.cumsum(group) - 1
+            top = np.maximum.reduceat(x, first)
+            x = np.exp(x - top[group])
+            total = np.add.reduceat(x, first)
+            share[step] = x / total[group]
+            reached[self._target[step][first]] = top + np.log(total)
+        flow, used = np.zeros(len(reached)), np.empty(len(self._piece))
+        flow[self._ends[: self.n_words]] = frequency
+        for step in reversed(self._steps):
+            used[step] = flow[self._target[step]] * share[step]
+            np.add.at(flow, self._source[step], used[step])
+        alternative = np.concatenate([np.full(256, -np.inf), reached[self._ends[self.n_words :]]])
+        return np.bincount(self._piece, used, minlength=self.n_pieces).astype(float), alternative
+
+
+def _ordered(arcs: np.ndarray) -> np.ndarray:
+    """Arcs (4, n) by their first row, then by their second."""
+    ordered: np.ndarray = arcs[:, np.lexsort((arcs[1], arcs[0]))]
+    return ordered

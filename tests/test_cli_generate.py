@@ -1,0 +1,278 @@
+"""`minitf generate`: what stands on stdout, what on stderr, and what is refused."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import ROOT, minitf, tiny_model, trained
+
+from mini_tf.cli.app import main
+from mini_tf.cli.prompt_lines import ahead_by_default, one_line
+from mini_tf.safe_text import safe_text
+from mini_tf.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("runs") / "decoder", "train.steps=40")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("runs") / "encoder", "train.steps=20", tiny_model("encoder"), "model.positions=learned")
+
+
+def results(stdout: str) -> list[dict[str, object]]:
+    return [json.loads(line)["result"] for line in stdout.splitlines()]
+
+
+def test_generate_prints_the_continuation_alone_and_the_seed_decides_it(decoder: Path) -> None:
+    command = ("generate", decoder, "Once", "--max-new-tokens", "30")
+    first, again, other = (minitf(*command, "--seed", seed) for seed in ("1", "1", "2"))
+    assert first.exit_code == 0
+    assert first.stdout == again.stdout != other.stdout
+    assert first.stderr == ""
+    assert not first.stdout.startswith("Once")
+    greedy = {
+        minitf(*command, *way).stdout for way in (("--greedy",), ("--temperature", "0"), ("--greedy", "--seed", "7"), ("--top-k", "1"))
+    }
+    assert len(greedy) == 1
+    plain = ("--temperature", "1", "--top-k", "999", "--seed", "3")
+    assert minitf(*command, *plain).stdout == minitf(*command, *plain, "--top-p", "1", "--min-p", "0").stdout
+    assert minitf(*command, *plain, "--top-p", "0.5").stdout != minitf(*command, *plain).stdout
+
+
+def test_two_prompts_are_two_texts_and_a_pipe_is_not_touched(decoder: Path) -> None:
+    alone = [minitf("generate", decoder, prompt, "--greedy", "--max-new-tokens", "12").stdout for prompt in ("Once", "The old")]
+    assert minitf("generate", decoder, "Once", "The old", "--greedy", "--max-new-tokens", "12", stdin="never read").stdout == "".join(alone)
+
+
+def test_several_samples_are_parted_by_a_line(decoder: Path) -> None:
+    command = ("generate", decoder, "--num-samples", "2", "--max-new-tokens", "8", "--temperature", "2", "--stop", r"\n")
+    [first, second] = results(minitf(*command, "Once", "A", "--json").stdout)
+    assert len({*first["texts"], *second["texts"]}) == 4  # type: ignore[misc]
+    texts = [safe_text(text) for text in (*first["texts"], *second["texts"])]  # type: ignore[misc]
+    assert minitf(*command, "Once", "A").stdout == "\n---\n".join(texts) + "\n"
+    piped = minitf(*command, stdin="Once\nA\n").stdout
+    assert piped == "".join(safe_text(one_line(text)) + "\n" for text in (*first["texts"], *second["texts"]))  # type: ignore[misc]
+
+
+def test_a_line_of_a_pipe_gives_a_line_and_json_an_envelope_a_line(decoder: Path) -> None:
+    prompts = "Once upon\n\nOne day the \\ cat\r\n</s>"
+    command = ("generate", decoder, "--temperature", "9", "--top-k", "999", "--max-new-tokens", "99")
+    plain, enveloped = minitf(*command, stdin=prompts), minitf(*command, "--json", stdin=prompts)
+    envelopes = [json.loads(line) for line in enveloped.stdout.splitlines()]
+    assert [one["result"]["prompt"] for one in envelopes] == ["Once upon", "", "One day the \\ cat", "</s>"]
+    assert all(one["ok"] and one["command"] == "generate" and one["run"] == str(decoder) for one in envelopes)
+    assert plain.stdout.count("\n") == 4
+    texts = [one["result"]["texts"][0] for one in envelopes]
+    assert any("\n" in text for text in texts)
+    assert any("\\" in text for text in texts)
+    assert plain.stdout == "".join(safe_text(text.replace("\\", "\\\\").replace("\n", "\\n")) + "\n" for text in texts)
+
+
+def test_lines_are_answered_in_order_whatever_is_written_together(decoder: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("".join(f"{'Once upon a time ' * (i % 4)}{i}\n" for i in range(11)))
+    command = ("generate", decoder, "--max-new-tokens", "15", "--num-samples", "2")
+    one_by_one = minitf(*command, stdin=prompts.read_text())
+    assert one_by_one.stdout.count("\n") == 22
+    for batch in ((), ("--batch-size", "3"), ("--batch-size", "64")):
+        assert minitf(*command, *batch, "-i", prompts).stdout == one_by_one.stdout
+
+
+def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second line may come after the answer to the first: somebody talks with the model."""
+
+    class Talk(io.StringIO):
+        @property
+        def buffer(self) -> Iterator[bytes]:  # type: ignore[override]
+            yield b"Once\n"
+            assert capsys.readouterr().out.count("\n") == 1
+            yield b"The\n"
+
+    monkeypatch.setattr(sys, "stdin", Talk())
+    with pytest.raises(SystemExit) as leaving:
+        main(["generate", str(decoder), "--max-new-tokens", "3"])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_of_a_file_several_lines_are_answered_together(tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("a\n")
+    os.mkfifo(tmp_path / "pipe")
+    assert ahead_by_default(tmp_path / "prompts.txt") == 8
+    assert ahead_by_default(tmp_path / "pipe") == ahead_by_default(tmp_path / "none") == 1
+
+
+def test_what_comes_before_a_broken_line_is_answered(decoder: Path, encoder: Path, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_bytes(b"Once\nThe\n\xff\nA\n")
+    done = minitf("generate", decoder, "-i", prompts, "--max-new-tokens", "3")
+    assert (done.exit_code, done.stdout.count("\n")) == (4, 2)
+    assert "prompts.txt:3: line 3 is not UTF-8" in done.stderr
+    prompts.write_bytes(b"O[MASK]\n" * 10 + b"no mask\nO[MASK]\n")
+    done = minitf("generate", encoder, "-i", prompts)
+    assert (done.exit_code, done.stdout.count("\n")) == (4, 10)
+    assert done.stderr == f"{prompts}:11: the prompt has no [MASK], and an encoder writes only in its place; as in: The [MASK] is red.\n"
+
+
+def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
+    command = ("generate", decoder, "Once", "--max-new-tokens", "6", "--top-k", "5")
+    [asked] = results(minitf(*command, "--logprobs", "2", "--json").stdout)
+    [tokens] = asked["tokens"]  # type: ignore[misc]
+    assert [text] == asked["texts"] if (text := "".join(token["token"] for token in tokens)) else False
+    assert Tokenizer.load(decoder).decode([token["id"] for token in tokens]) == text
+    assert all(len(token["top"]) == 2 and token["logprob"] <= token["top"][0]["logprob"] <= 0 for token in tokens)
+    assert "tokens" not in results(minitf(*command, "--json").stdout)[0]
+    lines = minitf(*command, "--logprobs", "1").stdout.splitlines()
+    assert lines[-6:] == [
+        f"{token['logprob']:9.4f} {json.dumps(token['token']):<16}  {top['logprob']:.4f} {json.dumps(top['token'])}"
+        for token in tokens
+        for top in token["top"][:1]
+    ]
+    refused = minitf("generate", decoder, "--logprobs", "1", stdin="Once\n")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "--json gives them" in refused.stderr
+
+
+def test_a_prompt_longer_than_the_context_is_cut_with_a_note(decoder: Path) -> None:
+    long = "Once upon a time " * 4  # 68 of 48 bytes
+    done = minitf("generate", decoder, long, "--max-new-tokens", "3")
+    assert done.stderr == "the prompt has 68 tokens; the first 20 are cut off, the model reads the others\n"
+    assert done.stdout == minitf("generate", decoder, long[20:], "--max-new-tokens", "3").stdout
+    assert minitf("generate", decoder, stdin=f"a\n{long}\n").stderr.startswith("stdin:2: the prompt has 68 tokens")
+    assert minitf("generate", decoder, long, "--context", "80").stderr == ""
+    assert minitf("generate", decoder, long, "-q", "--max-new-tokens", "3") == (0, done.stdout, "")
+
+
+def test_positions_that_end_are_read_no_farther(decoder: Path, encoder: Path) -> None:
+    assert minitf("generate", encoder, "O[MASK]", "--context", "48").exit_code == 0
+    refused = minitf("generate", encoder, "O[MASK]", "--context", "49")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("--context 49: the model's learned positions end at 48; positions that run on, as rotary")
+
+
+@pytest.mark.parametrize("stop", [r"\n", r"\t", r"a\\b", "e", r"\\n"])
+def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
+    command = ("generate", decoder, "Once", "--temperature", "3", "--top-k", "999", "--max-new-tokens", "150", "--json")
+    [free], [ended] = (results(minitf(*command, *more).stdout) for more in ((), ("--stop", stop, "--stop", "never written")))
+    literal = {r"\n": "\n", r"\t": "\t", r"a\\b": "a\\b", "e": "e", r"\\n": "\\n"}[stop]
+    assert ended["texts"] == [free["texts"][0].partition(literal)[0]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--top-p", "0"), "--top-p: must be greater than 0, got 0.0"),
+        (("--top-p", "1.5"), "--top-p: must be at most 1, got 1.5"),
+        (("--min-p", "-1"), "--min-p: must be at least 0, got -1.0"),
+        (("--top-k", "0"), "--top-k: must be at least 1, got 0"),
+        (("--temperature", "nan"), "--temperature: must be a finite number, got nan"),
+        (("--temperature", "-1"), "--temperature: must be at least 0, got -1.0"),
+        (("--repetition-penalty", "0"), "--repetition-penalty: must be greater than 0, got 0.0"),
+        (("--max-new-tokens", "0"), "--max-new-tokens: must be at least 1, got 0"),
+        (("--greedy", "--temperature", "1"), "--greedy is --temperature 0; --temperature 1 was given too"),
+        (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
+        (("--greedy", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
+        (("--top-k", "1", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
+        (("--stop", ""), "--stop is empty; it would end every text before it begins"),
+        (("--stop", r"\d"), r"--stop \d: there is no escape \d; \n is a newline, \t a tab, \\ a backslash"),
+        (("--stop", "a\\"), "--stop a\\: there is no escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
+        (("--stop", "\udcff"), "a stop string is not UTF-8: \\udcff"),
+        (("--stream", "--num-samples", "2"), "--stream prints one text as it is written; --num-samples was given too; leave out one of them"),
+        (("-i", "prompts.txt"), "prompts were given and --input prompts.txt too; give one of them"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_one_line(decoder: Path, options: tuple[str, ...], told: str) -> None:
+    refused = minitf("generate", decoder, "Once", *options)
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (2, "", f"{told}\n")
+
+
+def test_text_streams_as_it_is_written(decoder: Path) -> None:
+    command = ("generate", decoder, "Once", "The", "--max-new-tokens", "30", "--temperature", "2")
+    assert minitf(*command, "--stream").stdout == minitf(*command).stdout == minitf(*command, "--no-stream").stdout
+    lines = ("generate", decoder, "--max-new-tokens", "30", "--temperature", "2")
+    assert minitf(*lines, "--stream", stdin="Once\nThe\n").stdout == minitf(*lines, stdin="Once\nThe\n").stdout
+    refused = minitf(*command, "--stream", "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["ok"]) == (2, False)
+
+
+def test_the_generate_section_of_the_recipe_is_what_options_change(tmp_path: Path) -> None:
+    keys = ("generate.temperature=2", "generate.top_p=60%", "generate.min_p=0.1", "generate.repetition_penalty=1.2", 'generate.stop=["e"]')
+    run = trained(tmp_path / "run", "train.steps=3", "log.samples=2", *keys, "generate.max_new_tokens=50")
+    [sample] = (run / "samples").glob("*3.txt")
+    assert "e" not in sample.read_text()
+    given = ("--temperature", "2", "--top-p", "0.6", "--min-p", "0.1", "--repetition-penalty", "1.2", "--stop", "e", "--max-new-tokens", "50")
+    assert minitf("generate", run, "A", "B").stdout == minitf("generate", run, "A", "B", *given).stdout
+    assert minitf("generate", run, "A", "--stop", "zzz", "--temperature", "5").stdout != minitf("generate", run, "A").stdout
+
+
+def test_an_encoder_fills_its_masks(encoder: Path) -> None:
+    done = minitf("generate", encoder, "On[MASK]e upon a [MASK]ime", "--json", "--top-k", "3")
+    [result] = results(done.stdout)
+    assert result["prompt"] == "On[MASK]e upon a [MASK]ime"
+    first, second = result["candidates"]  # type: ignore[misc]
+    assert [set(candidate) for candidate in first + second] == [{"token", "p"}] * 6
+    table = minitf("generate", encoder, "On[MASK]e upon a [MASK]ime", "--top-k", "3").stdout
+    expected = [
+        line
+        for number, ranked in enumerate((first, second), 1)
+        for line in (f"[MASK] {number} of 2", *(f"{candidate['p']:.4f}  {candidate['token']}" for candidate in ranked))
+    ]
+    assert table == "\n".join(expected).replace("\n\n", "\\n\n") + "\n"
+    assert minitf("generate", encoder, "On[MASK]e").stdout.count("\n") == 5
+    lines = minitf("generate", encoder, stdin="On[MASK]e upon a [MASK]ime\n\\ [MASK]\n").stdout.splitlines()
+    assert lines[0] == f"On{first[0]['token']}e upon a {second[0]['token']}ime"
+    assert lines[1].startswith("\\\\ ")
+
+
+def test_what_an_encoder_cannot_fill_is_refused_by_name(encoder: Path) -> None:
+    for prompt, told in (("Once", "the prompt has no [MASK]"), ("[MASK]" + "a" * 48, "the prompt has 50 tokens, but the model reads 48 at most")):
+        argument, line = minitf("generate", encoder, "[MASK]", prompt), minitf("generate", encoder, stdin=f"[MASK]\n{prompt}\n")
+        assert (argument.exit_code, argument.stdout) == (2, "")
+        assert argument.stderr.startswith(told)
+        assert (line.exit_code, line.stdout.count("\n")) == (4, 1)
+        assert line.stderr.startswith(f"stdin:2: {told}")
+    unfit = ["--temperature=1", "--greedy", "--num-samples=2", "--stop=a", "--logprobs=1", "--max-new-tokens=3", "--no-stream", "--seed=1"]
+    for option in unfit:
+        refused = minitf("generate", encoder, "[MASK]", option)
+        assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+        assert refused.stderr.startswith(f"{option.partition('=')[0].replace('--no-', '--')}: encoder is an encoder, which fills [MASK]")
+    assert minitf("generate", encoder, "[MASK]", "--top-k", "0").exit_code == 2
+
+
+def test_text_that_looks_like_a_special_token_stays_text(decoder: Path) -> None:
+    [result] = results(minitf("generate", decoder, "</s><pad>[MASK]", "--json", "--max-new-tokens", "5").stdout)
+    assert result["prompt"] == "</s><pad>[MASK]"
+    assert minitf("generate", decoder, "</s>" * 13, "--max-new-tokens", "1").stderr.startswith("the prompt has 52 tokens")
+
+
+def test_texts_and_prompts_that_are_no_utf8_are_refused_in_one_line(decoder: Path) -> None:
+    argument = minitf("generate", decoder, "a\udcff")
+    assert (argument.exit_code, argument.stderr) == (2, "a prompt is not UTF-8: a\\udcff\n")
+
+
+def shell(line: str, run: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A pipeline of bash; its exit code is that of its first command."""
+    script = f"minitf() {{ '{sys.executable}' -m mini_tf \"$@\"; }}; {line}; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(["bash", "-c", script], cwd=ROOT, env={**os.environ, "RUN": str(run), **environment}, capture_output=True, check=False)
+
+
+def test_a_reader_that_leaves_ends_it_with_141_and_no_word(decoder: Path) -> None:
+    """`| head -1` of many answers: each is printed as soon as it is there, so writing to nobody is noticed."""
+    done = shell('minitf generate "$RUN" -i tests/data/tiny.txt -q --max-new-tokens 5 --batch-size 1 | head -1', decoder)
+    assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (128 + signal.SIGPIPE, 1, b"")
+
+
+def test_the_c_locale_prints_utf8_all_the_same(decoder: Path) -> None:
+    command = 'minitf generate "$RUN" "é漢🙂" --max-new-tokens 40 --temperature 3 --top-k 999'
+    plain, c_locale = shell(command, decoder), shell(command, decoder, LC_ALL="C", NO_COLOR="1")
+    assert plain.returncode == c_locale.returncode == 0
+    assert plain.stdout == c_locale.stdout

@@ -1,0 +1,321 @@
+"""`minitf inspect attention`: what it prints, writes and refuses, on tiny runs; texts come back exactly and reach no picture raw."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_parity
+import torch
+from commands import Done, minitf, trained
+from rich.cells import cell_len
+from safetensors import safe_open
+from torch import Tensor
+
+from mini_tf.cli.inspect import attention as attention_command
+from mini_tf.inspection.attention import heads_of
+from mini_tf.inspection.capture import capture
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+
+TEXT = "the cat heard the bear"
+HOSTILE = [
+    "\x1b[31mred",
+    "\x9b31m",
+    "[/INST] [bold]x[/bold] [link=a]",
+    "a \u202e b",
+    "$x$ $\\frac{",
+    "</script><img src=x onerror=alert(1)> ]]> &lt; \"'&",
+    "漢字 🙂 e\u0301",
+    "</s> [MASK] <pad>",
+    "tab\tnew\nline\r\u2028",
+    "x" * 2000,
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder; checkpoints of steps 2 and 4 are kept."""
+    return trained(tmp_path_factory.mktemp("runs") / "decoder", "train.steps=4", "checkpoint.every_steps=2", "checkpoint.keep_last=2")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder of three mixers, of which `simple` has one head only."""
+    model = "model={kind: encoder, d_model: 32, n_layers: 3, n_heads: 2, positions: learned, attention: [{kind: window, window: 2}, simple, softmax]}"
+    return trained(tmp_path_factory.mktemp("runs") / "encoder", "train.steps=1", model, "objective=masked")
+
+
+def inspect(run: Path, *arguments: str | Path, stdin: str = "") -> Done:
+    return minitf("inspect", "attention", run, *arguments, stdin=stdin)
+
+
+def result(run: Path, *arguments: str | Path, stdin: str = "") -> dict[str, Any]:
+    done = inspect(run, *arguments, "--json", stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["ok"], answer["command"], answer["run"]) == (True, "inspect attention", str(run))
+    return dict(answer["result"])
+
+
+def test_both_names_are_one_command() -> None:
+    helps = [minitf(*name, "--help").stdout for name in (("inspect", "attention"), ("inspect-attention",))]
+    assert helps[0].replace("minitf inspect attention", "minitf inspect-attention") == helps[1]
+    assert "--query WORD" in helps[1]
+
+
+def test_json_has_every_head_and_with_full_its_map(run: Path, tmp_path: Path) -> None:
+    shown = result(run, TEXT, "--full", "-o", tmp_path / "maps.json")
+    assert json.loads((tmp_path / "maps.json").read_text()) == shown
+    assert (shown["notes"], shown["difference"] < 1e-5) == ([], True)
+    [sample] = shown["samples"]
+    assert (sample["text"], sample["tokens"], bytes(id - sample["ids"][1] + ord("t") for id in sample["ids"][1:])) == (
+        TEXT, ["</s>", *TEXT], TEXT.encode(),
+    )  # fmt: skip
+    assert [(head["kind"], head["layer"], head["head"]) for head in sample["heads"]] == [
+        ("decoder.self", layer, head) for layer in (0, 1) for head in (0, 1)
+    ]
+    for head in sample["heads"]:
+        matrix = np.array(head["matrix"])
+        assert matrix[0].tolist() == [1.0] + [0.0] * len(TEXT)
+        np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-6)
+        assert "row_sum" not in head
+        assert 0 < head["entropy"] <= 1 + 1e-9
+    assert "matrix" not in result(run, TEXT)["samples"][0]["heads"][0]
+
+
+def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
+    heads = result(encoder, TEXT, "--full")["samples"][0]["heads"]
+    assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
+        ("encoder.self", layer, head) for layer, head in ((0, 0), (0, 1), (1, 0), (2, 0), (2, 1))
+    ]
+    window = np.array(heads[0]["matrix"])
+    away = np.abs(np.subtract.outer(np.arange(len(window)), np.arange(len(window))))
+    assert ((window > 0) == (away <= 2)).all()
+    assert all(head["next"] is not None for head in heads)
+    assert "-   - no such head" not in inspect(encoder, TEXT).stdout
+    assert "no such head" in inspect(encoder, TEXT).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        (("--layer", "-1"), [(1, 0), (1, 1)]),
+        (("--layer", "0-1", "--head", "1"), [(0, 1), (1, 1)]),
+        (("--layer", "0,-1", "--head", "-2"), [(0, 0), (1, 0)]),
+        (("--kind", "decoder.self", "--layer", "0"), [(0, 0), (0, 1)]),
+    ],
+)
+def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], places: list[tuple[int, int]]) -> None:
+    heads = result(run, TEXT, *options)["samples"][0]["heads"]
+    assert [(head["layer"], head["head"]) for head in heads] == places
+    assert inspect(run, TEXT, *options).stdout.count("attention weight") == len(places)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--layer", "2"), "--layer 2: there is no 2; they are 0 to 1"),
+        (("--head", "1-0"), "--head 1-0: the range 1-0 is empty"),
+        (("--head", "one"), "--head one: must be numbers and ranges, such as 0,2-3,-1"),
+        (("--kind", "cross"), "--kind cross: the model has decoder.self only"),
+        (("--query", "dog"), "--query dog: no such word in the text; it has </s>, the, cat, heard, bear; or give a number, 0 to 22"),
+        (("--query", "23"), "--query 23: no such word"),
+        (("--full",), "--full: the weights go to JSON; add --json or -o FILE.json"),
+        (("-i", "there.txt"), "texts were given and --input there.txt too"),
+        (("-o", "maps.gif"), "maps.gif: its suffix must be one of .png .svg .json .safetensors"),
+        (("-o", "maps.png", "another"), "a picture shows one text at one step"),
+        (("-o", "maps.svg", "--step", "all"), "a picture shows one text at one step"),
+        (("a \udcff b",), "a text is not UTF-8"),
+        (("--query", "\udcff"), "--query is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_line(run: Path, options: tuple[str, ...], message: str) -> None:
+    refused = inspect(run, TEXT, *options)
+    assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert message in refused.stderr
+
+
+def test_texts_come_from_arguments_a_file_or_stdin(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_bytes("the cat\r\nein Bär\n".encode())
+    by_file = result(run, "-i", tmp_path / "texts.txt")
+    assert [sample["text"] for sample in by_file["samples"]] == ["the cat", "ein Bär"]
+    assert result(run, "the cat", "ein Bär") == by_file == result(run, stdin="the cat\nein Bär\n")
+    assert inspect(run, "the cat", "ein Bär").stdout.splitlines()[0] == "the cat"
+    (tmp_path / "texts.txt").write_bytes(b"a\n\xff\n")
+    refused = inspect(run, "-i", tmp_path / "texts.txt")
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    assert "texts.txt:2: line 2 is not UTF-8" in refused.stderr
+    assert inspect(run, "-i", tmp_path / "none.txt").exit_code == 4
+    empty = inspect(run)
+    assert (empty.exit_code, "stdin has no line" in empty.stderr) == (2, True)
+    assert inspect(tmp_path, TEXT).exit_code == 5
+
+
+def test_an_empty_text_is_its_separator_where_the_model_knows_one(run: Path, tmp_path: Path) -> None:
+    [sample] = result(run, "")["samples"]
+    assert (sample["tokens"], sample["heads"][0]["entropy"], sample["heads"][0]["role"]) == (["</s>"], None, None)
+    assert inspect(run, "").exit_code == 0
+    tail = trained(tmp_path / "tail", "train.steps=1", "data.split=tail 10%")
+    refused = inspect(tail, "")
+    assert (refused.exit_code, "a text is empty" in refused.stderr) == (2, True)
+    assert result(tail, "ab")["samples"][0]["tokens"] == ["a", "b"]
+
+
+def test_of_a_text_longer_than_the_context_the_beginning_is_looked_at(run: Path) -> None:
+    shown = result(run, "ab", "x" * 100)
+    assert [len(sample["tokens"]) for sample in shown["samples"]] == [3, 48]
+    note = "text 2: the text has 101 tokens; the first 48, the model's context, are looked at"
+    assert shown["notes"] == [note]
+    assert f"note: {note}\n" in inspect(run, "ab", "x" * 100).stderr
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_hostile_texts_come_back_exactly_and_reach_no_picture_raw(run: Path, tmp_path: Path, text: str) -> None:
+    [sample] = result(run, text, "--words")["samples"]
+    assert sample["text"] == text
+    assert bytes(id - result(run, "a")["samples"][0]["ids"][1] + ord("a") for id in sample["ids"][1:]) == text.encode()[:47]
+    if len(text.encode()) < 48:
+        assert sample["words"] == ["</s>", *text.split()]
+    drawn = inspect(run, text, "--words", "-o", tmp_path / "maps.svg", "--describe", "--color", "always")
+    picture = inspect(run, text, "--words", "--color", "never")
+    assert (drawn.exit_code, picture.exit_code) == (0, 0)
+    svg = (tmp_path / "maps.svg").read_text()
+    for shown in (drawn.stdout + drawn.stderr, picture.stdout + picture.stderr, svg):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2028]", shown)
+    assert "<img" not in svg
+    assert max(map(cell_len, picture.stdout.splitlines())) <= 80
+
+
+def test_words_have_the_sums_to_their_tokens_and_the_means_from_them(run: Path) -> None:
+    [by_token], [by_word] = (result(run, TEXT, "--full", *option)["samples"] for option in ((), ("--words",)))
+    assert by_word["words"] == ["</s>", *TEXT.split()]
+    of_token = np.array(by_word["word_of_token"])
+    assert "".join(np.array(by_word["tokens"])[of_token == 1]) == "the"
+    tokens, words = (np.array(sample["heads"][2]["matrix"]) for sample in (by_token, by_word))
+    for a in range(6):
+        for b in range(6):
+            assert words[a, b] == pytest.approx(tokens[of_token == a][:, of_token == b].sum(axis=1).mean(), abs=1e-6)
+    np.testing.assert_allclose(words.sum(axis=1), 1, atol=1e-6)
+    assert by_word["heads"][0]["entropy"] != by_token["heads"][0]["entropy"]
+
+
+def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: Path) -> None:
+    [sample] = result(run, TEXT, "--query", "cat", "--full")["samples"]
+    assert sample["query"] == {"index": 2, "text": "cat"}
+    assert all(head["query_weights"] == head["matrix"][2] for head in sample["heads"])
+    [by_token] = result(run, TEXT, "--query", "-1")["samples"]
+    assert (by_token["query"], "words" in by_token) == ({"index": len(TEXT), "text": "r"}, False)
+    [part] = result(run, "see (the cat)!", "--query", "cat")["samples"]
+    assert part["query"] == {"index": 3, "text": "cat)!"}
+    shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.png", "-o", tmp_path / "fan.svg")
+    assert "note: 'the' stands 2 times, words 1, 4; the last is shown\n" in shown.stderr
+    assert re.search(r"^ *>the ", shown.stdout, re.M)
+    assert (tmp_path / "fan.png").read_bytes().startswith(b"\x89PNG")
+    assert "bear" in (tmp_path / "fan.svg").read_text()
+
+
+def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
+    shown = inspect(run, TEXT, "--describe").stdout.splitlines()
+    [sample] = result(run, TEXT, "--describe")["samples"]
+    assert shown[0].startswith("4 heads: ")
+    assert shown[1:] == [head["description"] for head in sample["heads"]]
+    assert f"entropy {sample['heads'][0]['entropy']:.2f} of 1" in shown[1]
+    [row] = result(run, TEXT, "--query", "cat", "--layer", "0", "--head", "0", "--describe")["samples"][0]["heads"]
+    best = int(np.argmax(row["query_weights"]))
+    assert f"'cat' (2) looks at {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}" in row["description"]
+
+
+def test_all_steps_show_how_heads_form(run: Path) -> None:
+    samples = result(run, TEXT, "ab", "--step", "all")["samples"]
+    assert [(sample["step"], sample["text"]) for sample in samples] == [(2, TEXT), (2, "ab"), (4, TEXT), (4, "ab")]
+    for number in (2, 4):
+        one = result(run, TEXT, "--step", str(number))["samples"][0]
+        assert {**one, "step": number} == samples[number - 2]
+    shown = inspect(run, TEXT, "--step", "all").stdout.splitlines()
+    assert shown[0].split() == ["head", "step", "2", "step", "4"]
+    for line, early, late in zip(shown[1:5], samples[0]["heads"], samples[2]["heads"], strict=True):
+        numbers = re.findall(r"\d\.\d\d", line)
+        assert numbers == [f"{head['entropy']:.2f}" for head in (early, late)]
+    assert shown[5].startswith("entropy and role:")
+    assert "step 4: 4 heads: " in inspect(run, TEXT, "--step", "all", "--describe").stdout
+    assert inspect(run, TEXT, "--step", "3").exit_code == 5
+
+
+def test_files_are_written_whole_and_an_existing_one_only_by_force(run: Path, tmp_path: Path) -> None:
+    names = [tmp_path / f"maps.{suffix}" for suffix in ("png", "svg", "json", "safetensors")]
+    asked = [part for name in names for part in ("-o", name)]
+    done = inspect(run, TEXT, *asked, "--layer", "1", "--head", "0")
+    assert done.exit_code == 0, done.stderr
+    before = [name.read_bytes() for name in names]
+    refused = inspect(run, TEXT, "-o", names[1])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--force" in refused.stderr
+    assert [name.read_bytes() for name in names] == before
+    assert inspect(run, TEXT, *asked, "--layer", "1", "--head", "0", "--force").exit_code == 0
+    assert [name.read_bytes() for name in names] == before
+    assert inspect(run, TEXT, *asked, "--force").exit_code == 0
+    assert all(name.read_bytes() != old for name, old in zip(names, before, strict=True))
+    assert sorted(tmp_path.iterdir()) == sorted(names)
+
+
+def test_the_maps_file_has_the_same_bytes_from_another_process(run: Path, tmp_path: Path) -> None:
+    texts = (TEXT, "漢字 🙂")
+    sample = result(run, *texts, "--full", "--words")["samples"][1]
+    assert inspect(run, *texts, "--words", "-o", tmp_path / "here.safetensors").exit_code == 0
+    command = [sys.executable, "-m", "mini_tf", "inspect-attention", run, *texts, "--words", "-q", "-o", tmp_path / "there.safetensors"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120, env=os.environ | {"PYTHONHASHSEED": "7"})
+    assert (tmp_path / "here.safetensors").read_bytes() == (tmp_path / "there.safetensors").read_bytes()
+    with safe_open(tmp_path / "here.safetensors", framework="numpy") as file:
+        assert list(file.metadata()) == ["minitf"]
+        about = json.loads(file.metadata()["minitf"])
+        layer = file.get_tensor("s0001/decoder.self/L01")
+        ids, special = file.get_tensor("s0001/src.ids"), file.get_tensor("s0001/src.special")
+        assert file.get_tensor("s0001/src.words").tolist() == sample["word_of_token"]
+    assert (layer.dtype, layer.tolist()) == (np.float32, [head["matrix"] for head in sample["heads"][2:]])
+    assert (ids.tolist(), special.tolist()) == (sample["ids"], [1] + [0] * (len(sample["ids"]) - 1))
+    assert (about["format"], about["version"], about["axes"]) == ("minitf-attn", 1, "[head, query, key]")
+    assert about["samples"][1]["src"] == {name: sample[name] for name in ("text", "tokens", "words")}
+    assert about["samples"][1]["heads"] == {"decoder.self/L00": [0, 1], "decoder.self/L01": [0, 1]}
+
+
+def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> None:
+    plain, colored = (inspect(run, TEXT, "--color", color).stdout for color in ("never", "always"))
+    assert "\x1b[" in colored
+    assert "\x1b" not in plain
+    assert max(map(cell_len, plain.splitlines())) <= 80
+    assert plain.startswith("What each head does")
+    assert plain.count("decoder.self 0 ") == 1
+    assert 1 <= plain.count("attention weight") <= 3
+
+
+def test_a_difference_that_is_too_large_is_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "largest difference of scores, weights written out against fused: "
+    assert inspect(run, TEXT).stderr.startswith(told)
+    assert inspect(run, TEXT, "-q").stderr == ""
+    monkeypatch.setattr(sys.modules[attention_command.__module__], "TOLERANCE", -1.0)
+    assert inspect(run, TEXT, "-q").stderr.startswith(f"warning: {told}")
+
+
+@pytest.mark.parametrize(
+    "parity", [test_parity.test_a_decoder_reproduces_hugging_faces_gpt2, test_parity.test_an_encoder_reproduces_hugging_faces_bert]
+)
+def test_the_maps_are_hugging_faces_eager_maps(parity: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of parity again, to 1e-5, of the maps that are shown."""
+    compared = []
+
+    def shown(model: Model, ids: Tensor) -> list[Tensor]:
+        texts = [[heads_of(reading, row.tolist()) for reading in capture(model, Tokens(row[None])).readings] for row in ids]
+        compared.extend(texts)
+        maps = [[np.stack([head.weights for head in heads]) for heads in text] for text in texts]
+        return [torch.from_numpy(np.stack(layer)) for layer in zip(*maps, strict=True)]
+
+    monkeypatch.setattr(test_parity, "maps_of", shown)
+    parity()
+    assert len(compared) == 2

@@ -1,0 +1,240 @@
+"""`minitf inspect word, model, tokens, positions, softmax, simple`: what is printed and drawn, what is refused, what reaches JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, minitf, trained
+
+from mini_tf.safe_text import safe_text
+
+HOSTILE = ["\x1b[31mred", "\x9b", "[/INST]", "[bold]x[/bold]", "\u202e", "$x$", "漢字", "👩\u200d🚀", "</s>", "[MASK]", "y" * 300]
+KINDS = {"learned": "learned, length: 60", "none": "none", "rotary": "rotary", "alibi": "alibi"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run for each kind of positions, of two steps each; decoders, but the one with learned positions an encoder."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {}
+    for kind, settings in KINDS.items():
+        model = "encoder" if kind == "learned" else "decoder"
+        sizes = f"d_model: 16, n_layers: 2, n_heads: 2, positions: {{kind: {settings}}}"
+        found[kind] = trained(folder / kind, "train.steps=2", f"model={{kind: {model}, {sizes}}}")
+    return found
+
+
+def result_of(*arguments: str | Path, stdin: str = "") -> Any:
+    done = minitf("inspect", *arguments, "--json", "-q", stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+def shown(*arguments: str | Path, stdin: str = "") -> str:
+    done = minitf("inspect", *arguments, stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == safe_text(done.stdout)
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    return done.stdout
+
+
+def refused(exit_code: int, *arguments: str | Path, stdin: str = "") -> str:
+    done: Done = minitf("inspect", *arguments, stdin=stdin)
+    assert done.exit_code == exit_code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# word
+
+
+def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(runs: dict[str, Path], tmp_path: Path) -> None:
+    senses = Path(__file__).parents[1] / "data" / "senses.jsonl"
+    files = [tmp_path / f"bears.{suffix}" for suffix in ("png", "svg", "json")]
+    text = shown("word", runs["none"], "bat", "-i", senses, *(part for file in files for part in ("-o", file)))
+    result = json.loads(files[2].read_text())
+    assert result == result_of("word", runs["none"], "bat", "-i", senses)
+    records = [json.loads(line) for line in senses.read_text().splitlines()]
+    assert [(one["text"], one["sense"]) for one in result["texts"]] == [(r["text"], r["sense"]) for r in records if r["word"] == "bat"]
+    assert [layer["layer"] for layer in result["layers"]] == [0, 1, 2]
+    assert result["layers"][0]["cosine"] == pytest.approx(1)
+    assert result["layers"][0]["separation"] == pytest.approx(0, abs=1e-12)
+    assert "separation" in text
+    assert "blink: He told the lie and did not bat an eye." in text
+    for title in ("layer 0", "layer 1", "layer 2"):
+        assert title in files[1].read_text()
+    before = [file.read_bytes() for file in files]
+    shown("word", runs["none"], "bat", "-i", senses, *(part for file in files for part in ("-o", file)), "--force")
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_word_keeps_hostile_texts_exactly_and_draws_them_safely(runs: dict[str, Path], tmp_path: Path) -> None:
+    texts = [f"bears {hostile}"[:45] for hostile in HOSTILE]
+    assert [one["text"] for one in result_of("word", runs["none"], "bears", *texts)["texts"]] == texts
+    drawn = shown("word", runs["none"], "bears", *texts, "-o", tmp_path / "x.svg")
+    assert "[bold]x[/bold]" in drawn
+    assert "\x1b" not in (tmp_path / "x.svg").read_text()
+    for word in ("漢字", "👩\u200d🚀", "[bold]", "$x$", "\x1b[31m"):
+        pair = [f"a {word} b", f"{word} c"]
+        assert [one["characters"] for one in result_of("word", runs["none"], word, *pair)["texts"]] == [[2, 2 + len(word)], [0, len(word)]]
+        shown("word", runs["none"], word, *pair)
+
+
+def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> None:
+    run, file = runs["rotary"], tmp_path / "s.txt"
+    file.write_text("two bears\nno such\n")
+    assert "text 2: the word 'bears' does not stand in it" in refused(2, "word", run, "bears", "bears", "Bears")
+    assert f"{file}:2: the word 'bears' does not stand in it" in refused(4, "word", run, "bears", "-i", file)
+    assert "-i FILE" in refused(2, "word", run, "bears")
+    assert "1 sentences" in refused(2, "word", run, "bears", "one of bears")
+    assert "WORD is empty" in refused(2, "word", run, " ", "a b", "c d")
+    assert "give one of them" in refused(2, "word", run, "bears", "bears", "-i", file)
+    assert "--layer 3: must be 0 (the embedding) to 2" in refused(2, "word", run, "bears", "bears", "bears", "--layer", "3")
+    assert "but the model reads the first 48" in refused(2, "word", run, "bears", "bears", "y " * 30 + "bears")
+    assert "WORD is not UTF-8" in refused(2, "word", run, "\udcff", "bears", "bears")
+    assert "a text is not UTF-8" in refused(2, "word", run, "bears", "bears", "bears \udcff")
+    file.write_bytes(b"bears\nbears \xff\n")
+    assert "is not UTF-8" in refused(4, "word", run, "bears", "-i", file)
+    assert "exists" in refused(2, "word", run, "bears", "bears", "a bears", "-o", file.rename(tmp_path / "s.json"))
+
+
+def test_word_says_what_it_cut(runs: dict[str, Path]) -> None:
+    result = result_of("word", runs["alibi"], "bears", "bears " + "y " * 30, "two bears")
+    assert result["notes"] == ["text 1: cut at the context, 19 tokens left out"]
+    assert [one["n_cut"] for one in result["texts"]] == [19, 0]
+
+
+# model
+
+
+def test_model_counts_what_training_counted(runs: dict[str, Path]) -> None:
+    for kind, run in runs.items():
+        done = minitf("inspect", "model", run, "--json")
+        answer = json.loads(done.stdout)
+        result = answer["result"]
+        log = (run / "log.txt").read_text()
+        assert f"{result['parameters']:,} parameters" in log
+        assert sum(part["parameters"] for part in result["parts"]) == result["parameters"] == answer["metrics"]["parameters"]
+        assert sum(part["share"] for part in result["parts"]) == pytest.approx(1)
+        assert (result["positions"], result["context"], result["vocabulary"]) == (kind, 48, 260)
+        assert (result["memory"]["state"] is None) == (kind == "learned")
+        assert f"{result['parameters']:,}" in shown("model", run)
+
+
+# tokens
+
+
+def test_tokens_are_the_bytes_of_the_text_and_no_special_token(runs: dict[str, Path]) -> None:
+    result = result_of("tokens", runs["none"], *HOSTILE)
+    assert [one["text"] for one in result["texts"]] == HOSTILE
+    for one in result["texts"]:
+        assert b"".join(bytes.fromhex(token["bytes"]) for token in one["tokens"]) == one["text"].encode()
+        assert all(token["bytes"].count(" ") == 0 for token in one["tokens"])  # a token of this tokenizer is a byte
+        assert {at for token in one["tokens"] for at in range(*token["span"])} == set(range(len(one["text"])))
+    drawn = shown("tokens", runs["none"], *HOSTILE)
+    assert "4 tokens, 4 characters, 4 bytes" in drawn
+    assert "⟨1B⟩" in drawn
+
+
+@pytest.mark.parametrize("tokenizer", ["{kind: char}", "{kind: bpe, vocab_size: 300}"])
+def test_tokens_of_other_tokenizers_say_their_bytes_and_what_is_unknown(tokenizer: str, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=1", f"tokenizer={tokenizer}")
+    text = "the king and 漢 queen"
+    for source in (run, run / "tokenizer.json"):
+        [one] = result_of("tokens", source, stdin=f"{text}\n")["texts"]
+        assert b"".join(bytes.fromhex(token["bytes"]) for token in one["tokens"]) == text.encode()
+        assert [token["span"] for token in one["tokens"] if token["unknown"]] == ([[13, 14]] if "char" in tokenizer else [])
+    assert ("1 unknown" in shown("tokens", run, text)) == ("char" in tokenizer)
+
+
+def test_an_empty_text_has_no_tokens(runs: dict[str, Path]) -> None:
+    assert result_of("tokens", runs["none"], "")["texts"] == [{"text": "", "n_tokens": 0, "n_bytes": 0, "tokens": []}]
+    assert shown("tokens", runs["none"], "") == "0 tokens, 0 characters, 0 bytes\n"
+
+
+def test_texts_that_are_not_utf_8_are_refused(runs: dict[str, Path]) -> None:
+    assert "a text is not UTF-8" in refused(2, "tokens", runs["none"], "a\udcff")
+    assert "a text is not UTF-8" in refused(2, "softmax", runs["none"], "a\udcff")
+    assert "the text is not UTF-8" in refused(2, "simple", "a\udcff")
+    assert "no such run" in refused(5, "tokens", "nothing", "a")
+
+
+# positions
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    files = [tmp_path / f"places.{suffix}" for suffix in ("json", "png", "svg")]
+    if kind == "none":
+        assert len(shown("positions", runs[kind]).splitlines()) == 1
+        assert "has no picture" in refused(5, "positions", runs[kind], "-o", files[1])
+        assert result_of("positions", runs[kind]) == {"positions": "none", "context": 48}
+        return
+    text = shown("positions", runs[kind], *(part for file in files for part in ("-o", file)))
+    result = json.loads(files[0].read_text())
+    assert result == result_of("positions", runs[kind])
+    assert result["positions"] == kind
+    assert ("similarity" in result) == (kind == "learned")
+    assert f"{kind} positions" in text
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    shown("positions", runs[kind], "--curve", "-o", tmp_path / "curve.svg")
+    assert "distance" in (tmp_path / "curve.svg").read_text()
+
+
+def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from_the_context(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = runs["learned"]
+    result = result_of("positions", run)
+    assert (result["n_places"], result["never_trained"]) == (60, list(range(48, 60)))
+    assert result["never_trained_by"] == "the optimizer's state after step 2"
+    assert "never trained: 48-59" in shown("positions", run)
+    (run / "checkpoints").rename(tmp_path / "elsewhere")
+    try:
+        result = result_of("positions", run)
+    finally:
+        (tmp_path / "elsewhere").rename(run / "checkpoints")
+    assert (result["never_trained"], result["never_trained_by"]) == (list(range(48, 60)), "the context")
+
+
+# softmax
+
+
+def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "heads.json"
+    text = shown("softmax", runs["rotary"], "Once upon a time", *HOSTILE, "-o", file)
+    result = json.loads(file.read_text())
+    assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(0 < head["normalised"] <= 1 for head in result["heads"])
+    assert result["n_texts"] == 1 + len(HOSTILE)
+    assert result["notes"] == [f"text {1 + len(HOSTILE)}: cut at the context, 253 tokens left out"]
+    assert text.count("decoder.self") == 4
+    lines = result_of("softmax", runs["rotary"], stdin="Once upon a time\n")
+    assert lines == result_of("softmax", runs["rotary"], "Once upon a time")
+
+
+def test_softmax_needs_a_token_that_has_a_choice(runs: dict[str, Path]) -> None:
+    assert "give a longer text" in refused(2, "softmax", runs["rotary"], "")
+
+
+# simple
+
+
+def test_simple_walks_through_the_words(tmp_path: Path) -> None:
+    text = shown("simple", "I love bears")
+    result = result_of("simple", "I love bears")
+    assert text == shown("simple")
+    assert "bears moved towards its neighbours" in text
+    assert f"{result['weights'][2][0]:.3f}" in text
+    assert result["drawn"] == result["notes"] == []
+    assert result["after"][2] > result["before"][2]
+
+
+def test_simple_takes_any_words_but_not_many(tmp_path: Path) -> None:
+    text = "\x1b[31m [bold] 漢字 👩\u200d🚀 bears"
+    result = result_of("simple", text)
+    assert result["words"] == text.split()
+    assert result["drawn"] == text.split()[:-1]
+    assert "[bold]" in shown("simple", text)
+    shown("simple", " ".join("abcdefghijkl"))
+    for words in ("", " ", "a " * 13):
+        assert "a walk-through takes 1 to 12" in refused(2, "simple", words)

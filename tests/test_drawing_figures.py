@@ -1,0 +1,145 @@
+"""Pictures in files: the same bytes anywhere, well-formed whatever the tokens, of a size that can be opened."""
+
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from hostile import HOSTILE, STEERING
+
+from mini_tf.drawing.curves import draw_curves
+from mini_tf.drawing.fan import draw_fan
+from mini_tf.drawing.glyphs import figure_label
+from mini_tf.drawing.heat_maps import draw_grid, draw_panels
+from mini_tf.drawing.panel import Cells, Curves, Fan, Panel, Scale
+
+ROOT = Path(__file__).parents[1]
+SVG = "{http://www.w3.org/2000/svg}"
+SIZE = len(HOSTILE)
+WEIGHTS = np.random.default_rng(0).dirichlet([0.2] * SIZE, SIZE)
+TITLE = "".join(HOSTILE)
+
+DRAWN: dict[str, Callable[[str], bytes]] = {
+    "map": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, TITLE)], Scale(label=TITLE), TITLE, suffix),
+    "maps": lambda suffix: draw_panels(
+        [Panel(f"L{i}", HOSTILE[:9], HOSTILE[:9], WEIGHTS[i : i + 9, :9]) for i in range(4)], Scale(-1, 1, True), TITLE, suffix
+    ),
+    "unlike maps": lambda suffix: draw_panels(
+        [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])], Scale(), TITLE, suffix, across=1
+    ),
+    "grid": lambda suffix: draw_grid(
+        Cells(TITLE, HOSTILE[:4], HOSTILE[:4], WEIGHTS[:4, :4], [HOSTILE[:4]] * 4, {token: token for token in HOSTILE}), suffix
+    ),
+    "fan": lambda suffix: draw_fan(Fan(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
+    "curves": lambda suffix: draw_curves(
+        Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)}), suffix
+    ),
+}
+
+
+@cache
+def drawn(name: str, suffix: str) -> bytes:
+    """One of the pictures above, drawn once for all tests."""
+    return DRAWN[name](suffix)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_hostile_words_make_a_well_formed_svg_in_which_nothing_can_act(name: str) -> None:
+    text = drawn(name, "svg").decode("utf-8")
+    assert not set(text) & set(STEERING) - {"\n"}
+    elements = list(ElementTree.fromstring(text).iter())
+    assert {element.tag.removeprefix(SVG) for element in elements} & {"script", "foreignObject", "a", "img", "iframe"} == set()
+    assert [name for element in elements for name in element.attrib if name.startswith("on")] == []
+
+
+def test_words_in_an_svg_are_text_that_can_be_searched() -> None:
+    words = {element.text for element in ElementTree.fromstring(drawn("map", "svg")).iter(f"{SVG}text")}
+    assert {figure_label(token, 18) for token in HOSTILE} <= words
+    assert {"$x$", "⟨1B⟩[31m", "⟨⟩", "·the", "_private"} <= words
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_png_says_nothing_of_when_and_by_what_it_was_made(name: str) -> None:
+    png = drawn(name, "png")
+    assert png.startswith(b"\x89PNG")
+    assert not any(chunk in png for chunk in (b"tEXt", b"tIME", b"iTXt", b"atplotlib"))
+
+
+def digests() -> str:
+    return "\n".join(f"{name} {suffix} {hashlib.sha256(drawn(name, suffix)).hexdigest()}" for name in DRAWN for suffix in ("png", "svg"))
+
+
+def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text(
+        "font.size: 30\ntext.parse_math: True\nsvg.fonttype: path\nsavefig.bbox: tight\naxes.facecolor: red\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        "PYTHONHASHSEED": "7",
+        "MATPLOTLIBRC": str(tmp_path),
+        "LC_ALL": "C",
+    }
+    code = "import test_drawing_figures as here; print(here.digests())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == digests()
+
+
+def test_drawing_leaves_the_settings_of_the_process_alone() -> None:
+    before = dict(matplotlib.rcParams)
+    DRAWN["grid"]("svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def dots(png: bytes) -> tuple[int, int]:
+    """Width and height in dots, of the PNG's header."""
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(("panels", "tokens", "across"), [(1, 3, 1), (1, 200, 1), (144, 24, 12)])
+def test_pictures_of_any_size_stay_within_bounds(panels: int, tokens: int, across: int) -> None:
+    words = [f" token{i}" for i in range(tokens)]
+    values = np.tril(np.random.default_rng(0).dirichlet([0.2] * tokens, tokens))
+    png = draw_panels([Panel(f"L{i}", words, words, values) for i in range(panels)], Scale(), "all heads", "png", across=across)
+    assert len(png) < 4_000_000
+    assert max(dots(png)) <= 3600
+
+
+def text_of(svg: bytes) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_the_words_of_small_multiples_stand_once_along_the_edge_where_all_maps_share_them() -> None:
+    words = ["one", "two", "three"]
+    panels = [Panel(f"H{i}", words, words, np.eye(3)) for i in range(4)]
+    assert text_of(draw_panels(panels, Scale(), "t", "svg", across=2)).count("three") == 4  # two rows of maps, two columns
+    alone = text_of(draw_panels(panels[:1], Scale(), "t", "svg"))
+    assert (alone.count("three"), alone.count("1.00")) == (2, 3)
+
+
+def test_words_that_could_not_be_read_are_left_out_and_the_figure_says_so() -> None:
+    words = [f"token{i}" for i in range(40)]
+    texts = text_of(draw_panels([Panel(f"H{i}", words, words, np.eye(40)) for i in range(25)], Scale(), "t", "svg", across=5))
+    assert "token1" not in texts
+    assert any(text.startswith("Tokens are left out") for text in texts)
+
+
+def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:
+    svg = draw_fan(Fan("looks", "b", 1, ["a", "b", "c"], np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), ["H0", "H1"]), "svg")
+    texts = text_of(svg)
+    assert [texts.count(word) for word in ("a", "b", "c", "H0", "H1")] == [2, 2, 2, 1, 1]
+    lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
+    assert len(list(lines.iter(f"{SVG}path"))) == 3
+
+
+def test_a_format_that_is_not_there_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="must be png or svg"):
+        DRAWN["grid"]("pdf")

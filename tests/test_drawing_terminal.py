@@ -1,0 +1,184 @@
+"""Pictures in a terminal: safe whatever the tokens, never wider than it, readable with and without colour."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hostile import HOSTILE, STEERING
+from rich.cells import cell_len
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from mini_tf.drawing.ansi import rendered
+from mini_tf.drawing.panel import Cells, Curves, Fan, Panel, Scale
+from mini_tf.drawing.ramp import terminal_color
+from mini_tf.drawing.terminal import curves, fan, head_grid, heat_map, table
+
+COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
+WORDS = ["The", " bears", " ate"]
+
+
+def causal(size: int) -> np.ndarray:
+    """Rows of weights, none to the right of the diagonal."""
+    scores = np.random.default_rng(0).normal(size=(size, size)) * 2
+    weights = np.exp(scores) * np.tril(np.ones((size, size)))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def piped(picture: Text, width: int = 80) -> str:
+    """A picture as a pipe gets it."""
+    return rendered(picture, colored=False, width=width)
+
+
+SIZE = len(HOSTILE)
+PICTURES: dict[str, Callable[[bool, int], Text]] = {
+    "heat_map": lambda colored, width: heat_map(
+        Panel("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), looks=" ".join(HOSTILE)),
+        Scale(label="".join(HOSTILE)),
+        colored=colored,
+        width=width,
+    ),
+    "values": lambda colored, width: heat_map(
+        Panel("t", HOSTILE, HOSTILE, 100 * causal(SIZE)), Scale(-50, 100, True), colored=colored, width=width, values=True
+    ),
+    "head_grid": lambda colored, width: head_grid(
+        Cells("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), [HOSTILE] * SIZE, {token: token for token in HOSTILE}),
+        colored=colored,
+        width=width,
+    ),
+    "fan": lambda colored, width: fan(Fan("\x1b[31m", "[bold]", 3, HOSTILE, causal(SIZE), HOSTILE), colored=colored, width=width),
+    "curves": lambda colored, width: curves(
+        Curves("\x9b", range(300), "\x1b", "\u202e", {token: np.linspace(i, -i, 300).tolist() for i, token in enumerate(HOSTILE)}),
+        colored=colored,
+        width=width,
+    ),
+    "table": lambda colored, width: table(HOSTILE, [HOSTILE, [0.5] * SIZE], colored=colored, width=width),
+    "narrow table": lambda colored, width: table(["a", "b"], [[token, 1.5] for token in HOSTILE], colored=colored, width=width),
+}
+
+
+@pytest.mark.parametrize("width", [40, 80, 133])
+@pytest.mark.parametrize("colored", [True, False])
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_token_steers_the_terminal_or_makes_a_line_too_long(name: str, colored: bool, width: int) -> None:
+    shown = rendered(PICTURES[name](colored, width), colored=colored, width=width)
+    plain = COLOR_CODE.sub("", shown)
+    assert (plain != shown) is colored
+    assert not set(plain) & set(STEERING) - {"\n"}
+    assert max(map(cell_len, plain.splitlines())) <= width
+    assert shown.endswith("\n")
+    if not colored:
+        assert [line for line in shown.splitlines() if line != line.rstrip()] == []
+
+
+def test_the_gate_stops_what_a_careless_caller_lets_through() -> None:
+    careless = Table("[bold]head[/bold]", "\x1b[31mred")
+    careless.add_row(Text("\x9b\x1b]0;x\x07"), Text("a", Style(link="http://x/\x1b[31m")))
+    for renderable in (careless, "[link=http://x]\x1b[31m:smile:", Text("\u202e\x1b")):
+        shown = COLOR_CODE.sub("", rendered(renderable, colored=True, width=80).replace("\n", ""))
+        assert not set(shown) & (set(STEERING) - {"\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\ufe0f"})
+        assert "http://x/" not in shown
+    assert "[link=http://x]\\x1b[31m:smile:" in rendered("[link=http://x]\x1b[31m:smile:", colored=False, width=80)
+
+
+def test_a_map_without_colour_says_which_word_looks_where() -> None:
+    values = np.array([[1.0, np.nan, np.nan], [0.55, 0.45, np.nan], [0.0, 0.05, 0.95]])
+    panel = Panel("L0 H1", WORDS, WORDS, values, looks="A row's word looks at the columns' words.")
+    assert piped(heat_map(panel, Scale(), colored=False, width=80)) == (
+        "L0 H1\n"
+        "         ·\n"
+        "         b\n"
+        "         e ·\n"
+        "       T a a\n"
+        "       h r t\n"
+        "       e s e\n"
+        "   The @@\n"
+        "·bears ++==\n"
+        "  ·ate     @@\n"
+        "attention weight  0 ' .:-=+*#%@' 1\n"
+        "A row's word looks at the columns' words.\n"
+    )
+
+
+def test_numbers_in_a_map_are_hundredths() -> None:
+    panel = Panel("", ["a", "b"], ["c", "d"], np.array([[1.0, 0.0], [0.256, np.nan]]))
+    shown = piped(heat_map(panel, Scale(), colored=False, width=80, values=True))
+    assert shown == "    c   d\na 100   .\nb  26\nattention weight (hundredths)\n"
+
+
+def test_on_a_diverging_scale_a_minus_stands_for_the_sign() -> None:
+    panel, scale = Panel("", ["a"], ["b", "c", "d"], np.array([[-1.0, 0.0, 0.95]])), Scale(-0.5, 1, True, "cosine")
+    assert piped(heat_map(panel, scale, colored=False, width=80)) == "  b c d\na -@  @@\ncosine  -1 '-@' .. 0 ' .:~=o*#%@' 1\n"
+
+
+def test_a_map_wider_than_the_terminal_shows_a_window_and_says_so() -> None:
+    words = [f" w{i}" for i in range(100)]
+    shown = piped(heat_map(Panel("", words, words, causal(100)), Scale(), colored=False, width=80))
+    assert "·w36 " in shown
+    assert "·w37 " not in shown
+    assert "Only the first 37 of 100 rows and 37 of 100 columns are shown here; a wider" in shown
+
+
+HEADS = Cells(
+    "t", ["L0"], ["H0", "H1"], np.array([[0.25, 1.0]]), [["p", "f"]], {"p": "previous token", "f": "first token"}, Scale(label="entropy")
+)
+
+
+def test_colours_are_of_the_256_that_every_terminal_has_and_letters_stand_out_from_them() -> None:
+    shown = rendered(head_grid(HEADS, colored=True, width=80), colored=True, width=80)
+    assert "L0 \x1b[38;5;231;48;5;24m p \x1b[0m\x1b[38;5;16;48;5;226m f \x1b[0m\n" in shown
+    assert shown.endswith("p previous token  f first token\n")
+
+
+def test_the_values_of_the_heads_stand_behind_their_letters_without_colour() -> None:
+    shown = piped(head_grid(HEADS, colored=False, width=80))
+    assert shown == "t\n     H0    H1\nL0  p  25 f 100\nentropy (hundredths)\np previous token  f first token\n"
+
+
+def test_a_terminals_colours_grow_lighter_with_the_number() -> None:
+    luminance = [
+        sum(weight * (byte / 255) ** 2.2 for weight, byte in zip((0.2126, 0.7152, 0.0722), color.get_truecolor(), strict=True))
+        for color in (terminal_color(value, Scale()) for value in np.linspace(0, 1, 50))
+    ]
+    assert luminance == sorted(luminance)
+    assert len(set(luminance)) == 9
+    assert terminal_color(-3, Scale()) == terminal_color(0, Scale())
+
+
+def test_numbers_of_a_table_stand_right_and_words_left() -> None:
+    shown = piped(table(["head", "entropy", "n"], [["L0 H1", 0.5, 4], ["漢", None, 12]], colored=False, width=80))
+    assert shown == "head   entropy   n\nL0 H1    0.500   4\n漢              12\n"
+
+
+def test_a_table_cuts_words_before_it_leaves_columns_out() -> None:
+    shown = piped(table(["a", "b"], [["x" * 100, 0.5]], colored=False, width=40), 40)
+    assert shown == f"{'a':33}      b\n{'x' * 32}…  0.500\n"
+    many = piped(table([f"column {i}" for i in range(9)], [[0.5] * 9], colored=False, width=40), 40)
+    assert many.splitlines()[-2:] == ["Left out, for want of room: column 4,", "column 5, column 6, column 7, column 8."]
+
+
+def test_curves_are_bars_on_one_scale_with_their_ends() -> None:
+    lines = {"up": [0.0, 0.5, 1.0], "flat": [0.5, float("nan"), 0.5]}
+    shown = piped(curves(Curves("t", [0, 10, 20], "step", "entropy", lines), colored=False, width=80))
+    assert shown == "t\n  up ▁▅█ 0 → 1\nflat ▅ ▅ 0.5 → 0.5\nentropy over step 0 to 20: ▁ 0, █ 1\n"
+
+
+def test_the_word_that_looks_is_marked_in_its_fan() -> None:
+    shown = piped(fan(Fan("looks", "bears", 1, WORDS, np.array([[0.1, 0.85, 0.0]]), ["H0"]), colored=False, width=80))
+    assert "\n>·bears %%\n" in shown
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Panel("", ["a"], ["b"], np.zeros((2, 1))),
+        lambda: Cells("", ["a"], ["b"], np.zeros((1, 1)), [["x", "y"]]),
+        lambda: Fan("", "", 0, ["a"], np.zeros((2, 1)), ["H0"]),
+        lambda: Curves("", [1], "", "", {"a": [1, 2]}),
+    ],
+)
+def test_a_picture_whose_words_do_not_fit_its_numbers_is_a_mistake(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        wrong()

@@ -1,0 +1,108 @@
+"""What is read through the cache is what reading everything anew gives: log-probabilities for every mixer and position."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from test_models import V, model_of, usable
+from torch import Tensor
+
+from mini_tf.generation.decoding import Reading, padded
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import listing
+
+CASES = [(mixer, positions) for mixer in listing("attention") for positions in listing("positions") if usable(mixer, positions)]
+STEPS = 20
+
+
+def some_ids(*shape: int, seed: int = 3) -> Tensor:
+    return torch.randint(V, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def cached(model: Model, texts: Sequence[Sequence[int]], following: Tensor, context: int) -> Tensor:
+    """Log-probabilities (n + 1, B, V) after the texts and after each of the ids (n, B) that follow."""
+    reading = Reading(model, texts, context)
+    scores = [reading.scores(), *(reading.after(ids) for ids in following)]
+    return torch.stack(scores).log_softmax(dim=-1)
+
+
+@torch.no_grad()
+def uncached(model: Model, text: Sequence[int], following: Sequence[int], context: int) -> Tensor:
+    """The same of one text without a state, in one pass for each beginning: where the text outgrows the context, its last half."""
+    whole, end, begin, found = [*text, *following], len(text), max(0, len(text) - context), []
+    while end <= len(whole):
+        until = min(len(whole), begin + context)
+        scores = model.logits(model(Tokens(torch.tensor([whole[begin:until]]))).y)[0]
+        found.append(scores[end - begin - 1 :].log_softmax(dim=-1))
+        end, begin = until + 1, until + 1 - max(1, context // 2)
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+@pytest.mark.parametrize("length", [1, 20])
+def test_the_cache_gives_the_log_probabilities_of_reading_everything_anew(mixer: str, positions: str, length: int) -> None:
+    """Beyond the context of 16 too, and from prompts that are longer than it."""
+    model, text, following = model_of("decoder", (mixer,), positions, n_layers=2), some_ids(length).tolist(), some_ids(STEPS, 1, seed=4)
+    expected = uncached(model, text, following[:, 0].tolist(), model.context)
+    torch.testing.assert_close(cached(model, [text], following, model.context)[:, 0], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+def test_texts_of_different_length_are_read_together_as_each_alone(mixer: str, positions: str) -> None:
+    """Each outgrows the context at another step."""
+    model, following = model_of("decoder", (mixer,), positions, n_layers=2), some_ids(STEPS, 4, seed=4)
+    texts = [some_ids(length, seed=length).tolist() for length in (3, 20, 11, 1)]
+    together = cached(model, texts, following, model.context)
+    for row, text in enumerate(texts):
+        expected = uncached(model, text, following[:, row].tolist(), model.context)
+        torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("positions", [word for word in listing("positions") if word != "learned"])
+@pytest.mark.parametrize("context", [1, 40])
+def test_positions_that_run_on_are_read_through_any_context(positions: str, context: int) -> None:
+    model, following = model_of("decoder", positions=positions), some_ids(STEPS, 2, seed=4)
+    texts = [some_ids(length, seed=length).tolist() for length in (2, 30)]
+    together = cached(model, texts, following, context)
+    for row, text in enumerate(texts):
+        expected = uncached(model, text, following[:, row].tolist(), context)
+        torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("lengths", [(4, 9, 2), (5, 5, 5)])
+def test_rows_leave_and_change_places_at_any_step(lengths: tuple[int, ...]) -> None:
+    model, following = model_of("decoder", positions="rotary"), some_ids(STEPS, 3, seed=4)
+    texts = [some_ids(length, seed=length).tolist() for length in lengths]
+    reading = Reading(model, texts, model.context)
+    reading.scores()
+    expected = [uncached(model, text, following[:, row].tolist(), model.context) for row, text in enumerate(texts)]
+    rows = torch.arange(3)
+    for step, ids in enumerate(following[:-1]):
+        if step in (2, 9, 15):
+            kept = torch.tensor([2, 0, 1] if step == 2 else [1, 0] if step == 9 else [1])
+            reading.select(kept)
+            rows = rows[kept]
+        found = reading.after(ids[rows]).log_softmax(dim=-1)
+        torch.testing.assert_close(found, torch.stack([expected[row][step + 1] for row in rows.tolist()]), rtol=0, atol=1e-8)
+
+
+def test_equal_texts_are_read_once_and_go_their_own_ways() -> None:
+    model, text, other = model_of("decoder", positions="alibi"), some_ids(6).tolist(), some_ids(3, seed=9).tolist()
+    read: list[int] = []
+    model.register_forward_pre_hook(lambda _module, given: read.append(len(given[0].ids)))
+    following = some_ids(STEPS, 4, seed=4)
+    together = cached(model, [text, other, text, text], following, model.context)
+    assert read[:3] == [2, 4, 4]
+    for row, own in enumerate([text, other, text, text]):
+        expected = uncached(model, own, following[:, row].tolist(), model.context)
+        torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
+
+
+def test_texts_of_one_length_need_no_places() -> None:
+    assert padded([[1, 2], [3, 4]], torch.device("cpu")).places is None
+    tokens = padded([[1, 2], [3]], torch.device("cpu"))
+    assert tokens.ids.tolist() == [[1, 2], [0, 3]]
+    assert tokens.places is not None
+    assert tokens.places.segments is not None
+    assert tokens.places.segments.tolist() == [[1, 1], [0, 1]]

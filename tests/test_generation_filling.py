@@ -1,0 +1,112 @@
+"""What an encoder puts in place of [MASK]: ranked by its own probabilities, and written so that the text reads on."""
+
+from typing import Any, get_args
+
+import pytest
+import torch
+from test_models import model_of
+from tokenizers import Tokenizer as Inner
+from tokenizers.models import WordLevel
+
+from mini_tf.errors import RunFault, UsageFault
+from mini_tf.generation.filling import Candidate, Filler
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe import sections
+from mini_tf.text.tokenizer import Tokenizer
+
+KINDS = get_args(sections.Tokenizer.model_fields["kind"].annotation)
+SENTENCE = "the red cat sat and sat on the mat"
+TOKENIZERS = {kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400), [SENTENCE + "\n"] * 20) for kind in KINDS}
+CHAR = TOKENIZERS["char"]
+
+
+def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int = 16) -> Filler:
+    model: Any = model_of("encoder", positions="learned", n_layers=2, head="bert")
+    all_scores = model.logits
+    model.logits = lambda hidden, words=None: all_scores(hidden, words)[..., : tokenizer.vocabulary.size]
+    return Filler(model, tokenizer, separated, context)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_stands_where_its_token_stood_and_the_token_brings_the_text_back(kind: str) -> None:
+    """So a blank belongs to the mask where it belongs to the token, and the text around it is what training saw."""
+    tokenizer = TOKENIZERS[kind]
+    [separator, *ids] = (*filler_of(tokenizer)._opening, *map(int, tokenizer.encode("the cat sat")))
+    word = "c" if kind in ("char", "byte") else "cat"
+    at = next(i for i, piece in enumerate(tokenizer.pieces(ids)) if piece.strip() == word)
+    filler = filler_of(tokenizer)
+    question = filler.question(f"the [MASK]{'at' if word == 'c' else ''} sat")
+    assert question.ids == [separator, *ids[:at], tokenizer.vocabulary.mask, *ids[at + 1 :]]
+    assert filler.filled(question, [filler._named(question.parts[0], [ids[at]], [1.0])]) == "the cat sat"
+
+
+def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
+    for kind in ("bpe", "wordpiece", "unigram"):
+        tokenizer = TOKENIZERS[kind]
+        parts = [id for id, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary.size))) if piece in ("t", "##t")]
+        filler = filler_of(tokenizer)
+        question = filler.question("the ca [MASK] sat")
+        [candidate] = filler._named(question.parts[0], parts[-1:], [1.0])
+        assert filler.filled(question, [[candidate]]) == "the cat sat"
+
+
+def test_candidates_are_ranked_by_the_models_own_probabilities() -> None:
+    filler = filler_of()
+    question = filler.question("the [MASK]at s[MASK]t")
+    first, second = filler.candidates([question], 7)[0]
+    with torch.no_grad():
+        scores = filler.model.logits(filler.model(Tokens(torch.tensor([question.ids]))).y)[0].softmax(dim=-1)
+    for ranked, at in ((first, 5), (second, 10)):
+        assert question.ids[at] == CHAR.vocabulary.mask
+        best = sorted(set(range(CHAR.vocabulary.size)) - CHAR.vocabulary.special_ids, key=lambda id: -float(scores[at, id]))[:7]
+        assert [candidate.token for candidate in ranked] == CHAR.pieces(best)
+        assert [candidate.p for candidate in ranked] == pytest.approx([float(scores[at, id]) for id in best], abs=1e-6)
+
+
+def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
+    [[ranked]] = filler_of().candidates([filler_of().question("[MASK]")], 1000)
+    assert len(ranked) == CHAR.vocabulary.size - 4
+    assert not {candidate.token for candidate in ranked} & {"<pad>", "<unk>", "</s>", "[MASK]"}
+
+
+def test_prompts_of_different_length_are_filled_together_as_each_alone() -> None:
+    filler = filler_of()
+    questions = [filler.question(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
+    together = filler.candidates(questions, 4)
+    assert [len(masks) for masks in together] == [1, 2, 1, 1]
+    for question, masks in zip(questions, together, strict=True):
+        [alone] = filler.candidates([question], 4)
+        for ranked, expected in zip(masks, alone, strict=True):
+            assert [candidate.token for candidate in ranked] == [candidate.token for candidate in expected]
+            assert [candidate.p for candidate in ranked] == pytest.approx([candidate.p for candidate in expected], abs=1e-6)
+
+
+def test_other_special_tokens_in_a_prompt_are_plain_text() -> None:
+    question = filler_of(TOKENIZERS["byte"], context=99).question("</s><pad>[MASK]")
+    special = TOKENIZERS["byte"].vocabulary
+    assert [id for id in question.ids if id in special.special_ids] == [special.separator, special.mask]
+    assert len(question.ids) == 2 + len("</s><pad>")
+    assert filler_of(separated=False).question("[MASK]").ids == [CHAR.vocabulary.mask]
+
+
+def test_a_prompt_without_a_mask_or_too_long_is_refused_with_the_way_out() -> None:
+    filler = filler_of()
+    with pytest.raises(UsageFault, match=r"the prompt has no \[MASK\]") as refused:
+        filler.question("the cat [mask]")
+    assert refused.value.hint == "as in: The [MASK] is red."
+    assert len(filler.question("[MASK]" + "a" * 14).ids) == 16
+    with pytest.raises(UsageFault, match="the prompt has 17 tokens, but the model reads 16 at most"):
+        filler.question("[MASK]" + "a" * 15)
+
+
+def test_a_tokenizer_without_a_mask_fills_nothing() -> None:
+    bare = Tokenizer(Inner(WordLevel({"a": 0, "b": 1}, unk_token="a")))
+    with pytest.raises(RunFault, match=r"has no \[MASK\] token"):
+        Filler(model_of("encoder"), bare, True, 16)
+
+
+def test_several_masks_are_filled_with_the_best_of_each() -> None:
+    filler = filler_of()
+    question = filler.question("[MASK] and [MASK].")
+    masks = [[Candidate(word, 0.5, word), Candidate("x", 0.1, "x")] for word in ("a", "b")]
+    assert filler.filled(question, masks) == "a and b."

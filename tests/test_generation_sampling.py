@@ -1,0 +1,120 @@
+"""How a token is chosen: every way against its exact distribution, by brute force and by how often it is drawn."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mini_tf.generation.sampling import Sampling, Uniform, distribution, draw, penalised
+from mini_tf.recipe.sections import Generate
+
+DRAWS = 20_000
+SCORES = [1.5, -0.3, 0.7, 2.2, 0.0, -1.0, 1.1, 0.4]
+CASES = [
+    Sampling(),
+    *(Sampling(temperature=temperature) for temperature in (0.5, 2.0)),
+    *(Sampling(top_k=k) for k in (2, 3, 8, 50)),
+    *(Sampling(top_p=p) for p in (0.05, 0.4, 0.9, 1.0)),
+    *(Sampling(min_p=p) for p in (0.1, 0.5, 1.0)),
+    Sampling(temperature=0.7, top_k=6, top_p=0.8),
+    Sampling(temperature=1.5, top_k=7, top_p=0.97, min_p=0.2),
+    Sampling(temperature=0.9, top_p=0.6, min_p=0.3),
+    Sampling(temperature=1.3, top_k=5, min_p=0.35),
+]
+
+
+def exact(scores: list[float], sampling: Sampling) -> list[float]:
+    """The probabilities by their definitions, one token at a time."""
+    ranked = sorted(range(len(scores)), key=lambda id: -scores[id])[: sampling.top_k]
+    weight = {id: math.exp(scores[id] / sampling.temperature) for id in ranked}
+    total, reached, kept = sum(weight.values()), 0.0, []
+    for id in ranked:
+        if not kept or reached < sampling.top_p:
+            kept.append(id)
+        reached += weight[id] / total
+    kept = [id for id in kept if weight[id] >= sampling.min_p * weight[ranked[0]]]
+    total = sum(weight[id] for id in kept)
+    return [weight[id] / total if id in kept else 0.0 for id in range(len(scores))]
+
+
+def probabilities(scores: Tensor, sampling: Sampling) -> Tensor:
+    """What `distribution` says, over all ids."""
+    weights, ids = distribution(scores, sampling)
+    whole = weights if ids is None else torch.zeros_like(scores).scatter(1, ids, weights)
+    return whole / whole.sum(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("sampling", CASES, ids=str)
+def test_the_distribution_is_the_one_of_the_definitions(sampling: Sampling) -> None:
+    rows = torch.tensor([SCORES, SCORES[::-1]])
+    expected = torch.tensor([exact(row, sampling) for row in rows.tolist()])
+    torch.testing.assert_close(probabilities(rows, sampling), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("sampling", CASES, ids=str)
+def test_ids_are_drawn_as_often_as_the_exact_distribution_says(sampling: Sampling) -> None:
+    """By Pearson's chi-square: within five of its standard deviations."""
+    numbers = torch.rand(DRAWS, 1, generator=torch.Generator().manual_seed(0))
+    drawn = draw(torch.tensor([SCORES]).expand(DRAWS, -1), sampling, numbers)
+    expected = torch.tensor(exact(SCORES, sampling)) * DRAWS
+    counts = drawn.bincount(minlength=len(SCORES))
+    assert counts[expected == 0].sum() == 0
+    freedom = int((expected > 0).sum()) - 1
+    chi_square = ((counts - expected).square() / expected)[expected > 0].sum().item()
+    assert chi_square <= freedom + 5 * math.sqrt(2 * freedom)
+
+
+def test_the_numbers_of_a_seed_are_uniform() -> None:
+    """In a hundred equal parts, by chi-square, over many samples."""
+    uniform = Uniform(7, range(50), torch.device("cpu"))
+    numbers = torch.cat([uniform.next() for _ in range(2000)])
+    counts = (numbers.flatten() * 100).long().bincount(minlength=100)
+    assert 0 <= numbers.min() < numbers.max() < 1
+    assert ((counts - 1000.0).square() / 1000.0).sum() <= 99 + 5 * math.sqrt(2 * 99)
+
+
+def test_the_ends_of_the_interval_draw_tokens_that_can_be_drawn() -> None:
+    """Tokens of probability 0 stand first and last; the largest number below 1 must not reach past the end."""
+    scores = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(2, -1)
+    ends = torch.tensor([[0.0], [1 - 2**-24]])
+    for sampling in (Sampling(), Sampling(top_k=4), Sampling(top_p=0.99)):
+        assert draw(scores, sampling, ends).tolist() == [1, 3]
+    wide = torch.zeros(1, 50_257)
+    assert draw(wide, Sampling(), ends[1:]).tolist() == [50_256]
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-40, 5e-324])
+def test_a_temperature_near_0_is_as_good_as_0(temperature: float) -> None:
+    scores = torch.tensor([[1.0, 9e4, -torch.inf, 8.9e4], [3.0, -3e4, 2.0, 1.0]])
+    for numbers in (torch.zeros(2, 1), torch.full((2, 1), 0.999999)):
+        for limits in (Sampling(temperature), Sampling(temperature, top_k=3), Sampling(temperature, top_p=0.9, min_p=0.1)):
+            assert draw(scores, limits, numbers).tolist() == [1, 0]
+
+
+def test_only_temperature_0_and_top_k_1_leave_nothing_to_chance() -> None:
+    assert Sampling(temperature=0).greedy
+    assert Sampling(top_k=1).greedy
+    assert not any(Sampling(**case).greedy for case in ({"temperature": 1e-9}, {"top_k": 2}, {"top_p": 1e-9}, {"min_p": 1.0}))
+    assert Sampling.of(Generate(temperature=0.3, top_k=None, top_p=0.5, min_p=0.1, repetition_penalty=1.2)) == Sampling(
+        0.3, None, 0.5, 0.1, 1.2
+    )
+
+
+def test_the_penalty_divides_positive_scores_and_multiplies_the_others() -> None:
+    scores = torch.tensor([[2.0, -2.0, 3.0, -3.0, 0.0]])
+    seen = torch.tensor([[True, True, False, False, True]])
+    assert penalised(scores, seen, 2.0).tolist() == [[1.0, -4.0, 3.0, -3.0, 0.0]]
+    assert torch.equal(penalised(scores, seen, 1.0), scores)
+
+
+def test_a_sample_draws_the_same_numbers_alone_and_among_others() -> None:
+    cpu, seed = torch.device("cpu"), 5
+    together = Uniform(seed, [0, 1, 2], cpu)
+    alone = [Uniform(seed, [sample], cpu) for sample in (0, 1, 2)]
+    for step in range(2100):  # past what is drawn ahead, twice
+        if step == 1500:
+            together.select(torch.tensor([2, 0]))
+            alone = [alone[2], alone[0]]
+        assert together.next().flatten().tolist() == [float(one.next()) for one in alone]
+    assert Uniform(seed + 1, [0], cpu).next() != Uniform(seed, [0], cpu).next()

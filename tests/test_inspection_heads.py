@@ -1,0 +1,198 @@
+"""What is said of heads: exact on models set by hand, equal to plain loops on chance maps, and found in a model that learnt to copy."""
+
+import math
+from itertools import product
+
+import golden
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mini_tf.inspection.attention import Head, heads_of
+from mini_tf.inspection.capture import capture
+from mini_tf.inspection.describe import describe_head
+from mini_tf.inspection.heads import ROLES, measure, role
+from mini_tf.inspection.words import by_words
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
+
+REPEATED = [golden.OPENING, 3, 7, 1, 9, 4, 3, 7, 1, 9, 4, 3, 7]
+
+
+def heads(model: Model, ids: list[int]) -> list[list[Head]]:
+    return [heads_of(reading, ids) for reading in capture(model, Tokens(torch.tensor([ids]))).readings]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_heads_set_by_hand_score_1_on_what_they_do_and_are_called_so(kind: str) -> None:
+    rules = {"previous": golden.previous, "self": golden.itself, "first": golden.first, "same": golden.same}
+    rules |= {"next": golden.following} if kind == "encoder" else {}
+    layer = heads(golden.with_heads(kind, tuple(rules.values())), REPEATED)[0]
+    assert [head.role for head in layer] == list(rules)
+    assert [head.measures[name] for name, head in zip(rules, layer, strict=True)] == pytest.approx([1.0] * len(rules), abs=1e-6)
+
+
+def test_an_induction_head_set_by_hand_scores_1_on_induction() -> None:
+    below, above = heads(golden.with_heads("decoder", (golden.previous,), (golden.induction,)), REPEATED)
+    assert (below[0].role, below[0].measures["previous"]) == ("previous", pytest.approx(1, abs=1e-6))
+    assert (above[0].role, above[0].measures["induction"]) == ("induction", pytest.approx(1, abs=1e-6))
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_a_uniform_head_has_entropy_1_and_a_one_hot_head_0(kind: str) -> None:
+    [even, sharp] = heads(golden.with_heads(kind, (golden.uniform, golden.itself)), REPEATED)[0]
+    assert even.measures["entropy"] == pytest.approx(1, abs=1e-6)
+    assert even.role == "broad"
+    assert sharp.measures["entropy"] == pytest.approx(0, abs=1e-6)
+    assert sharp.measures["max"] == pytest.approx(1, abs=1e-6)
+    n = len(REPEATED)
+    away = [abs(i - j) for i, j in product(range(n), range(n))]
+    if kind == "encoder":
+        assert even.measures["distance"] == pytest.approx(sum(away) / n**2, abs=1e-6)
+    assert sharp.measures["distance"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_uniform_window_is_even_over_what_it_sees() -> None:
+    model = settings_of("models", "encoder")(d_model=8, n_layers=1, attention=(settings_of("attention", "window")(window=2),)).build(12, 24)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        model.mixers()[0].qkv.weight.zero_()
+    [layer] = heads(model.eval(), REPEATED)
+    assert [head.measures["entropy"] for head in layer] == pytest.approx([1.0] * 4, abs=1e-6)
+    assert [head.measures["first"] for head in layer] == pytest.approx([1 / 5] * 4, abs=1e-6), "row 2 alone sees the first token"
+
+
+def plain(p: np.ndarray, visible: np.ndarray, ids: list[int]) -> dict[str, float | None]:
+    """The measures again, cell by cell from their definitions."""
+    n = len(ids)
+    rows = [i for i in range(n) if visible[i].sum() >= 2]
+    targets = {
+        "previous": lambda i, j: j == i - 1,
+        "next": lambda i, j: j == i + 1,
+        "self": lambda i, j: j == i,
+        "first": lambda i, j: j == 0 and i >= 2,
+        "induction": lambda i, j: 0 < j <= i and ids[j - 1] == ids[i],
+        "same": lambda i, j: j != i and ids[j] == ids[i],
+    }
+
+    def mean(values: list[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    sees = {i: [j for j in range(n) if visible[i, j]] for i in rows}
+    found = {
+        "entropy": mean([-sum(p[i, j] * math.log(p[i, j]) for j in sees[i] if p[i, j] > 0) / math.log(len(sees[i])) for i in rows]),
+        "max": mean([max(p[i]) for i in rows]),
+        "distance": mean([sum(p[i, j] * abs(i - j) for j in range(n)) for i in rows]),
+    }
+    for name, is_target in targets.items():
+        shares = [[p[i, j] for j in sees[i] if is_target(i, j)] for i in rows]
+        found[name] = mean([sum(share) for share in shares if share])
+    return found
+
+
+@pytest.mark.parametrize("view", ["causal", "both", "window"])
+@pytest.mark.parametrize("length", [1, 2, 3, 9])
+def test_measures_are_their_formulas(view: str, length: int) -> None:
+    generator = torch.Generator().manual_seed(length)
+    away = torch.arange(length)[:, None] - torch.arange(length)[None]
+    visible = {"causal": away >= 0, "both": away < length, "window": away.abs() <= 1}[view]
+    weights = torch.randn(3, length, length, generator=generator).mul(3).masked_fill(~visible, -torch.inf).softmax(-1)
+    ids = torch.randint(3, (length,), generator=generator).tolist()
+    for head, found in enumerate(measure(weights, visible, ids)):
+        expected = plain(weights[head].double().numpy(), visible.numpy(), ids)
+        assert found == {name: value if value is None else pytest.approx(value, abs=1e-6) for name, value in expected.items()}
+
+
+def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() -> None:
+    visible = torch.ones(4, 4, dtype=torch.bool)
+    half, signed = torch.full((4, 4), 0.125), torch.tensor([1.5, -0.5, 0.0, 0.0]).expand(4, 4)
+    [even, odd] = measure(torch.stack([half, signed]), visible, [1, 2, 3, 4])
+    assert (even["row_sum"], even["entropy"], even["self"]) == (0.5, pytest.approx(1), 0.125)
+    assert (odd["row_sum"], odd["entropy"], odd["distance"], odd["max"]) == (1.0, None, None, 1.5)
+    [whole] = measure(2 * half[None], visible, [1, 2, 3, 4])
+    assert "row_sum" not in whole
+
+
+def test_between_two_texts_only_what_compares_no_places_is_measured() -> None:
+    [found] = measure(torch.tensor([[[1.0, 0, 0], [0.5, 0.5, 0]]]), torch.ones(2, 3, dtype=torch.bool), None)
+    assert found == {"entropy": pytest.approx(math.log(2) / math.log(3) / 2), "max": 0.75, "first": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("scores", "called"),
+    [
+        ({"previous": 0.6, "induction": 0.9}, "previous"),
+        ({"first": 0.6, "induction": 0.9}, "induction"),
+        ({"first": 0.8, "same": 0.7}, "first"),
+        ({"next": 0.51}, "next"),
+        ({"self": 0.5, "entropy": 0.91}, "broad"),
+        ({"self": 0.5, "entropy": 0.9}, None),
+        ({"same": None}, None),
+    ],
+)
+def test_a_role_is_what_takes_more_than_half(scores: dict[str, float | None], called: str | None) -> None:
+    assert role({"entropy": 0.4} | scores) == called
+
+
+def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
+    layer = heads(
+        golden.with_heads("encoder", (golden.previous, golden.following, golden.itself, golden.first, golden.same, golden.uniform)),
+        REPEATED,
+    )[0]
+    sentences = [describe_head(head, "token") for head in layer]
+    assert sentences[0] == "encoder.self layer 0 head 0 looks one token back: 1.00 of its weight"
+    assert (
+        sentences[-1]
+        == "encoder.self layer 0 head 5 spreads its weight over all that it sees: entropy 1.00 of 1, 4.3 tokens away on average"
+    )
+    assert len({sentence.partition(": ")[0][29:] for sentence in sentences}) == len(sentences)
+    assert len(set(ROLES.values())) == len(ROLES)
+    alone = heads(golden.with_heads("decoder", (golden.previous,)), [3])[0][0]
+    assert describe_head(alone, "word") == "decoder.self layer 0 head 0 has no choice in this text: no word sees two"
+
+
+def test_attention_to_a_split_word_is_summed_and_from_it_averaged() -> None:
+    weights = torch.tensor([[[1.0, 0, 0, 0], [0.4, 0.6, 0, 0], [0.1, 0.2, 0.7, 0], [0.2, 0.3, 0.1, 0.4]]])
+    visible = torch.ones(4, 4, dtype=torch.bool).tril()
+    between, sees = by_words(weights, visible, [0, 1, 1, 2])
+    expected = [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.2, 0.4, 0.4]]
+    torch.testing.assert_close(between, torch.tensor([expected]))
+    assert torch.equal(sees, torch.ones(3, 3, dtype=torch.bool).tril())
+
+
+def copier() -> Model:
+    """A decoder that learnt to go on with texts that repeat. Its first layer sees one token back only, so it must find the rest itself."""
+    torch.manual_seed(0)
+    mixers = (settings_of("attention", "window")(window=1), settings_of("attention", "softmax")())  # type: ignore[attr-defined]
+    none = settings_of("positions", "none")()
+    settings = {"d_model": 48, "n_layers": 2, "n_heads": 2, "d_ff": 0, "tied": False, "init_std": 0.1}
+    model = settings_of("models", "decoder")(**settings, attention=mixers, positions=none).build(16, 24)  # type: ignore[attr-defined]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 30) * (1 - step / 300))
+    for _ in range(300):
+        period = int(torch.randint(6, 13, ()))
+        ids = repeated(16, period)
+        scores = model.logits(model(Tokens(ids[:, :-1])).y)
+        F.cross_entropy(scores[:, period - 1 :].flatten(0, 1), ids[:, period:].flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    assert isinstance(model, Model)
+    return model.eval()
+
+
+def repeated(batch: int, period: int) -> Tensor:
+    """Texts of 24 tokens: so many different ones, again and again."""
+    return torch.rand(batch, 16).argsort(dim=1)[:, :period].repeat(1, -(-24 // period))[:, :24]
+
+
+def test_a_model_that_learnt_to_copy_shows_the_heads_it_copies_with() -> None:
+    model = copier()
+    ids = repeated(1, 9)[0].tolist()
+    below, above = heads(model, ids)
+    assert "previous" in [head.role for head in below]
+    best = max(above, key=lambda head: head.measures["induction"] or 0.0)
+    assert best.role == "induction"
+    assert best.measures["induction"] > 0.7

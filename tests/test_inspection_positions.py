@@ -1,0 +1,121 @@
+"""Places: cosines and kernels by brute force and by known values, and the rows that an optimizer never touched."""
+
+import math
+
+import pytest
+import torch
+from test_models import CONTEXT, model_of, some_ids
+
+from mini_tf.inspection.positions import LARGEST_MAP, look, never_trained
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+from mini_tf.positions.sinusoidal import sinusoids
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.sections import Optimizer
+from mini_tf.training import optimizer
+
+
+def model_with(positions: str, context: int = CONTEXT, d_model: int = 8, n_heads: int = 2, **settings: object) -> Model:
+    position = settings_of("positions", positions)(**settings)
+    model = settings_of("models", "encoder")(d_model=d_model, n_layers=1, n_heads=n_heads, positions=position, init_std=0.4)
+    torch.manual_seed(0)
+    return model.build(20, context).double().eval()  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize("kind", listing("positions"))
+def test_a_kind_is_looked_at_where_it_attaches(kind: str) -> None:
+    seen, attaches = look(model_with(kind)), settings_of("positions", kind).ATTACHES  # type: ignore[attr-defined]
+    assert (seen.vectors is not None, seen.turns is not None, bool(seen.biases)) == tuple(
+        a in attaches for a in ("embed", "rotary", "bias")
+    )
+
+
+def test_similarity_and_kernel_of_learned_places_by_brute_force() -> None:
+    model, n, d = model_with("learned"), CONTEXT, 8
+    table = model.embedding.position.table.weight.tolist()  # type: ignore[union-attr]
+
+    def dot(i: int, j: int) -> float:
+        return sum(a * b for a, b in zip(table[i], table[j], strict=True))
+
+    found = look(model).vectors
+    assert found is not None
+    assert (found.n_places, found.places, found.table) == (n, list(range(n)), "embedding.position.table.weight")
+    rows = [[math.exp(dot(i, j) / math.sqrt(d)) for j in range(n)] for i in range(n)]
+    for distance in range(n):
+        far = [rows[i][j] / sum(rows[i]) for i in range(n) for j in range(n) if abs(i - j) == distance]
+        assert found.kernel[distance] == pytest.approx(sum(far) / len(far), abs=1e-12)
+    for i in range(n):
+        for j in range(n):
+            assert found.similarity[i, j].item() == pytest.approx(dot(i, j) / math.sqrt(dot(i, i) * dot(j, j)), abs=1e-12)
+
+
+def test_sinusoids_are_as_alike_as_is_known_of_them() -> None:
+    """At d 512 the cosine of neighbours is .973, of places 20 apart .616; the kernel's mass within 2 places grows with d."""
+    near = {}
+    for d in (32, 512):
+        found = look(model_with("sinusoidal", context=512, d_model=d)).vectors
+        assert found is not None
+        near[d] = found.kernel[0] + 2 * found.kernel[1] + 2 * found.kernel[2]
+        assert (found.places[:3], len(found.places)) == ([0, 8, 16], LARGEST_MAP)
+    assert near[32] < 0.1
+    assert near[512] > 0.6
+    found = look(model_with("sinusoidal", context=60, d_model=512)).vectors
+    assert found is not None
+    assert [round(found.similarity[0, distance].item(), 3) for distance in (1, 2, 5, 20)] == [0.973, 0.905, 0.741, 0.616]
+
+
+def test_fourier_features_are_shown_as_their_own_part_of_the_embedding() -> None:
+    """Added or concatenated: the difference that the place makes, whatever the token."""
+    for combine in ("add", "concat"):
+        model = model_with("fourier", combine=combine)
+        found, position = look(model).vectors, model.embedding.position  # type: ignore[union-attr]
+        assert found is not None
+        features = position.features(torch.arange(CONTEXT))  # type: ignore[union-attr, operator]
+        own = features @ position.map.weight[:, -features.shape[1] :].T  # type: ignore[union-attr, operator]
+        expected = torch.nn.functional.cosine_similarity(own[:, None], own[None], dim=-1)
+        torch.testing.assert_close(found.similarity, expected.detach())
+
+
+def test_of_a_long_table_every_few_places_are_compared_and_the_kernel_ends_with_the_context() -> None:
+    found = look(model_with("learned", length=300)).vectors
+    assert found is not None
+    assert (found.n_places, found.places[:2], found.places[-1], len(found.places)) == (300, [0, 5], 295, 60)
+    assert len(found.kernel) == CONTEXT
+
+
+def test_the_rotary_kernel_is_the_mean_cosine_of_its_angles() -> None:
+    turns = look(model_with("rotary", context=40, d_model=24, base=100.0)).turns
+    assert turns is not None
+    angles = [100.0 ** (-2 * i / 12) for i in range(6)]
+    assert turns.kernel == pytest.approx([sum(math.cos(d * angle) for angle in angles) / 6 for d in range(40)], abs=1e-12)
+    assert turns.wavelengths == pytest.approx([2 * math.pi / angle for angle in angles])
+
+
+def test_alibi_falls_by_each_heads_slope() -> None:
+    """Slopes of 4 heads: 1/4, 1/16, 1/64, 1/256 (Press et al. 2021, section 3)."""
+    biases = look(model_with("alibi", n_heads=4)).biases
+    assert biases == [[-slope * distance for distance in range(CONTEXT)] for slope in (1 / 4, 1 / 16, 1 / 64, 1 / 256)]
+    assert str(biases[0][0]) == "0.0"
+
+
+def test_rows_without_a_gradient_are_named_from_the_optimizers_state() -> None:
+    model = model_of("decoder", positions="learned").float()
+    adamw = optimizer.build(Optimizer(), model)
+    before = model.embedding.position.table.weight.clone()  # type: ignore[union-attr, operator]
+    for step in range(3):
+        model.logits(model(Tokens(some_ids(2, 9 + step))).y).square().sum().backward()
+        adamw.step(lr=0.01)
+        adamw.zero_grad()
+    table = look(model).vectors.table  # type: ignore[union-attr]
+    rows = never_trained(adamw.state_tensors(), str(table))
+    same = (model.embedding.position.table.weight == before).all(dim=1)  # type: ignore[union-attr]
+    assert rows == same.nonzero().flatten().tolist() == list(range(11, CONTEXT))
+    assert never_trained({}, str(table)) is None
+
+
+def test_sinusoids_come_out_as_they_go_in() -> None:
+    """The vectors that `look` compares are the paper's."""
+    found = look(model_with("sinusoidal")).vectors
+    assert found is not None
+    p = sinusoids(torch.arange(CONTEXT), 8, 10000.0)
+    torch.testing.assert_close(found.similarity, torch.nn.functional.cosine_similarity(p[:, None], p[None], dim=-1))
