@@ -8,7 +8,7 @@ from torch import nn
 from mini_tf.errors import RunFault
 from mini_tf.objectives import Objective
 from mini_tf.recipe import reading
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 from mini_tf.seeds import seed_of

@@ -8,7 +8,7 @@ import torch
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe.reading import Resolved
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, check_exact, open_run
 from mini_tf.run.trained import write_config

@@ -17,7 +17,7 @@ from mini_tf.generation.writing import Writer
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model
 from mini_tf.run.tensors import specs

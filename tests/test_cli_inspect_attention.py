@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -41,14 +42,15 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A decoder; checkpoints of steps 2 and 4 are kept."""
-    return trained(tmp_path_factory.mktemp("runs") / "decoder", "train.steps=4", "checkpoint.every_steps=2", "checkpoint.keep_last=2")
+    """A decoder, which keeps the checkpoints of its last two steps."""
+    return trained(tmp_path_factory.mktemp("runs") / "decoder", "train.steps=4", "checkpoint.every_steps=1", "checkpoint.keep_last=2")
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder of three mixers, of which `simple` has one head only."""
-    model = "model={kind: encoder, d_model: 32, n_layers: 3, n_heads: 2, positions: learned, attention: [{kind: window, window: 2}, simple, softmax]}"
+    mixers = "[{kind: window, window: 2}, simple, softmax]"
+    model = f"model={{kind: encoder, d_model: 32, n_layers: 3, n_heads: 2, positions: learned, attention: {mixers}}}"
     return trained(tmp_path_factory.mktemp("runs") / "encoder", "train.steps=1", model, "objective=masked")
 
 
@@ -64,6 +66,11 @@ def result(run: Path, *arguments: str | Path, stdin: str = "") -> dict[str, Any]
     return dict(answer["result"])
 
 
+def read(sample: dict[str, Any]) -> bytes:
+    """The bytes that a sample's ids stand for, by the order of a byte tokenizer: four special tokens, then every byte."""
+    return bytes(id - 4 for id in sample["ids"][1:])
+
+
 def test_both_names_are_one_command() -> None:
     helps = [minitf(*name, "--help").stdout for name in (("inspect", "attention"), ("inspect-attention",))]
     assert helps[0].replace("minitf inspect attention", "minitf inspect-attention") == helps[1]
@@ -75,9 +82,7 @@ def test_json_has_every_head_and_with_full_its_map(run: Path, tmp_path: Path) ->
     assert json.loads((tmp_path / "maps.json").read_text()) == shown
     assert (shown["notes"], shown["difference"] < 1e-5) == ([], True)
     [sample] = shown["samples"]
-    assert (sample["text"], sample["tokens"], bytes(id - sample["ids"][1] + ord("t") for id in sample["ids"][1:])) == (
-        TEXT, ["</s>", *TEXT], TEXT.encode(),
-    )  # fmt: skip
+    assert (sample["text"], sample["tokens"], read(sample)) == (TEXT, ["</s>", *TEXT], TEXT.encode())
     assert [(head["kind"], head["layer"], head["head"]) for head in sample["heads"]] == [
         ("decoder.self", layer, head) for layer in (0, 1) for head in (0, 1)
     ]
@@ -158,6 +163,16 @@ def test_texts_come_from_arguments_a_file_or_stdin(run: Path, tmp_path: Path) ->
     assert inspect(tmp_path, TEXT).exit_code == 5
 
 
+def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mini_tf", "inspect-attention", "last"]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    os.close(ours)
+    os.close(theirs)
+    hint = 'give one: minitf inspect attention RUN "a text", or -i FILE'
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"there is no text to look at; {hint}\n")
+
+
 def test_an_empty_text_is_its_separator_where_the_model_knows_one(run: Path, tmp_path: Path) -> None:
     [sample] = result(run, "")["samples"]
     assert (sample["tokens"], sample["heads"][0]["entropy"], sample["heads"][0]["role"]) == (["</s>"], None, None)
@@ -176,13 +191,13 @@ def test_of_a_text_longer_than_the_context_the_beginning_is_looked_at(run: Path)
     assert f"note: {note}\n" in inspect(run, "ab", "x" * 100).stderr
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:20]))
 def test_hostile_texts_come_back_exactly_and_reach_no_picture_raw(run: Path, tmp_path: Path, text: str) -> None:
     [sample] = result(run, text, "--words")["samples"]
     assert sample["text"] == text
-    assert bytes(id - result(run, "a")["samples"][0]["ids"][1] + ord("a") for id in sample["ids"][1:]) == text.encode()[:47]
+    assert read(sample) == text.encode()[:47]
     if len(text.encode()) < 48:
-        assert sample["words"] == ["</s>", *text.split()]
+        assert sample["words"] == ["</s>", *filter(None, re.split("[ \\t\\n\\r]+", text))]
     drawn = inspect(run, text, "--words", "-o", tmp_path / "maps.svg", "--describe", "--color", "always")
     picture = inspect(run, text, "--words", "--color", "never")
     assert (drawn.exit_code, picture.exit_code) == (0, 0)
@@ -197,7 +212,7 @@ def test_words_have_the_sums_to_their_tokens_and_the_means_from_them(run: Path) 
     [by_token], [by_word] = (result(run, TEXT, "--full", *option)["samples"] for option in ((), ("--words",)))
     assert by_word["words"] == ["</s>", *TEXT.split()]
     of_token = np.array(by_word["word_of_token"])
-    assert "".join(np.array(by_word["tokens"])[of_token == 1]) == "the"
+    assert "".join(np.array(by_word["tokens"])[of_token == 1]) == "the "
     tokens, words = (np.array(sample["heads"][2]["matrix"]) for sample in (by_token, by_word))
     for a in range(6):
         for b in range(6):
@@ -234,18 +249,22 @@ def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
 
 def test_all_steps_show_how_heads_form(run: Path) -> None:
     samples = result(run, TEXT, "ab", "--step", "all")["samples"]
-    assert [(sample["step"], sample["text"]) for sample in samples] == [(2, TEXT), (2, "ab"), (4, TEXT), (4, "ab")]
-    for number in (2, 4):
-        one = result(run, TEXT, "--step", str(number))["samples"][0]
-        assert {**one, "step": number} == samples[number - 2]
+    assert [(sample["step"], sample["text"]) for sample in samples] == [(3, TEXT), (3, "ab"), (4, TEXT), (4, "ab")]
+    for early in (True, False):
+        one = result(run, TEXT, "--step", "3" if early else "last")["samples"][0]
+        assert {**one, "step": 3 if early else 4} == samples[0 if early else 2]
     shown = inspect(run, TEXT, "--step", "all").stdout.splitlines()
-    assert shown[0].split() == ["head", "step", "2", "step", "4"]
+    assert shown[0].split() == ["head", "step", "3", "step", "4"]
     for line, early, late in zip(shown[1:5], samples[0]["heads"], samples[2]["heads"], strict=True):
         numbers = re.findall(r"\d\.\d\d", line)
         assert numbers == [f"{head['entropy']:.2f}" for head in (early, late)]
     assert shown[5].startswith("entropy and role:")
-    assert "step 4: 4 heads: " in inspect(run, TEXT, "--step", "all", "--describe").stdout
-    assert inspect(run, TEXT, "--step", "3").exit_code == 5
+    assert re.findall(r"^step \d\n4 heads: ", inspect(run, TEXT, "--step", "all", "--describe").stdout, re.M) == [
+        "step 3\n4 heads: ",
+        "step 4\n4 heads: ",
+    ]
+    assert inspect(run, TEXT, "--step", "all", "--query", "cat").stdout.count(">cat") == 2
+    assert inspect(run, TEXT, "--step", "2").exit_code == 5
 
 
 def test_files_are_written_whole_and_an_existing_one_only_by_force(run: Path, tmp_path: Path) -> None:
@@ -299,7 +318,7 @@ def test_a_difference_that_is_too_large_is_a_warning(run: Path, monkeypatch: pyt
     told = "largest difference of scores, weights written out against fused: "
     assert inspect(run, TEXT).stderr.startswith(told)
     assert inspect(run, TEXT, "-q").stderr == ""
-    monkeypatch.setattr(sys.modules[attention_command.__module__], "TOLERANCE", -1.0)
+    monkeypatch.setattr(attention_command, "TOLERANCE", -1.0)
     assert inspect(run, TEXT, "-q").stderr.startswith(f"warning: {told}")
 
 

@@ -153,9 +153,13 @@ def test_an_empty_text_has_no_tokens(runs: dict[str, Path]) -> None:
     assert shown("tokens", runs["none"], "") == "0 tokens, 0 characters, 0 bytes\n"
 
 
-def test_texts_that_are_not_utf_8_are_refused(runs: dict[str, Path]) -> None:
-    assert "a text is not UTF-8" in refused(2, "tokens", runs["none"], "a\udcff")
-    assert "a text is not UTF-8" in refused(2, "softmax", runs["none"], "a\udcff")
+def test_texts_that_are_not_utf_8_are_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(b"fine\n\xff\n")
+    for command in ("tokens", "softmax"):
+        assert "a text is not UTF-8" in refused(2, command, runs["none"], "a\udcff")
+        assert "is not UTF-8" in refused(4, command, runs["none"], "-i", broken)
+        assert "there is no text to look at" in refused(2, command, runs["none"])
     assert "the text is not UTF-8" in refused(2, "simple", "a\udcff")
     assert "no such run" in refused(5, "tokens", "nothing", "a")
 
@@ -205,7 +209,7 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
     result = json.loads(file.read_text())
     assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(0 < head["normalised"] <= 1 for head in result["heads"])
-    assert result["n_texts"] == 1 + len(HOSTILE)
+    assert [one["text"] for one in result["texts"]] == ["Once upon a time", *HOSTILE]
     assert result["notes"] == [f"text {1 + len(HOSTILE)}: cut at the context, 253 tokens left out"]
     assert text.count("decoder.self") == 4
     lines = result_of("softmax", runs["rotary"], stdin="Once upon a time\n")

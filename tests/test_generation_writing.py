@@ -6,12 +6,12 @@ import pytest
 import torch
 from test_models import model_of
 
-from mini_tf.generation.writing import Prompt, Scored, Writer, Written, prompt_ids
+from mini_tf.generation.writing import Prompt, Writer, prompt_ids
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading, sections
-from mini_tf.recipe.sections import Generate, Recipe
-from mini_tf.text.stream import TextStream
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import Generate
 from mini_tf.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(sections.Tokenizer(kind="char"), ["abcdefghijklmnopqrstuvwxyz \n.,'!?é漢"])

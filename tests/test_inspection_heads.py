@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from test_models import model_of
 from torch import Tensor
+from toys import mixer_kinds
 
 from mini_tf.inspection.attention import Head, heads_of
-from mini_tf.inspection.capture import capture
+from mini_tf.inspection.capture import Reading, capture
 from mini_tf.inspection.describe import describe_head
 from mini_tf.inspection.heads import ROLES, measure, role
 from mini_tf.inspection.words import by_words
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.kinds import listing, settings_of
 
 REPEATED = [golden.OPENING, 3, 7, 1, 9, 4, 3, 7, 1, 9, 4, 3, 7]
 
@@ -62,6 +64,25 @@ def test_a_uniform_window_is_even_over_what_it_sees() -> None:
     [layer] = heads(model.eval(), REPEATED)
     assert [head.measures["entropy"] for head in layer] == pytest.approx([1.0] * 4, abs=1e-6)
     assert [head.measures["first"] for head in layer] == pytest.approx([1 / 5] * 4, abs=1e-6), "row 2 alone sees the first token"
+
+
+@pytest.mark.parametrize(("kind", "mixer"), [*product(["decoder"], mixer_kinds()), *product(["encoder"], listing("attention"))])
+def test_heads_of_every_mixer_are_measured(kind: str, mixer: str) -> None:
+    """The toy mixer, a fading sum, does not give all of its weight to tokens, and says so."""
+    for layer in heads(model_of(kind, (mixer,), "learned"), REPEATED):
+        for head in layer:
+            assert head.weights.dtype == np.float32
+            assert 0 <= head.measures["entropy"] <= 1 + 1e-6
+            assert ("row_sum" in head.measures) == (mixer == "toy")
+            assert 0 < head.measures["self"] <= head.measures["max"] + 1e-6
+
+
+def test_columns_that_belong_to_no_token_are_left_out() -> None:
+    weights = torch.tensor([[[[0.5, 0.5, 0.0], [0.2, 0.2, 0.6]]]])
+    [head] = heads_of(Reading("decoder.self", 0, weights, 1, torch.ones(1, 2, 2, dtype=torch.bool).tril()), [1, 2])
+    assert head.weights.tolist() == weights[0, 0, :, 1:].tolist()
+    assert head.measures["row_sum"] == pytest.approx(0.65)
+    assert head.measures["self"] == pytest.approx(0.6)
 
 
 def plain(p: np.ndarray, visible: np.ndarray, ids: list[int]) -> dict[str, float | None]:

@@ -15,7 +15,7 @@ from mini_tf.recipe.keys import json_schema, keys
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import read, values
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mini_tf.errors import RecipeFault, UsageFault
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import decisive, dump, is_override, read, split_arguments
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 
 SMALL = "model: decoder\ntrain: {steps: 100}\n"
 

@@ -107,5 +107,5 @@ def test_a_token_costs_the_same_wherever_it_stands(monkeypatch: pytest.MonkeyPat
         stream = TextStream(tokenizer)
         for id in list(tokenizer.encode("the cats ")) * 50:
             stream.push(int(id))
-    longest_run = 1 + len("the cats ".encode())
+    longest_run = 1 + len(b"the cats ")
     assert max(decoded) <= longest_run

@@ -11,7 +11,7 @@ from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.generation.writing import Scored, Written
-    from mini_tf.recipe.sections import Recipe
+    from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.trained import Trained
 
 ROWS = 8

@@ -8,7 +8,7 @@ from mini_tf.cli.console import Console, command
 from mini_tf.cli.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.recipe.sections import Recipe
+    from mini_tf.recipe.recipe import Recipe
     from mini_tf.text.batch import Batch, Rows
     from mini_tf.text.packing import Packing
     from mini_tf.text.token_store import Text, TokenStore
@@ -69,7 +69,7 @@ def _open(console: Console, arguments: list[str] | None) -> "tuple[Recipe, Text]
 
 def _sees(recipe: "Recipe", split: str) -> str:
     """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
-    from mini_tf.recipe.agreement import SIDES
+    from mini_tf.recipe.recipe import SIDES
 
     mixers = getattr(recipe.model, "attention", ())
     near = {mixer.kind: f"at most {mixer.window} tokens away" for mixer in mixers if hasattr(mixer, "window")}

@@ -10,7 +10,7 @@ from mini_tf.generation.decoding import Reading
 from mini_tf.generation.sampling import Sampling, Uniform
 from mini_tf.generation.stopping import Stopping
 from mini_tf.nn.model import Model
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.text.stream import TextStream
 from mini_tf.text.tokenizer import Tokenizer
 

@@ -67,14 +67,14 @@ def look(model: Model) -> Seen:
     d_k = next((module.width.d_k for module in model.modules() if isinstance(module, Headed)), 0)
     turns = _turns(position, d_k, model.context) if "rotary" in position.attaches else None
     biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if "bias" in position.attaches else None
-    return Seen(model.context, vectors, turns, [] if biases is None else biases[0].double().cpu().add(0.0).tolist())  # no -0
+    return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
 
 def _vectors(name: str, position: Position, context: int, embedded: Float[Tensor, "V D"]) -> Vectors:
     tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
     n_places = max((part.num_embeddings for _, part in tables), default=context)
     # What the position makes of nothing: its own part, also where it is concatenated with the embedding and mapped.
-    p = position.embed(embedded.new_zeros(1, n_places, embedded.shape[1]), Places(n_places))[0].double().cpu()
+    p = position.embed(embedded.new_zeros(1, n_places, embedded.shape[1]), Places(n_places))[0].cpu().double()
     step = -(-n_places // LARGEST_MAP)
     places = list(range(0, n_places, step))
     units = F.normalize(p[places], dim=-1)

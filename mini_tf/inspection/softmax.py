@@ -55,9 +55,9 @@ def sharpness(captures: Iterable[Capture]) -> list[Sharpness]:
 
 def _measured(reading: Reading) -> Tensor:
     """(H, rows, 6): entropy, normalised, largest, gradient, range of the logits, underflow; of the rows that see two keys or more."""
-    weights = reading.weights.double()
+    weights, keep = reading.weights.cpu().double(), reading.keep.cpu()
     lead = torch.ones_like(weights[:, 0, :, : reading.lead], dtype=torch.bool)  # columns that belong to no token are always seen
-    seen = torch.cat([lead, reading.keep.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
+    seen = torch.cat([lead, keep.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
     n_seen = seen.sum(dim=-1).expand(weights.shape[:3])
     p = torch.where(seen, weights, 0.0)
     logs = p.log()  # -inf where p is 0

@@ -79,7 +79,7 @@ def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occ
     own: list[int] = []  # which of the vectors are the word's, a sentence each
     for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
         hidden = capture(model, Tokens(torch.tensor([found.given.ids], device=device))).hidden
-        layers = torch.cat(hidden).double().cpu()  # (n_layers + 1, L, D)
+        layers = torch.cat(hidden).cpu().double()  # (n_layers + 1, L, D)
         others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
         for span in [found.span, *others]:
             if tokens := found.given.within(*span):

@@ -21,7 +21,7 @@ from mini_tf.nn.stack import Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
-from mini_tf.recipe.agreement import SIDES
+from mini_tf.recipe.recipe import SIDES
 
 
 class ModelSettings(StackSettings, sections.ModelSettings):

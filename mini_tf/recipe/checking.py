@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from mini_tf.errors import RecipeFault
 from mini_tf.recipe.faults import Fault, faults_of
 from mini_tf.recipe.hints import no_such_key
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import Written
 from mini_tf.recipe.yaml_tree import Node
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from mini_tf.recipe.kinds import Section, listing, settings_of
 from mini_tf.recipe.layers import package_of, part_of
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near
 from mini_tf.recipe.yaml_tree import Node
 

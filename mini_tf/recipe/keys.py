@@ -10,7 +10,7 @@ from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
 from mini_tf.recipe.layers import package_of, section_of
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
 
 

@@ -13,7 +13,8 @@ from mini_tf.errors import RecipeFault, UsageFault
 from mini_tf.recipe.checking import COMMAND_LINE, check, written
 from mini_tf.recipe.layers import is_blank, merge
 from mini_tf.recipe.presets import presets
-from mini_tf.recipe.sections import BUILT_IN_DATA, Recipe
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import BUILT_IN_DATA
 from mini_tf.recipe.values import Written, near, show
 from mini_tf.recipe.yaml_tree import CODE_KEYS, MAX_DEPTH, Node, load, parse
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, SerializeAsAny, WithJsonSchema
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe import agreement
-from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, listing, settings_of
+from mini_tf.recipe.kinds import Kind, OneOrMore, Section
 from mini_tf.recipe.values import Seconds, Share, real_number, show
 
 BUILT_IN_DATA = ("grammar", "python-docs")
@@ -241,48 +240,3 @@ class ObjectiveSettings(Kind):
 
     def build(self, vocabulary: Any) -> Any:
         raise NotImplementedError
-
-
-class Recipe(Section):
-    data: Data = Data()
-    tokenizer: Tokenizer = Tokenizer()
-    model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
-    """What is trained: decoder (reads leftwards) or encoder (reads both sides)."""
-    objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
-    """What is asked of the model; by default next_token of a decoder and masked of an encoder."""
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
-    train: Train
-    eval: Eval = Eval()
-    checkpoint: Checkpoint = Checkpoint()
-    log: Log = Log()
-    runtime: Runtime = Runtime()
-    generate: Generate = Generate()
-    expect: dict[str, str] = {}
-    """Gates that the shipped recipe is held to with --expect: {val.loss: "<1.9"}."""
-
-    @classmethod
-    def _read(cls, given: Any) -> Any:
-        """As every section; and an objective that is not named is the one that fits the model."""
-        data = super()._read(given)
-        if not isinstance(data, dict):
-            return data
-        asked, model = data.get("objective") or {}, data.get("model")
-        if isinstance(asked, dict) and "kind" not in asked:
-            word = default_objective(model)
-            if word is not None:
-                data["objective"] = {"kind": word} | asked
-            elif not isinstance(model, Kind):
-                data["objective"] = Kind()  # the model is at fault, and is told so; nothing can be said of this one
-        return data
-
-    def rules(self) -> Iterator[tuple[str, str]]:
-        return agreement.rules(self)
-
-
-def default_objective(model: Any) -> str | None:
-    """The objective of a model that is given as a word, a mapping or a Kind; None where that cannot be said."""
-    word = model.get("kind") if isinstance(model, dict) else model
-    known = isinstance(word, str) and word in listing("models")
-    settings = settings_of("models", str(word)) if known else model
-    return {"left": "next_token", "both": "masked"}.get(getattr(settings, "READS", ""))

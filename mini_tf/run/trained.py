@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.nn.model import Model
 from mini_tf.recipe import reading
-from mini_tf.recipe.sections import Recipe, Runtime
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import Runtime
 from mini_tf.run import finding, loading, manifest
 from mini_tf.run.tensors import specs
 from mini_tf.text.tokenizer import Tokenizer

@@ -2,7 +2,7 @@
 
 import math
 
-from mini_tf.recipe.sections import Recipe
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.loop import Report
 from mini_tf.training.schedule import Horizon
 

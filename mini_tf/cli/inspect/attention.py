@@ -64,14 +64,15 @@ def attention(
 
     wish = Wish(Choice(kind, layer, head), words, query)
     trained = open_trained(run, None if step == "all" else step, device)
+    by_table = step == "all" and not describe and query is None
     samples, entries = [], []
     for sample in over_steps(trained, given, wish) if step == "all" else (look(trained, text, wish) for text in given):
-        if step != "all" and not console.json:
+        if not console.json and not by_table:
             _show(console, sample, len(given) > 1, describe, not wish.heads.everything)
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
-    if step == "all":
-        _show_steps(console, samples, given, describe)
+    if by_table and not console.json:
+        _show_steps(console, samples, given)
     result = {"samples": entries, "notes": _notes(samples, given), "difference": max(sample.difference for sample in samples)}
     _tell(console, result)
     for file in named:
@@ -102,6 +103,8 @@ def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chos
     from mini_tf.inspection.describe import describe as sentences
 
     colored, width = console.colored, console.width
+    if sample.step is not None:
+        console.print_product(f"step {sample.step}")
     if titled:
         console.print_product(caption(sample.text, width))
     if describe:
@@ -119,27 +122,18 @@ def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chos
             console.say(f"{len(maps) - MOST_MAPS} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
 
 
-def _show_steps(console: Console, samples: "list[Sample]", given: list[str], describe: bool) -> None:
-    """How heads form: for each text a table of heads and steps, or sentences."""
+def _show_steps(console: Console, samples: "list[Sample]", given: list[str]) -> None:
+    """How heads form: for each text a table of heads and steps."""
     from mini_tf.drawing import terminal
     from mini_tf.drawing.labels import caption
     from mini_tf.inspection import attention_pictures as pictures
-    from mini_tf.inspection.describe import describe as sentences
 
-    if console.json:
-        return
     for number, text in enumerate(given):
         if len(given) > 1:
             console.print_product(caption(text, console.width))
-        over = samples[number :: len(given)]
-        if describe:
-            console.print_product(
-                "\n".join(caption(f"step {sample.step}: {sentence}") for sample in over for sentence in sentences(sample))
-            )
-        else:
-            headers, rows = pictures.table_of_steps(over)
-            console.picture(terminal.table(headers, rows, colored=console.colored, width=console.width))
-            console.print_product(pictures.legend(over))
+        headers, rows = pictures.table_of_steps(samples[number :: len(given)])
+        console.picture(terminal.table(headers, rows, colored=console.colored, width=console.width))
+    console.print_product(pictures.legend(samples))
 
 
 def _notes(samples: "list[Sample]", given: list[str]) -> list[str]:

@@ -1,13 +1,10 @@
 """`minitf inspect softmax`: how sharp the softmax of every head is."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from mini_tf.cli.console import Console, command
+from mini_tf.cli.console import Console, command, to_json
 from mini_tf.cli.inspect.files import FORCE, OUTPUT, check, write
-from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.inspect.texts import INPUT, TEXTS, given
 from mini_tf.cli.options import DEVICE, RUN, STEP
 from mini_tf.errors import UsageFault
 
@@ -24,49 +21,40 @@ LEGEND = (
 def softmax(
     console: Console,
     run: RUN,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="What the model reads; else lines of stdin.")] = None,
-    input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts by line from a file.")] = None,
+    texts: TEXTS = None,
+    input: INPUT = None,
     output: OUTPUT = None,
     force: FORCE = False,
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
     """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits."""
-    from mini_tf.cli.console import to_json
+    import torch
+
     from mini_tf.inspection.capture import capture
     from mini_tf.inspection.framing import framed
     from mini_tf.inspection.softmax import sharpness
     from mini_tf.nn.tokens import Tokens
     from mini_tf.run.trained import open_trained
 
-    files = check(output, [".json"], force)
-    if texts and input is not None:
-        raise UsageFault(f"texts were given and --input {input} too", hint="give one of them")
-    refuse_broken(texts or [], "a text")
+    files, read = check(output, [".json"], force), given(texts, input)
     trained = open_trained(run, step, device)
     separated, context = not trained.recipe.data.split.tail, trained.model.context
-    import torch
-
-    given = [framed(trained.tokenizer, text, separated).cut(context) for text in texts or lines_of(input)]
-    notes = [f"text {n}: cut at the context, {one.n_cut} tokens left out" for n, one in enumerate(given, 1) if one.n_cut]
-    passes = (capture(trained.model, Tokens(torch.tensor([one.ids], device=trained.setup.device))) for one in given)
-    heads = sharpness(passes)
+    cut = [framed(trained.tokenizer, text, separated).cut(context) for text in read]
+    heads = sharpness(capture(trained.model, Tokens(torch.tensor([one.ids], device=trained.setup.device))) for one in cut)
     if not any(head.rows for head in heads):
         raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
-    notes += ["range: a lower bound where marked >; weights too small for their number type have no score"] * any(
-        head.underflow for head in heads
-    )
+    notes = [f"text {n}: cut at the context, {one.n_cut} tokens left out" for n, one in enumerate(cut, 1) if one.n_cut]
+    if any(head.underflow for head in heads):
+        notes.append("range: a lower bound where marked >; weights too small for their number type have no score")
     _draw(console, heads)
     for note in notes:
         console.say(note)
-    result = {
-        "n_texts": len(given),
-        "n_tokens": sum(len(one.ids) for one in given),
-        "heads": [vars(head) for head in heads],
-        "notes": notes,
-    }
+    records = [{"text": text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for text, one in zip(read, cut, strict=True)]
+    result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
     for file in files:
         write(file, (to_json(result) + "\n").encode())
+        console.say(f"written: {file}")
     console.answer(run=trained.folder, result=result)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.inspect.texts import INPUT, TEXTS, given
 
 if TYPE_CHECKING:
     from mini_tf.inspection.tokens import Token
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 def tokens(
     console: Console,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, `last`; or a tokenizer.json.")],
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="What to cut; else lines of stdin.")] = None,
+    texts: TEXTS = None,
+    input: INPUT = None,
 ) -> None:
     """Each token of a text: its id, how it reads, its bytes, and the characters it stands for (from 0, the last not included)."""
     from mini_tf.inspection.tokens import tokens_of
     from mini_tf.run import finding
     from mini_tf.text.tokenizer import Tokenizer
 
-    refuse_broken(texts or [], "a text")
+    read = given(texts, input)
     tokenizer = Tokenizer.load(Path(run) if Path(run).is_file() else finding.find(run))
     results: list[dict[str, Any]] = []
-    for text in texts or lines_of(None):
+    for text in read:
         found = tokens_of(tokenizer, text)
         if results and not console.json:
             console.print_product("")
         _draw(console, text, found)
         results.append({"text": text, "n_tokens": len(found), "n_bytes": len(text.encode()), "tokens": [_record(one) for one in found]})
+    for note in tokenizer.notes:
+        console.say(note)
     console.answer(result={"texts": results, "notes": tokenizer.notes})
 
 

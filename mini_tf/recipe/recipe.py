@@ -1,24 +1,82 @@
-"""What the sections of a recipe must be to each other: the rules that no section can check alone.
+"""A whole recipe: all its sections, and what they must be to each other, which no section can check alone.
 
-Each yields the dotted key that is at fault, and the fault with the nearest way out.
+Each rule yields the dotted key that is at fault, and the fault with the nearest way out.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
+
+from pydantic import SerializeAsAny
 
 from mini_tf.errors import UsageFault
 from mini_tf.recipe.gates import Gate
-from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, Section, listing, settings_of
+from mini_tf.recipe.sections import (
+    Checkpoint,
+    Data,
+    Eval,
+    Generate,
+    Log,
+    ModelSettings,
+    ObjectiveSettings,
+    Optimizer,
+    Runtime,
+    Schedule,
+    Tokenizer,
+    Train,
+)
 from mini_tf.recipe.values import show
-
-if TYPE_CHECKING:
-    from mini_tf.recipe.sections import Recipe
 
 SIDES = {"left": "only what stands before", "both": "both sides"}
 """What a model that READS so reads, in words."""
 
 
-def rules(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+class Recipe(Section):
+    data: Data = Data()
+    tokenizer: Tokenizer = Tokenizer()
+    model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
+    """What is trained: decoder (reads leftwards) or encoder (reads both sides)."""
+    objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
+    """What is asked of the model; by default next_token of a decoder and masked of an encoder."""
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    train: Train
+    eval: Eval = Eval()
+    checkpoint: Checkpoint = Checkpoint()
+    log: Log = Log()
+    runtime: Runtime = Runtime()
+    generate: Generate = Generate()
+    expect: dict[str, str] = {}
+    """Gates that the shipped recipe is held to with --expect: {val.loss: "<1.9"}."""
+
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        """As every section; and an objective that is not named is the one that fits the model."""
+        data = super()._read(given)
+        if not isinstance(data, dict):
+            return data
+        asked, model = data.get("objective") or {}, data.get("model")
+        if isinstance(asked, dict) and "kind" not in asked:
+            word = default_objective(model)
+            if word is not None:
+                data["objective"] = {"kind": word} | asked
+            elif not isinstance(model, Kind):
+                data["objective"] = Kind()  # the model is at fault, and is told so; nothing can be said of this one
+        return data
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        return _rules(self)
+
+
+def default_objective(model: Any) -> str | None:
+    """The objective of a model that is given as a word, a mapping or a Kind; None where that cannot be said."""
+    word = model.get("kind") if isinstance(model, dict) else model
+    known = isinstance(word, str) and word in listing("models")
+    settings = settings_of("models", str(word)) if known else model
+    return {"left": "next_token", "both": "masked"}.get(getattr(settings, "READS", ""))
+
+
+def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from _reading(recipe)
     yield from _streaming(recipe)
     yield from _positions(recipe)
@@ -35,12 +93,12 @@ def rules(recipe: "Recipe") -> Iterator[tuple[str, str]]:
             yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
 
 
-def _kinds(recipe: "Recipe", lacking: str) -> Iterator[str]:
+def _kinds(recipe: Recipe, lacking: str) -> Iterator[str]:
     """The kinds of the model's mixers that cannot do what the class attribute `lacking` says."""
     yield from dict.fromkeys(mixer.kind for mixer in getattr(recipe.model, "attention", ()) if not getattr(mixer, lacking))
 
 
-def _reading(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
     reads, needs = getattr(recipe.model, "READS", None), getattr(recipe.objective, "NEEDS", None)
     if not reads or not needs or reads == needs:
         return
@@ -54,7 +112,7 @@ def _reading(recipe: "Recipe") -> Iterator[tuple[str, str]]:
     )
 
 
-def _streaming(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if not recipe.train.stream:
         return
     for mixer in _kinds(recipe, "STREAMS"):
@@ -65,7 +123,7 @@ def _streaming(recipe: "Recipe") -> Iterator[tuple[str, str]]:
         yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"
 
 
-def _positions(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+def _positions(recipe: Recipe) -> Iterator[tuple[str, str]]:
     positions = getattr(recipe.model, "positions", None)
     if not getattr(positions, "ENDS", False):
         return
