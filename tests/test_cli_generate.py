@@ -65,13 +65,13 @@ def test_several_samples_are_parted_by_a_line(decoder: Path) -> None:
 
 def test_a_line_of_a_pipe_gives_a_line_and_json_an_envelope_a_line(decoder: Path) -> None:
     prompts = "Once upon\n\nOne day the \\ cat\r\n</s>"
-    command = ("generate", decoder, "--temperature", "9", "--top-k", "999", "--max-new-tokens", "99")
+    command = ("generate", decoder, "--temperature", "3", "--top-k", "999", "--num-samples", "9", "--max-new-tokens", "60")
     plain, enveloped = minitf(*command, stdin=prompts), minitf(*command, "--json", stdin=prompts)
     envelopes = [json.loads(line) for line in enveloped.stdout.splitlines()]
     assert [one["result"]["prompt"] for one in envelopes] == ["Once upon", "", "One day the \\ cat", "</s>"]
     assert all(one["ok"] and one["command"] == "generate" and one["run"] == str(decoder) for one in envelopes)
-    assert plain.stdout.count("\n") == 4
-    texts = [one["result"]["texts"][0] for one in envelopes]
+    assert plain.stdout.count("\n") == 4 * 9
+    texts = [text for one in envelopes for text in one["result"]["texts"]]
     assert any("\n" in text for text in texts)
     assert any("\\" in text for text in texts)
     assert plain.stdout == "".join(safe_text(text.replace("\\", "\\\\").replace("\n", "\\n")) + "\n" for text in texts)

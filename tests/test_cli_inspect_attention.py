@@ -134,7 +134,7 @@ def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], 
         (("--query", "23"), "--query 23: no such word"),
         (("--full",), "--full: the weights go to JSON; add --json or -o FILE.json"),
         (("-i", "there.txt"), "texts were given and --input there.txt too"),
-        (("-o", "maps.gif"), "maps.gif: its suffix must be one of .png .svg .json .safetensors"),
+        (("-o", "maps.gif"), "maps.gif: its suffix must be .png or .svg or .json or .safetensors"),
         (("-o", "maps.png", "another"), "a picture shows one text at one step"),
         (("-o", "maps.svg", "--step", "all"), "a picture shows one text at one step"),
         (("a \udcff b",), "a text is not UTF-8"),
@@ -169,7 +169,7 @@ def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
     done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
-    hint = 'give one: minitf inspect attention RUN "a text", or -i FILE'
+    hint = 'give one: "a text", or -i FILE'
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"there is no text to look at; {hint}\n")
 
 

@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from commands import EXACT, TINY, minitf, trained
 
-from mini_tf.generation.sampling import pick
 from mini_tf.recipe import reading
 
 
@@ -47,12 +45,6 @@ def test_prompts_of_a_file_are_read_like_lines_of_stdin(run: Path, tmp_path: Pat
 def test_a_seed_is_a_number_that_fits(run: Path) -> None:
     assert minitf("generate", run, "Once", "--max-new-tokens", "1", "--seed", str(2**63 - 1)).exit_code == 0
     assert minitf("generate", run, "Once", "--seed", str(2**63)).exit_code == 2
-
-
-@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-40, 5e-324])
-def test_a_temperature_near_0_is_as_good_as_0(temperature: float) -> None:
-    scores = torch.tensor([[1.0, 9e4, -torch.inf, 8.9e4], [3.0, -3e4, 2.0, 1.0]])
-    assert pick(scores, temperature, 3, torch.Generator().manual_seed(0)).tolist() == [1, 0]
 
 
 def test_expect_needs_a_shipped_recipe_that_expects_something(promised: Path) -> None:

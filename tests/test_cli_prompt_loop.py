@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from commands import ROOT, minitf, tiny_model, trained
 
-PATIENCE = 60.0
+PATIENCE = 20.0
 """Seconds until something that should be printed counts as never printed."""
 
 
@@ -44,15 +43,13 @@ class Terminal:
 
     def wait_for(self, text: str, since: int = 0) -> str:
         """What stands on the screen, once it has `text` after its first `since` characters."""
-        end = time.monotonic() + PATIENCE
         while text not in self.seen[since:]:
-            assert time.monotonic() < end, f"{text!r} never came: {self.seen!r}"
-            if select.select([self.here], [], [], 0.1)[0]:
-                self.read()
+            assert self.read(), f"{text!r} never came: {self.seen!r}"
         return self.seen
 
     def read(self) -> bool:
-        """Take over what was printed; False at the end."""
+        """Take over what is printed next; False at the end."""
+        assert select.select([self.here], [], [], PATIENCE)[0], f"nothing came any more: {self.seen!r}"
         try:
             part = os.read(self.here, 4096).decode(errors="replace")
         except OSError:  # how Linux tells that nobody is left on the other side
@@ -110,7 +107,11 @@ def test_ctrl_c_ends_an_answer_and_at_the_prompt_the_loop(decoder: Path, at_term
     terminal.type("\x03")
     terminal.wait_for("\n> ", asked)
     assert terminal.process.poll() is None
-    terminal.type("\x03")
+    # Python's input() may miss a signal that comes while it is just beginning to wait, so it is sent until it is noticed.
+    for _ in range(100):
+        terminal.type("\x03")
+        if select.select([terminal.here], [], [], 0.2)[0]:
+            break
     assert terminal.leave() == 130
     assert terminal.seen.endswith("interrupted\n")
     assert "Traceback" not in terminal.seen

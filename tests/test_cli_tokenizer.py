@@ -57,7 +57,7 @@ def test_an_existing_file_is_written_over_only_by_force(folder: Path) -> None:
     before = (folder / "t.json").read_bytes()
     refused = train("char", "-o", "t.json")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "t.json exists already; give another name, or --force" in refused.stderr
+    assert "--output t.json: exists; --force overwrites it" in refused.stderr
     assert (folder / "t.json").read_bytes() == before
     assert train("char", "-o", "t.json", "--force").exit_code == 0
     assert Tokenizer.load(folder / "t.json").kind == "char"

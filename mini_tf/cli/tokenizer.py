@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.files import FORCE, check, write
 from mini_tf.cli.lines import lines_of, refuse_broken
 from mini_tf.cli.options import RECIPE
 from mini_tf.errors import DataFault, RecipeFault, Refusal, UsageFault
@@ -24,23 +25,18 @@ def train(
     console: Console,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The tokenizer.json to write.")],
     arguments: RECIPE = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: FORCE = False,
 ) -> None:
     """Learn the tokenizer that a recipe asks for from its training text; the file works here and in Hugging Face's library."""
     from mini_tf.recipe.reading import read, split_arguments
-    from mini_tf.run.disk import Disk, replace
     from mini_tf.text.raw_text import RawText
 
-    if output.is_dir() or not output.parent.is_dir():
-        what = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
-        raise UsageFault(f"-o {output}: {what}", hint="give the name of a file")
-    if output.exists() and not force:
-        raise UsageFault(f"{output} exists already", hint="give another name, or --force")
+    check([output], [".json"], force)
     recipe = read(*split_arguments(arguments or [])).recipe
     if recipe.tokenizer.path is not None:
         raise RecipeFault(f"tokenizer.path: {recipe.tokenizer.path} is trained already", hint="tokenizer.path=null trains another")
     tokenizer = RawText.of(recipe.data).learn_tokenizer(recipe.tokenizer)
-    replace(Disk(), output, tokenizer.to_json().encode())
+    write(output, tokenizer.to_json().encode())
     console.say(f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens")
     for line in _losses(tokenizer):
         console.say(line)

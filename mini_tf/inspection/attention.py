@@ -30,10 +30,14 @@ MOST_NAMED = 40
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """One head on one text: `weights` (units, units) in float32, a row a query; columns that belong to no token are left out."""
+    """One head on one text: `weights` (units, units) in float32, a row a query; columns that belong to no token are left out.
+
+    `visible` (units, units): what each row may see.
+    """
 
     place: Place
     weights: np.ndarray
+    visible: np.ndarray
     measures: Measures
     role: str | None
 
@@ -72,7 +76,7 @@ class Sample:
 
     def without_weights(self) -> "Sample":
         """What of many texts fits in memory."""
-        return replace(self, heads=[replace(head, weights=head.weights[:0]) for head in self.heads])
+        return replace(self, heads=[replace(head, weights=head.weights[:0], visible=head.visible[:0]) for head in self.heads])
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def heads_of(reading: Reading, units: list[str] | list[int], of_token: list[int]
         weights, visible = by_words(weights, visible, of_token)
     found = measure(weights, visible, units)
     places = [Place(reading.kind, reading.layer, head) for head in range(len(weights))]
-    return [Head(place, w.numpy(), m, role(m)) for place, w, m in zip(places, weights, found, strict=True)]
+    return [Head(place, w.numpy(), visible.numpy(), m, role(m)) for place, w, m in zip(places, weights, found, strict=True)]
 
 
 def _find(asked: str, tokens: list[str], words: Words, in_words: bool) -> tuple[Query, bool, list[str]]:

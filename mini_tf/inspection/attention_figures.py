@@ -4,7 +4,7 @@ from mini_tf.drawing.fan import draw_fan
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Panel, Scale
 from mini_tf.inspection.attention import Sample
-from mini_tf.inspection.attention_pictures import fan, rows_look
+from mini_tf.inspection.attention_pictures import fan, rows_look, seen
 from mini_tf.inspection.describe import does
 
 
@@ -14,12 +14,12 @@ def draw(sample: Sample, suffix: str) -> bytes:
         return draw_fan(fan(sample), suffix)
     if len(sample.heads) == 1:
         [head] = sample.heads
-        panel = Panel(rows_look(sample), sample.units, sample.units, head.weights, f"The head {does(head, sample.unit)}.")
+        panel = Panel(rows_look(sample), sample.units, sample.units, seen(head), f"The head {does(head, sample.unit)}.")
         return draw_panels([panel], Scale(), str(head.place), suffix)
     layers = [head.place[:2] for head in sample.heads]
     across = max(layers.count(layer) for layer in layers)
     even = len(layers) == across * len(set(layers))
     names = [f"{head.place.layer}.{head.place.head} {head.role or ''}" for head in sample.heads]
-    panels = [Panel(name, sample.units, sample.units, head.weights) for name, head in zip(names, sample.heads, strict=True)]
+    panels = [Panel(name, sample.units, sample.units, seen(head)) for name, head in zip(names, sample.heads, strict=True)]
     title = f"{', '.join(dict.fromkeys(head.place.kind for head in sample.heads))}, layer.head. {rows_look(sample)}"
     return draw_panels(panels, Scale(), title, suffix, across=across if even else None)

@@ -54,7 +54,12 @@ def head_map(head: Head, sample: Sample) -> Panel:
     """The map of one head, and what it does in a sentence."""
     title = f"{head.place}, {head.role}" if head.role else str(head.place)
     looks = f"The head {does(head, sample.unit)}. {rows_look(sample)}"
-    return Panel(title, sample.units, sample.units, head.weights, looks)
+    return Panel(title, sample.units, sample.units, seen(head), looks)
+
+
+def seen(head: Head) -> np.ndarray:
+    """The head's weights; no number where a row may not look."""
+    return np.where(head.visible, head.weights, np.nan)
 
 
 def rows_look(sample: Sample) -> str:
@@ -63,14 +68,17 @@ def rows_look(sample: Sample) -> str:
 
 
 def structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
-    """The heads most worth a look: the strongest of each role that is not `first` or `broad`, else the one of lowest entropy."""
+    """The heads most worth a look: the strongest of each role but `first` and `broad`, then the sharpest without a role, then `first`.
+
+    Where all are broad, the least broad of them.
+    """
     strongest: dict[str, Head] = {}
     for head in sorted(heads, key=_strength, reverse=True):
         if head.role not in (None, "first", "broad"):
             strongest.setdefault(str(head.role), head)
-    if strongest:
-        return list(strongest.values())[:most]
-    return sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)[:1]
+    sharpest = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
+    others = [head for role in (None, "first") for head in sharpest if head.role == role]
+    return [*strongest.values(), *others][:most] or sharpest[:1]
 
 
 def fan(sample: Sample) -> Fan:

@@ -80,15 +80,15 @@ class _Listener:
 def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Capture:
     """Everything that passes by while `model`, in eval and not compiled, reads `inputs`.
 
-    Raises RunFault where scores are not finite numbers, or where a mixer cannot show its weights.
+    Raises RunFault where scores are not finite numbers.
     """
     assert not model.training, "dropout would show in the weights"
     scores = model.logits(model(inputs, source).y)
-    if not torch.isfinite(scores).all():
-        raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
     listener = _Listener()
     with _listening(model, listener):
         explicit = model.logits(model(inputs, source).y)
+    if not (torch.isfinite(scores).all() and torch.isfinite(explicit).all()):
+        raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
     n_mixers = sum(isinstance(module, Mixer) for module in model.modules())
     assert len(listener.readings) == n_mixers, "every mixer is called once, and heard"
     return Capture(listener.readings, listener.hidden, scores, (scores - explicit).abs().max().item())

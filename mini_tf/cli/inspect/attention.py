@@ -1,15 +1,15 @@
 """`minitf inspect attention`, also `minitf inspect-attention`: who reads whom, in every layer and head."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mini_tf.cli import files
 from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.inspect import files
-from mini_tf.cli.inspect.files import FORCE, OUTPUT
-from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.files import FORCE, OUTPUT
+from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
+from mini_tf.cli.lines import refuse_broken
 from mini_tf.cli.options import DEVICE, RUN
 from mini_tf.errors import UsageFault
 
@@ -29,8 +29,8 @@ MOST_MAPS = 4
 def attention(
     console: Console,
     run: RUN,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="What the model reads; else lines of stdin.")] = None,
-    input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts by line from a file.")] = None,
+    texts: TEXTS = None,
+    input: INPUT = None,
     kind: Annotated[Literal["encoder.self", "decoder.self", "cross"] | None, typer.Option("--kind", help="Only such heads.")] = None,
     layer: Annotated[str | None, typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last.")] = None,
     head: Annotated[str | None, typer.Option("--head", metavar="1,3", help="Only these heads of each layer, from 0.")] = None,
@@ -49,7 +49,8 @@ def attention(
 
     A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
     """
-    given = _texts(texts, input, query)
+    refuse_broken([query or ""], "--query")
+    given = given_texts(texts, input)
     named = files.check(output, SUFFIXES, force)
     suffixes = {file.suffix.lower() for file in named}
     if suffixes & {*PICTURES} and (len(given) > 1 or step == "all"):
@@ -79,19 +80,6 @@ def attention(
         files.write(file, _bytes(console, file, samples, result, trained, step))
         console.say(f"written: {file}")
     console.answer(run=trained.folder, result=result)
-
-
-def _texts(texts: list[str] | None, file: Path | None, query: str | None) -> list[str]:
-    refuse_broken(texts or [])
-    refuse_broken([query or ""], "--query")
-    if texts and file is not None:
-        raise UsageFault(f"texts were given and --input {file} too", hint="give one of them")
-    if not texts and file is None and sys.stdin.isatty():
-        raise UsageFault("there is no text to look at", hint='give one: minitf inspect attention RUN "a text", or -i FILE')
-    given = texts or list(lines_of(file))
-    if not given:
-        raise UsageFault("there is no text to look at", hint=f"{'stdin' if file is None else file} has no line")
-    return given
 
 
 def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chosen: bool) -> None:

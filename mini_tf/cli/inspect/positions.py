@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.inspect.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.files import FORCE, OUTPUT, check, write
 from mini_tf.cli.options import DEVICE, RUN, STEP
 from mini_tf.errors import RunFault
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.inspect.files import FORCE, OUTPUT, check, write
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given
+from mini_tf.cli.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
 from mini_tf.cli.options import DEVICE, RUN, STEP
 from mini_tf.errors import UsageFault
 
@@ -37,7 +37,7 @@ def softmax(
     from mini_tf.nn.tokens import Tokens
     from mini_tf.run.trained import open_trained
 
-    files, read = check(output, [".json"], force), given(texts, input)
+    files, read = check(output, [".json"], force), given_texts(texts, input)
     trained = open_trained(run, step, device)
     separated, context = not trained.recipe.data.split.tail, trained.model.context
     cut = [framed(trained.tokenizer, text, separated).cut(context) for text in read]

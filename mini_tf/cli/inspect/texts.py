@@ -14,7 +14,7 @@ TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="T
 INPUT = Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts by line from a file.")]
 
 
-def given(texts: Sequence[str] | None, file: Path | None) -> list[str]:
+def given_texts(texts: Sequence[str] | None, file: Path | None) -> list[str]:
     """One text or more; UsageFault where there is none, or texts and a file."""
     if texts and file is not None:
         raise UsageFault(f"texts were given and --input {file} too", hint="give one of them")

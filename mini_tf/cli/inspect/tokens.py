@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given
+from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
 
 if TYPE_CHECKING:
     from mini_tf.inspection.tokens import Token
@@ -25,7 +25,7 @@ def tokens(
     from mini_tf.run import finding
     from mini_tf.text.tokenizer import Tokenizer
 
-    read = given(texts, input)
+    read = given_texts(texts, input)
     tokenizer = Tokenizer.load(Path(run) if Path(run).is_file() else finding.find(run))
     results: list[dict[str, Any]] = []
     for text in read:

@@ -20,10 +20,10 @@ def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool) ->
     """The files, each of which may be written and has one of the suffixes (".png"); UsageFault otherwise."""
     files = list(files or [])
     for file in files:
-        if file.suffix.lower() not in suffixes:
-            raise UsageFault(f"--output {file}: its suffix must be one of {' '.join(suffixes)}")
         if file.is_dir():
             raise UsageFault(f"--output {file}: is a folder; name a file in it")
+        if file.suffix.lower() not in suffixes:
+            raise UsageFault(f"--output {file}: its suffix must be {' or '.join(suffixes)}")
         if not file.parent.is_dir():
             raise UsageFault(f"--output {file}: there is no folder {file.parent}")
         if file.exists() and not force:
