@@ -50,7 +50,7 @@ TOKENIZERS = {kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_all_pieces_together_are_the_decoded_text(name: str, data: st.DataObject) -> None:
     """Of any ids: special ones, bytes that never become a character, and text that a model would write."""
@@ -64,7 +64,7 @@ def test_all_pieces_together_are_the_decoded_text(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_after_a_prompt_come_the_pieces_that_make_the_whole_of_it(name: str, data: st.DataObject) -> None:
     """The first token of a text may be written in another way than one in its middle."""
