@@ -1,9 +1,13 @@
 """The README's commands run, its tables are true, and `.ci/run` runs what it says."""
 
+import json
+import math
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +16,7 @@ from mini_tf.recipe.presets import presets
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-SMALL = "model.d_model=16 model.n_layers=1 model.n_heads=1 tokenizer.vocab_size=300 train.steps=3 train.batch_size=2 runtime.threads=1"
+FEW_STEPS = "train.steps=3 train.batch_size=2 eval.tokens=2k log.samples=0 runtime.threads=1"
 
 
 def block(name: str) -> str:
@@ -29,11 +33,80 @@ def run(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_tour_runs(tmp_path: Path) -> None:
-    """As printed, but with a model small enough for a test."""
-    shown = run(block("tour").replace("minitf pretrain quickstart", f"minitf pretrain quickstart {SMALL}"), tmp_path)
-    assert re.search(r"bits_per_byte +\d", shown)
-    assert (tmp_path / "outputs" / "first" / "loss.png").read_bytes().startswith(b"\x89PNG")
+def few_steps(script: str) -> str:
+    """The commands as printed, but with models that are hardly trained."""
+    return re.sub(r"minitf pretrain ([a-z-]+)", rf"minitf pretrain \1 {FEW_STEPS}", script)
+
+
+@pytest.fixture(scope="module")
+def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """The folder in which the README's tour was run from beginning to end, and what each of its blocks printed."""
+    folder = tmp_path_factory.mktemp("tour")
+    shutil.copytree(ROOT / "data", folder / "data")
+    return folder, {name: run(few_steps(block(name)), folder) for name in ("tour", "prompt", "encoder", "inside", "tokenizers")}
+
+
+def test_the_tour_runs(toured: tuple[Path, dict[str, str]]) -> None:
+    folder, shown = toured
+    assert re.search(r"bits_per_byte +\d", shown["tour"])
+    assert (folder / "outputs" / "first" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(shown["prompt"].splitlines()[-1])["result"]["prompt"] == "The file"
+    assert len(re.findall(r'^[01]\.\d{4} "', shown["encoder"], re.MULTILINE)) == 3
+    assert "What each head does" in shown["inside"]
+    assert "bears moved towards its neighbours: 0.28 before, 0.54 after." in shown["inside"]
+    assert shown["tokenizers"].endswith("The file is closed.\n")
+
+
+PICTURES = re.findall(r"!\[[^\]]*\]\(data/pictures/([^)]+)\.png\)", README)
+
+
+@pytest.mark.parametrize("name", [name for name in PICTURES if name != "quickstart-loss"])
+def test_a_picture_has_a_twin_in_json_of_the_form_that_its_command_writes_today(name: str, toured: tuple[Path, dict[str, str]]) -> None:
+    folder, _ = toured
+    twin, fresh = (json.loads((place / f"{name}.json").read_text()) for place in (ROOT / "data" / "pictures", folder))
+    assert form(twin) == form(fresh)
+    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def form(value: Any) -> Any:
+    """What a JSON document says about what: its keys, and the items of a list as a set, without the measured values."""
+    if isinstance(value, dict):
+        return {key: form(item) for key, item in value.items() if key not in FREE}
+    if isinstance(value, list):
+        return sorted({json.dumps(form(item), sort_keys=True) for item in value})
+    return value if isinstance(value, str) else "number"
+
+
+FREE = {"role", "tokens", "ids", "words", "word_of_token", "pieces", "layer", "head", "notes", "induction", "same", "query"}
+"""Keys whose values depend on the model and the tokenizer, which a test trains for a few steps only."""
+
+
+def test_the_measures_beside_a_picture_are_those_of_its_maps() -> None:
+    """Of the committed picture: entropies and shares computed anew from the weights in its twin."""
+    twin = json.loads((ROOT / "data" / "pictures" / "attention-heads.json").read_text())
+    [sample] = twin["samples"]
+    assert len(sample["heads"]) == 24
+    for head in sample["heads"]:
+        rows = head["matrix"]
+        assert [sum(row) for row in rows] == pytest.approx([1.0] * len(rows), abs=1e-5)
+        entropies = [-sum(p * math.log(p) for p in row if p) / math.log(i + 1) for i, row in enumerate(rows) if i]
+        assert head["entropy"] == pytest.approx(sum(entropies) / len(entropies), abs=1e-5)
+        assert head["previous"] == pytest.approx(sum(row[i] for i, row in enumerate(rows[1:])) / (len(rows) - 1), abs=1e-5)
+
+
+def test_what_the_readme_prints_of_a_picture_is_what_its_twin_holds() -> None:
+    twin = json.loads((ROOT / "data" / "pictures" / "attention-heads.json").read_text())
+    for head in twin["samples"][0]["heads"]:
+        if head["layer"] == 3 and head["role"] is not None:
+            assert f"decoder.self layer 3 head {head['head']} " in README
+            assert f": {head[head['role']]:.2f} of its weight" in README
+    word = json.loads((ROOT / "data" / "pictures" / "word-bat.json").read_text())
+    for layer in word["layers"][1:]:
+        assert re.search(
+            rf"^{layer['layer']} +{layer['cosine']:.3f} +{layer['baseline']:.3f} +{layer['corrected']:.3f} +{layer['separation']:.3f}$",
+            README,
+            re.MULTILINE,
+        )
 
 
 def test_the_commands_about_recipes_run(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """How `minitf generate` prints what a decoder writes: text as it comes, lines, or JSON."""
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console
-from mini_tf.cli.prompt_lines import one_line
+from mini_tf.cli.prompt_lines import one_line, quoted
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Continue:
 
     def _quoted(self, id: int) -> str:
         [piece] = self.trained.tokenizer.pieces([id])
-        return json.dumps(piece, ensure_ascii=False)
+        return quoted(piece)
 
     def _result(self, prompt: str, texts: Sequence["Written"]) -> dict[str, Any]:
         result: dict[str, Any] = {"prompt": prompt, "texts": [written.text for written in texts]}

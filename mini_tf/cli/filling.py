@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console
-from mini_tf.cli.prompt_lines import one_line
+from mini_tf.cli.prompt_lines import one_line, quoted
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -71,6 +71,5 @@ def _table(masks: Sequence[Sequence["Candidate"]]) -> list[str]:
     for number, ranked in enumerate(masks, 1):
         lines += [f"[MASK] {number} of {len(masks)}"] if len(masks) > 1 else []
         for candidate in ranked:
-            shown = candidate.token.replace("\n", "\\n")
-            lines.append(f"{candidate.p:.4f}  {shown}")
+            lines.append(f"{candidate.p:.4f} {quoted(candidate.token)}")
     return lines

@@ -1,5 +1,6 @@
 """Prompts that come as lines: how many are read before they are answered, and how an answer becomes one line."""
 
+import json
 import os
 import stat
 import sys
@@ -16,6 +17,11 @@ AHEAD = 8
 def one_line(text: str) -> str:
     """The text as a line that can be turned back: a backslash is written \\\\, a newline \\n."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def quoted(token: str) -> str:
+    """A token among others: with its blanks, in quotation marks."""
+    return json.dumps(token, ensure_ascii=False)
 
 
 def ahead_by_default(file: Path | None) -> int:
