@@ -20,10 +20,10 @@ minitf recipe check tests/data/tiny.yaml
 RUN=$(minitf pretrain tests/data/tiny.yaml train.steps=200 -d "$TMP/out dir" --assert 'val.bits_per_byte<4.5')
 minitf evaluate "$RUN" --data tests/data/other.txt --json | python -c 'import json,sys; assert 0 < json.load(sys.stdin)["metrics"]["bits_per_byte"] < 6'
 minitf generate "$RUN" "Once" --seed 0 > sample.txt          # text only
+minitf inspect-attention "$RUN" "Once upon a time" --json --full > maps.json      # first row of a causal map is 1, 0, 0, ...; heads = layers x heads
 minitf pretrain tests/data/tiny.yaml train.steps=200 -d "$TMP/out dir"            # already complete, at once
 until minitf pretrain tests/data/long.yaml -d "$TMP" -n big; do [ $? -eq 143 ] || exit 1; done     # a pre-emptible machine
 """  # noqa: E501
-"""inspect-attention joins it when it is built."""
 
 
 def shell(folder: Path) -> dict[str, str]:
@@ -66,6 +66,10 @@ def test_the_acceptance_script_passes(tmp_path: Path) -> None:
     assert stderr.count(f"continuing {big} from step") == 2
     assert (tmp_path / "sample.txt").read_text().strip()
     assert not list(tmp_path.glob("outputs"))
+    [sample] = json.loads((tmp_path / "maps.json").read_text())["result"]["samples"]
+    assert {(head["layer"], head["head"]) for head in sample["heads"]} == {(layer, head) for layer in range(2) for head in range(2)}
+    for head in sample["heads"]:
+        assert head["matrix"][0] == [1.0] + [0.0] * (len(sample["tokens"]) - 1)
 
 
 def test_every_refusal_has_its_exit_code_one_message_and_the_same_as_json(tmp_path: Path) -> None:
