@@ -1,5 +1,6 @@
 """`minitf inspect attention`: what it prints, writes and refuses, on tiny runs; texts come back exactly and reach no picture raw."""
 
+import hashlib
 import json
 import os
 import pty
@@ -104,8 +105,10 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
     away = np.abs(np.subtract.outer(np.arange(len(window)), np.arange(len(window))))
     assert ((window > 0) == (away <= 2)).all()
     assert all(head["next"] is not None for head in heads)
-    assert "-   - no such head" not in inspect(encoder, TEXT).stdout
-    assert "no such head" in inspect(encoder, TEXT).stdout
+    shown = inspect(encoder, TEXT).stdout
+    assert [re.search(rf"^{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [False, True, False]
+    assert "- no such head" in shown
+    assert "no such head" not in inspect(encoder, TEXT, "--layer", "0").stdout
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_hostile_texts_come_back_exactly_and_reach_no_picture_raw(run: Path, tmp
     assert sample["text"] == text
     assert read(sample) == text.encode()[:47]
     if len(text.encode()) < 48:
-        assert sample["words"] == ["</s>", *filter(None, re.split("[ \\t\\n\\r]+", text))]
+        assert sample["words"] == ["</s>", *text.split()]
     drawn = inspect(run, text, "--words", "-o", tmp_path / "maps.svg", "--describe", "--color", "always")
     picture = inspect(run, text, "--words", "--color", "never")
     assert (drawn.exit_code, picture.exit_code) == (0, 0)
@@ -229,11 +232,24 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
     assert (by_token["query"], "words" in by_token) == ({"index": len(TEXT), "text": "r"}, False)
     [part] = result(run, "see (the cat)!", "--query", "cat")["samples"]
     assert part["query"] == {"index": 3, "text": "cat)!"}
+    both = "cat, see the cat. the catalogue"
+    assert result(run, both, "--query", "cat")["samples"][0]["query"] == {"index": 4, "text": "cat."}, "of all the last, exact or not"
+    assert "note: 'cat' stands in 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n" in inspect(run, both, "--query", "cat").stderr
     shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.png", "-o", tmp_path / "fan.svg")
-    assert "note: 'the' stands 2 times, words 1, 4; the last is shown\n" in shown.stderr
+    assert "note: 'the' stands in 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
     assert re.search(r"^ *>the ", shown.stdout, re.M)
     assert (tmp_path / "fan.png").read_bytes().startswith(b"\x89PNG")
     assert "bear" in (tmp_path / "fan.svg").read_text()
+
+
+@pytest.mark.parametrize("tokenizer", ["{kind: char}", "{kind: wordpiece, vocab_size: 120}"])
+def test_a_query_finds_the_word_as_typed_whatever_the_tokenizer_makes_of_it(tokenizer: str, tmp_path: Path) -> None:
+    run, text = trained(tmp_path / "run", "train.steps=1", f"tokenizer={tokenizer}"), "Don't see the Zèbra, or the zebra"
+    for asked, index, found in (("Don't", 1, "Don't"), ("Zèbra", 4, "Zèbra,"), ("Zèbra,", 4, "Zèbra,")):
+        [sample] = result(run, text, "--query", asked)["samples"]
+        assert sample["words"] == ["</s>", *text.split()]
+        assert sample["query"] == {"index": index, "text": found}
+    assert inspect(run, text, "--query", "don't").exit_code == 2
 
 
 def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
@@ -297,11 +313,40 @@ def test_the_maps_file_has_the_same_bytes_from_another_process(run: Path, tmp_pa
         layer = file.get_tensor("s0001/decoder.self/L01")
         ids, special = file.get_tensor("s0001/src.ids"), file.get_tensor("s0001/src.special")
         assert file.get_tensor("s0001/src.words").tolist() == sample["word_of_token"]
+        offsets = file.get_tensor("s0001/src.offsets")
     assert (layer.dtype, layer.tolist()) == (np.float32, [head["matrix"] for head in sample["heads"][2:]])
     assert (ids.tolist(), special.tolist()) == (sample["ids"], [1] + [0] * (len(sample["ids"]) - 1))
     assert (about["format"], about["version"], about["axes"]) == ("minitf-attn", 1, "[head, query, key]")
+    assert (offsets.dtype, offsets[0].tolist()) == (np.int32, [-1, -1])
+    spans = [[0, 1]] * 3 + [[1, 2]] * 3 + [[2, 3]] + [[3, 4]] * 4
+    assert offsets[1:].tolist() == spans, "of each byte its character"
     assert about["samples"][1]["src"] == {name: sample[name] for name in ("text", "tokens", "words")}
     assert about["samples"][1]["heads"] == {"decoder.self/L00": [0, 1], "decoder.self/L01": [0, 1]}
+
+
+def test_the_maps_file_says_whose_weights_were_looked_at(run: Path, tmp_path: Path) -> None:
+    def about(*options: str) -> dict[str, Any]:
+        assert inspect(run, TEXT, "ab", *options, "--force", "-o", tmp_path / "maps.safetensors").exit_code == 0
+        with safe_open(tmp_path / "maps.safetensors", framework="numpy") as file:
+            return dict(json.loads(file.metadata()["minitf"]))
+
+    def saved(file: Path) -> str:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    steps = {step: saved(run / "checkpoints" / f"step-{step:08d}" / "model.safetensors") for step in (3, 4)}
+    best = json.loads((run / "run.json").read_text())["model"]["step"]
+    assert about()["model"]["weights"] == [{"step": best, "sha256": saved(run / "model.safetensors")}]
+    assert about("--step", "3")["model"]["weights"] == [{"step": 3, "sha256": steps[3]}]
+    assert about("--step", "last")["model"]["weights"] == [{"step": 4, "sha256": steps[4]}]
+    over = about("--step", "all")
+    assert over["model"]["weights"] == [{"step": step, "sha256": steps[step]} for step in (3, 4)]
+    assert [sample["step"] for sample in over["samples"]] == [3, 3, 4, 4]
+
+
+def test_narrow_grids_keep_the_layers_numbers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = inspect(run, TEXT).stdout.splitlines()[2:4]
+    assert [row[:2] for row in rows] == ["0 ", "1 "]
 
 
 def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> None:
@@ -310,7 +355,7 @@ def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> N
     assert "\x1b" not in plain
     assert max(map(cell_len, plain.splitlines())) <= 80
     assert plain.startswith("What each head does")
-    assert plain.count("decoder.self 0 ") == 1
+    assert len(re.findall("^[01] decoder.self ", plain, re.M)) == 2
     assert 1 <= plain.count("attention weight") <= 3
 
 

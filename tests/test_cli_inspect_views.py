@@ -101,8 +101,30 @@ def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> N
 
 def test_word_says_what_it_cut(runs: dict[str, Path]) -> None:
     result = result_of("word", runs["alibi"], "bears", "bears " + "y " * 30, "two bears")
-    assert result["notes"] == ["text 1: cut at the context, 19 tokens left out"]
+    assert result["notes"] == ["text 1: the text has 67 tokens; the first 48, the model's context, are looked at"]
     assert [one["n_cut"] for one in result["texts"]] == [19, 0]
+
+
+def test_word_draws_the_layer_that_was_asked_for_alone_or_says_which_it_shows(tmp_path: Path) -> None:
+    model = "model={kind: encoder, d_model: 8, n_layers: 5, n_heads: 2, positions: none}"
+    run, file = trained(tmp_path / "deep", "train.steps=1", model, "objective=masked"), tmp_path / "x.svg"
+    text = shown("word", run, "bears", "two bears", "it bears", "-o", file)
+    drawn = file.read_text()
+    assert "bears in 2 sentences, layers 0, 2, 3, 5 of 0-5" in drawn
+    assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 5" in text) == ([True, False, True, True, False, True], True)
+    text = shown("word", run, "bears", "two bears", "it bears", "--layer", "-2", "-o", file, "--force")
+    drawn = file.read_text()
+    assert "of 0-5" not in drawn
+    assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 4" in text) == ([n == 4 for n in range(6)], True)
+
+
+def test_what_is_no_number_is_null_in_json_and_blank_in_a_table(runs: dict[str, Path]) -> None:
+    for layer in result_of("word", runs["none"], "a", "a", "a a")["layers"]:
+        assert (layer["baseline"], layer["corrected"], layer["cosine"] is None) == (None, None, False)
+    assert "nan" not in shown("word", runs["none"], "a", "a", "a a")
+    alone = result_of("simple", "bears")
+    assert (alone["before"], alone["after"]) == ([None], [None])
+    assert "nan" not in shown("simple", "bears")
 
 
 # model
@@ -164,6 +186,23 @@ def test_texts_that_are_not_utf_8_are_refused(runs: dict[str, Path], tmp_path: P
     assert "no such run" in refused(5, "tokens", "nothing", "a")
 
 
+@pytest.mark.parametrize("command", ["attention", "word", "model", "tokens", "positions", "softmax"])
+def test_a_run_whose_name_is_not_utf_8_is_refused_in_one_line(command: str) -> None:
+    texts = {"word": ("bears", "bears", "bears"), "model": (), "positions": ()}.get(command, ("a",))
+    done = minitf("inspect", command, "no\udcffrun", *texts)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2 if command == "tokens" else 5, "", 1)
+    assert "no\\udcffrun" in done.stderr
+
+
+def test_tokens_opens_whatever_encode_opens(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "king", "##s"]))
+    for source in (tmp_path, tmp_path / "vocab.txt"):
+        [one] = result_of("tokens", source, "the kings")["texts"]
+        encoded = json.loads(minitf("tokenizer", "encode", source, "the kings", "--json").stdout)["result"]
+        assert [token["id"] for token in one["tokens"]] == encoded["ids"]
+        assert [token["span"] for token in one["tokens"]] == [[0, 3], [4, 8], [8, 9]]
+
+
 # positions
 
 
@@ -172,7 +211,10 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     files = [tmp_path / f"places.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
         assert len(shown("positions", runs[kind]).splitlines()) == 1
-        assert "has no picture" in refused(5, "positions", runs[kind], "-o", files[1])
+        asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
+        assert (asked.exit_code, asked.stdout) == (2, "")
+        assert f"--output {files[1]}: a model without positions has no picture of them" in asked.stderr
+        assert not files[0].exists()
         assert result_of("positions", runs[kind]) == {"positions": "none", "context": 48}
         return
     text = shown("positions", runs[kind], *(part for file in files for part in ("-o", file)))
@@ -200,6 +242,17 @@ def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from
     assert (result["never_trained"], result["never_trained_by"]) == (list(range(48, 60)), "the context")
 
 
+def test_a_damaged_optimizer_file_is_refused_and_not_passed_over(runs: dict[str, Path]) -> None:
+    run = runs["learned"]
+    file = max((run / "checkpoints").glob("*/optimizer.safetensors"))
+    sound = file.read_bytes()
+    file.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    try:
+        assert "is damaged: optimizer.safetensors: checksum" in refused(5, "positions", run)
+    finally:
+        file.write_bytes(sound)
+
+
 # softmax
 
 
@@ -210,10 +263,16 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
     assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(0 < head["normalised"] <= 1 for head in result["heads"])
     assert [one["text"] for one in result["texts"]] == ["Once upon a time", *HOSTILE]
-    assert result["notes"] == [f"text {1 + len(HOSTILE)}: cut at the context, 253 tokens left out"]
+    assert result["notes"] == [f"text {1 + len(HOSTILE)}: the text has 301 tokens; the first 48, the model's context, are looked at"]
     assert text.count("decoder.self") == 4
     lines = result_of("softmax", runs["rotary"], stdin="Once upon a time\n")
     assert lines == result_of("softmax", runs["rotary"], "Once upon a time")
+
+
+def test_an_empty_text_is_refused_alike_by_every_view_of_a_model_without_a_separator(tmp_path: Path) -> None:
+    tail = trained(tmp_path / "tail", "train.steps=1", "data.split=tail 10%")
+    said = "a text is empty, and this model knows no separator to begin with; give it a text to read\n"
+    assert refused(2, "softmax", tail, "ab", "") == refused(2, "attention", tail, "ab", "") == said
 
 
 def test_softmax_needs_a_token_that_has_a_choice(runs: dict[str, Path]) -> None:

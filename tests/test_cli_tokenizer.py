@@ -61,7 +61,7 @@ def test_an_existing_file_is_written_over_only_by_force(folder: Path) -> None:
     assert (folder / "t.json").read_bytes() == before
     assert train("char", "-o", "t.json", "--force").exit_code == 0
     assert Tokenizer.load(folder / "t.json").kind == "char"
-    assert not list(folder.glob(".tmp-*"))
+    assert sorted(path.name for path in folder.iterdir()) == ["cache", "t.json", "text.txt"]
     [result] = results("train", "tokenizer.kind=byte", "data.train=text.txt", "-o", "u.json")
     assert result == {"path": "u.json", "kind": "byte", "vocabulary": 260, "losses": []}
 
@@ -93,9 +93,21 @@ def test_encode_and_decode_are_the_tokenizers_own(folder: Path) -> None:
     assert run("decode", "t.json", ids).stdout == "the cat é\n"
     assert run("decode", "t.json", stdin=f"{ids}\n\n{ids} 2 3\n").stdout == "the cat é\n\nthe cat é\n"
     assert run("encode", "t.json", "--pieces", "the cat é").stdout == r"'the' ' cat' ' ' '\\xc3' '\\xa9'" + "\n"
+    assert run("encode", "t.json", stdin=b"\xef\xbb\xbfthe cat \xc3\xa9\n").stdout == f"{ids}\n"  # the mark that some editors write
+    kept = [results("encode", "t.json", stdin=text)[0]["text"] for text in ("a\r\r\n", "a\r", "a \n")]
+    assert kept == ["a\r", "a", "a "]
     lines = " ".join(map(str, tokenizer.encode("a\nb")))
     assert run("decode", "t.json", lines).stdout == "a\nb\n"
     assert run("decode", "t.json", stdin=lines).stdout == "a\\nb\n"
+
+
+@pytest.mark.parametrize("what", ["encode", "decode"])
+def test_json_is_an_envelope_a_text_and_nothing_without_texts(folder: Path, what: str) -> None:
+    assert len(results(what, "t.json", stdin="5\n6\n7\n")) == 3
+    for arguments in ([what, "t.json"], [what, "t.json", "--json"]):
+        done = run(*arguments)
+        assert (done.exit_code, done.output) == (0, "")
+    assert "--json an envelope a text" in " ".join(run(what, "--help").stdout.split())
 
 
 def test_hostile_text_comes_back_in_json_and_never_reaches_the_terminal_raw(folder: Path) -> None:
@@ -132,7 +144,8 @@ def test_hostile_text_comes_back_in_json_and_never_reaches_the_terminal_raw(fold
         (["decode", "t.json", "٣"], b"", 2, "is no id"),
         (["decode", "t.json", "9" * 5000], b"", 2, "is no id"),
         (["decode", "t.json"], b"5\n6 x\n", 4, "stdin:2: 'x' is no id"),
-        (["stats", "t.json", "a", "-i", "text.txt"], b"", 2, "a text was given and --input text.txt too"),
+        (["stats", "t.json", "a", "-i", "text.txt"], b"", 2, "texts were given and --input text.txt too; give one of them"),
+        (["stats", "t.json", "", "-i", "text.txt"], b"", 2, "give one of them"),
         (["stats", "t.json", "-i", "none.txt"], b"", 4, "none.txt: No such file"),
         (["stats", "t.json", "-i", "broken.txt"], b"", 4, "broken.txt:2: line 2 is not UTF-8"),
         (["encode", "none.json", "a"], b"", 4, "none.json: no such file"),
@@ -178,6 +191,8 @@ def test_stats_count_what_they_say(folder: Path) -> None:
     (folder / "some.txt").write_bytes(text.encode())
     [given] = results("stats", "t.json", text)
     assert results("stats", "t.json", "-i", "some.txt") == [given]
+    (folder / "marked.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert results("stats", "t.json", "-i", "marked.txt") == [given]
     told = given["text"]
     assert (told["tokens"], told["bytes"], told["words"], told["characters"]) == (len(ids), 17, 5, 15)
     assert told["tokens_per_word"] == pytest.approx(len(ids) / 5)

@@ -18,8 +18,9 @@ from hostile import HOSTILE, STEERING
 from mini_tf.drawing.curves import draw_curves
 from mini_tf.drawing.fan import draw_fan
 from mini_tf.drawing.glyphs import figure_label
-from mini_tf.drawing.heat_maps import draw_grid, draw_panels
-from mini_tf.drawing.panel import Cells, Curves, Fan, Panel, Scale
+from mini_tf.drawing.heat_maps import draw_panels
+from mini_tf.drawing.panel import Curves, Fan, Panel, Scale
+from mini_tf.errors import UsageFault
 
 ROOT = Path(__file__).parents[1]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,9 +36,7 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
     "unlike maps": lambda suffix: draw_panels(
         [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])], Scale(), TITLE, suffix, across=1
     ),
-    "grid": lambda suffix: draw_grid(
-        Cells(TITLE, HOSTILE[:4], HOSTILE[:4], WEIGHTS[:4, :4], [HOSTILE[:4]] * 4, {token: token for token in HOSTILE}), suffix
-    ),
+    "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
     "fan": lambda suffix: draw_fan(Fan(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(
         Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)}), suffix
@@ -94,7 +93,7 @@ def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path:
 
 def test_drawing_leaves_the_settings_of_the_process_alone() -> None:
     before = dict(matplotlib.rcParams)
-    DRAWN["grid"]("svg")
+    DRAWN["fan"]("svg")
     assert dict(matplotlib.rcParams) == before
 
 
@@ -111,6 +110,52 @@ def test_pictures_of_any_size_stay_within_bounds(panels: int, tokens: int, acros
     png = draw_panels([Panel(f"L{i}", words, words, values) for i in range(panels)], Scale(), "all heads", "png", across=across)
     assert len(png) < 4_000_000
     assert max(dots(png)) <= 3600
+
+
+def inches(svg: bytes) -> tuple[float, float]:
+    """Width and height."""
+    root = ElementTree.fromstring(svg)
+    width, height = (float(root.attrib[side].removesuffix("pt")) / 72 for side in ("width", "height"))
+    return width, height
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 50), (50, 1)])
+def test_the_most_maps_of_a_figure_have_room_each_and_more_are_refused(layers: int, heads: int) -> None:
+    words = ["a", "b"] * 20
+    panels = [Panel(f"{i}", words, words, np.eye(40)) for i in range(layers * heads)]
+    svg = draw_panels(panels, Scale(), "t", "svg", across=heads)
+    assert max(inches(svg)) < 30
+    assert {f"{i}" for i in range(50)} <= set(text_of(svg))
+    with pytest.raises(UsageFault, match=r"a figure has room for 50 rows of 50") as refusal:
+        draw_panels([*panels, *panels[:heads]], Scale(), "t", "svg", across=heads if heads == 1 else 51)
+    assert refusal.value.hint == "choose some by --layer and --head"
+
+
+def test_a_map_with_words_as_long_as_they_get_stays_under_30_inches() -> None:
+    words = ["W" * 30] * 150
+    svg = draw_panels([Panel("t", words, words, np.eye(150))], Scale(), "t", "svg")
+    assert max(inches(svg)) < 30
+
+
+def test_a_fan_of_a_thousand_heads_stays_under_30_inches_and_names_some_of_them() -> None:
+    svg = draw_fan(Fan("t", "b", 1, ["a", "b"], np.full((1000, 2), 0.5), [f"H{i}" for i in range(1000)]), "svg")
+    assert max(inches(svg)) < 30
+    named = [text for text in text_of(svg) if text.startswith("H")]
+    assert 150 <= len(named) <= 220
+    assert named[0] == "H0"
+
+
+def test_captions_keep_their_blanks_and_tokens_show_them() -> None:
+    names, values = ["1 animal", "2 that cat"], np.eye(2)
+    shown = [text_of(draw_panels([Panel("t", names, names, values, tokens=tokens)], Scale(), "t", "svg")) for tokens in (False, True)]
+    assert [texts.count("2 that cat") for texts in shown] == [2, 0]
+    assert [texts.count("2·that·cat") for texts in shown] == [0, 2]
+
+
+def test_numbers_of_a_scale_up_to_2_are_hundredths_and_none_is_a_negative_zero() -> None:
+    panel = Panel("t", ["a"], ["b", "c", "d", "e"], np.array([[1.234, -0.5, -0.001, 0.0]]))
+    texts = text_of(draw_panels([panel], Scale(-0.5, 1.3), "t", "svg"))
+    assert {"1.23", "-.50", ".00"} <= set(texts)
 
 
 def text_of(svg: bytes) -> list[str]:
@@ -142,4 +187,9 @@ def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:
 
 def test_a_format_that_is_not_there_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="must be png or svg"):
-        DRAWN["grid"]("pdf")
+        DRAWN["fan"]("pdf")
+
+
+def test_a_figure_of_no_map_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="there must be one"):
+        draw_panels([], Scale(), "t", "svg")

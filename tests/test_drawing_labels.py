@@ -26,6 +26,8 @@ from mini_tf.drawing.labels import caption, label
         ("\ud800", "⟨D800⟩"),
         ("a\u200bb\xa0c", "a⟨200B⟩b⟨A0⟩c"),
         ("\u0301", "◌\u0301"),
+        ("\u3164a\u2800", "⟨3164⟩a⟨2800⟩"),
+        ("a\u034f\U000e0100", "a⟨34F⟩⟨E0100⟩"),
         ("[/INST]", "[/INST]"),
         ("漢字🙂", "漢字🙂"),
     ],

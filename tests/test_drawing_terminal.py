@@ -14,7 +14,7 @@ from rich.text import Text
 from mini_tf.drawing.ansi import rendered
 from mini_tf.drawing.panel import Cells, Curves, Fan, Panel, Scale
 from mini_tf.drawing.ramp import terminal_color
-from mini_tf.drawing.terminal import curves, fan, head_grid, heat_map, table
+from mini_tf.drawing.terminal import curves, fan, head_grid, heat_map, sentence, table
 
 COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
 WORDS = ["The", " bears", " ate"]
@@ -42,6 +42,9 @@ PICTURES: dict[str, Callable[[bool, int], Text]] = {
     ),
     "values": lambda colored, width: heat_map(
         Panel("t", HOSTILE, HOSTILE, 100 * causal(SIZE)), Scale(-50, 100, True), colored=colored, width=width, values=True
+    ),
+    "captions": lambda colored, width: heat_map(
+        Panel("t", HOSTILE, HOSTILE, causal(SIZE), tokens=False), Scale(), colored=colored, width=width
     ),
     "head_grid": lambda colored, width: head_grid(
         Cells("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), [HOSTILE] * SIZE, {token: token for token in HOSTILE}),
@@ -108,6 +111,24 @@ def test_numbers_in_a_map_are_hundredths() -> None:
     assert shown == "    c   d\na 100   .\nb  26\nattention weight (hundredths)\n"
 
 
+def test_numbers_up_to_2_are_hundredths_and_farther_whole_and_no_zero_is_negative() -> None:
+    panel = Panel("", ["a"], ["b", "c", "d", "e"], np.array([[1.234, 0.999, -0.004, -0.0]]))
+    shown = piped(heat_map(panel, Scale(-0.25, 2.0), colored=False, width=80, values=True))
+    assert shown == "    b   c   d   e\na 123 100   0   .\nattention weight (hundredths)\n"
+    shown = piped(heat_map(panel, Scale(-0.25, 2.5), colored=False, width=80, values=True))
+    assert shown == "  b c d e\na 1 1 0 .\nattention weight (whole numbers)\n"
+    assert "-0" not in piped(heat_map(panel, Scale(-0.0, 0.0, diverging=True), colored=False, width=80))
+
+
+def test_captions_of_rows_and_columns_keep_their_blanks() -> None:
+    panel = Panel("", ["1 animal"], ["3 x"], np.array([[0.5]]), tokens=False)
+    assert piped(heat_map(panel, Scale(), colored=False, width=80)).splitlines()[:4] == ["         3", "", "         x", "1 animal ++"]
+
+
+def test_a_map_without_rows_is_drawn_with_values_too() -> None:
+    assert piped(heat_map(Panel("t", [], [], np.zeros((0, 0))), Scale(), colored=False, width=80, values=True)).startswith("t\n")
+
+
 def test_on_a_diverging_scale_a_minus_stands_for_the_sign() -> None:
     panel, scale = Panel("", ["a"], ["b", "c", "d"], np.array([[-1.0, 0.0, 0.95]])), Scale(-0.5, 1, True, "cosine")
     assert piped(heat_map(panel, scale, colored=False, width=80)) == "  b c d\na -@  @@\ncosine  -1 '-@' .. 0 ' .:~=o*#%@' 1\n"
@@ -152,6 +173,15 @@ def test_numbers_of_a_table_stand_right_and_words_left() -> None:
     assert shown == "head   entropy   n\nL0 H1    0.500   4\n漢              12\n"
 
 
+def test_a_table_has_no_negative_zero_and_leaves_what_is_no_number_blank() -> None:
+    shown = piped(table(["a", "b"], [[-0.0004, "x"], [-0.5, "y"], [float("nan"), "z"]], colored=False, width=80))
+    assert shown == "     a  b\n 0.000  x\n-0.500  y\n        z\n"
+
+
+def test_a_sentence_is_broken_between_words() -> None:
+    assert piped(sentence("one two\xa0three \x1b", 10), 10) == "one\ntwo three\n⟨1B⟩\n"
+
+
 def test_a_table_cuts_words_before_it_leaves_columns_out() -> None:
     shown = piped(table(["a", "b"], [["x" * 100, 0.5]], colored=False, width=40), 40)
     assert shown == f"{'a':33}      b\n{'x' * 32}…  0.500\n"
@@ -168,6 +198,13 @@ def test_curves_are_bars_on_one_scale_with_their_ends() -> None:
 def test_the_word_that_looks_is_marked_in_its_fan() -> None:
     shown = piped(fan(Fan("looks", "bears", 1, WORDS, np.array([[0.1, 0.85, 0.0]]), ["H0"]), colored=False, width=80))
     assert "\n>·bears %%\n" in shown
+
+
+def test_a_fan_of_more_heads_than_fit_says_what_is_left_out() -> None:
+    names = [f"{layer}.{head}" for layer in range(12) for head in range(12)]
+    shown = piped(fan(Fan("looks", "bears", 1, WORDS, np.full((144, 3), 1 / 3), names), colored=False, width=80))
+    assert "Only the first 36 of 144 columns are shown here" in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

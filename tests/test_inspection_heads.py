@@ -1,6 +1,7 @@
 """What is said of heads: exact on models set by hand, equal to plain loops on chance maps, and found in a model that learnt to copy."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import golden
@@ -12,9 +13,12 @@ from test_models import model_of
 from torch import Tensor
 from toys import mixer_kinds
 
-from mini_tf.inspection.attention import Head, heads_of
+from mini_tf.inspection import attention_panels as panels
+from mini_tf.inspection.attention import Head, Sample, heads_of
 from mini_tf.inspection.capture import Reading, capture
+from mini_tf.inspection.choice import HeadPlace
 from mini_tf.inspection.describe import describe_head
+from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES, measure, role
 from mini_tf.inspection.words import by_words
 from mini_tf.nn.model import Model
@@ -103,6 +107,7 @@ def plain(p: np.ndarray, visible: np.ndarray, ids: list[int]) -> dict[str, float
 
     sees = {i: [j for j in range(n) if visible[i, j]] for i in rows}
     found = {
+        "rows": len(rows),
         "entropy": mean([-sum(p[i, j] * math.log(p[i, j]) for j in sees[i] if p[i, j] > 0) / math.log(len(sees[i])) for i in rows]),
         "max": mean([max(p[i]) for i in rows]),
         "distance": mean([sum(p[i, j] * abs(i - j) for j in range(n)) for i in rows]),
@@ -110,6 +115,8 @@ def plain(p: np.ndarray, visible: np.ndarray, ids: list[int]) -> dict[str, float
     for name, is_target in targets.items():
         shares = [[p[i, j] for j in sees[i] if is_target(i, j)] for i in rows]
         found[name] = mean([sum(share) for share in shares if share])
+        if name in ("first", "induction", "same"):
+            found[f"{name}_rows"] = len([share for share in shares if share])
     return found
 
 
@@ -132,13 +139,21 @@ def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() ->
     [even, odd] = measure(torch.stack([half, signed]), visible, [1, 2, 3, 4])
     assert (even["row_sum"], even["entropy"], even["self"]) == (0.5, pytest.approx(1), 0.125)
     assert (odd["row_sum"], odd["entropy"], odd["distance"], odd["max"]) == (1.0, None, None, 1.5)
+    mixed = torch.cat([2 * half[:3], signed[3:]])
+    [one_signed] = measure(mixed[None], visible, [1, 2, 3, 4])
+    assert (one_signed["entropy"], one_signed["distance"], one_signed["max"]) == (None, None, pytest.approx(0.5625))
+    first_row = torch.tensor([[1.0, 0], [0.5, 0.5]])
+    first_row[0, 0] = -1.0
+    [uncounted] = measure(first_row[None], torch.ones(2, 2, dtype=torch.bool).tril(), [1, 2])
+    assert (uncounted["entropy"], uncounted["distance"]) == (1.0, 0.5), "a row that sees one token has no choice, and does not count"
     [whole] = measure(2 * half[None], visible, [1, 2, 3, 4])
     assert "row_sum" not in whole
 
 
 def test_between_two_texts_only_what_compares_no_places_is_measured() -> None:
     [found] = measure(torch.tensor([[[1.0, 0, 0], [0.5, 0.5, 0]]]), torch.ones(2, 3, dtype=torch.bool), None)
-    assert found == {"entropy": pytest.approx(math.log(2) / math.log(3) / 2), "max": 0.75, "first": 0.75}
+    entropy = pytest.approx(math.log(2) / math.log(3) / 2)
+    assert found == {"rows": 2, "entropy": entropy, "max": 0.75, "first": 0.75, "first_rows": 2}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +169,27 @@ def test_between_two_texts_only_what_compares_no_places_is_measured() -> None:
     ],
 )
 def test_a_role_is_what_takes_more_than_half(scores: dict[str, float | None], called: str | None) -> None:
-    assert role({"entropy": 0.4} | scores) == called
+    assert role({"entropy": 0.4, "rows": 12, "first_rows": 11, "induction_rows": 3, "same_rows": 3} | scores) == called
+
+
+@pytest.mark.parametrize("name", ["first", "induction", "same"])
+@pytest.mark.parametrize(
+    ("able", "of", "enough"), [(1, 12, False), (2, 2, False), (3, 3, True), (3, 12, True), (3, 13, False), (4, 16, True)]
+)
+def test_a_role_that_only_some_rows_can_show_needs_three_of_them_and_a_quarter_of_all(name: str, able: int, of: int, enough: bool) -> None:
+    assert role({"entropy": 0.4, "rows": of, name: 0.9, f"{name}_rows": able}) == (name if enough else None)
+
+
+def test_an_induction_head_is_not_called_so_by_a_text_where_one_row_alone_could_show_it() -> None:
+    model = golden.with_heads("decoder", (golden.previous,), (golden.induction,))
+    [head] = heads(model, [golden.OPENING, 3, 7, 1, 9, 4, 2, 8, 5, 6, 10, 3])[1]
+    assert (head.measures["rows"], head.measures["induction_rows"]) == (11, 1)
+    assert head.measures["induction"] == pytest.approx(1, abs=1e-6)
+    assert head.role != "induction"
+    [head] = heads(model, REPEATED)[1]
+    assert (head.measures["rows"], head.measures["induction_rows"], head.role) == (12, 7, "induction")
+    said = "decoder.self layer 1 head 0 looks at what followed an earlier occurrence of the same token"
+    assert describe_head(head, "token") == f"{said}: 1.00 of the weight of the 7 rows that have one"
 
 
 def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
@@ -166,12 +201,73 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
     assert sentences[0] == "encoder.self layer 0 head 0 looks one token back: 1.00 of its weight"
     assert (
         sentences[-1]
-        == "encoder.self layer 0 head 5 spreads its weight over all that it sees: entropy 1.00 of 1, 4.3 tokens away on average"
+        == "encoder.self layer 0 head 5 spreads its weight over all that it sees: on average entropy 1.00 of 1, 4.3 tokens away"
     )
+    rests = "encoder.self layer 0 head 3 rests on the first token: 1.00 of the weight of the 11 rows from the third on that see it"
+    assert sentences[3] == rests
     assert len({sentence.partition(": ")[0][29:] for sentence in sentences}) == len(sentences)
     assert len(set(ROLES.values())) == len(ROLES)
     alone = heads(golden.with_heads("decoder", (golden.previous,)), [3])[0][0]
     assert describe_head(alone, "word") == "decoder.self layer 0 head 0 has no choice in this text: no word sees two"
+
+
+def test_what_a_head_without_a_pattern_does_is_said_to_be_a_mean() -> None:
+    weights = torch.tensor([[1.0, 0, 0], [0.3, 0.7, 0], [0.2, 0.3, 0.5]])
+    [head] = heads_of(Reading("decoder.self", 0, weights[None, None], 0, torch.ones(1, 3, 3, dtype=torch.bool).tril()), [1, 2, 3])
+    head = replace(head, role=None)
+    assert describe_head(head, "token").endswith(
+        "has no simple pattern: on average entropy 0.91 of 1, largest weight 0.60, 0.5 tokens away"
+    )
+
+
+def sample_of(model: Model, ids: list[int]) -> Sample:
+    spans: list[tuple[int, int] | None] = [(place, place + 1) for place in range(len(ids))]
+    text = "".join(chr(ord("a") + id) for id in ids)
+    every = [head for layer in heads(model, ids) for head in layer]
+    return Sample(Framed(text, ids, spans), [*text], None, every, None, 0.0, [])
+
+
+def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
+    rules = (golden.previous, golden.itself, golden.first, golden.uniform)
+    sample = sample_of(golden.with_heads("decoder", rules, (golden.induction, golden.itself, golden.previous, golden.uniform)), REPEATED)
+    cells = panels.grid(sample)
+    assert cells.letters == [["P", "S", "F", "B"], ["I", "S", "P", "B"]]
+    assert (cells.rows, cells.columns) == (["0 decoder.self", "1 decoder.self"], ["0", "1", "2", "3"])
+    assert set(cells.legend) == set("PSFBI")
+    assert cells.values[1].tolist() == [head.measures["entropy"] for head in sample.heads[4:]]
+
+
+def test_over_the_steps_each_head_keeps_its_line_with_a_letter_a_step() -> None:
+    early = sample_of(golden.with_heads("decoder", (golden.uniform, golden.previous)), REPEATED)
+    late = sample_of(golden.with_heads("decoder", (golden.itself, golden.previous)), REPEATED)
+    headers, rows = panels.table_of_steps([replace(early, step=1), replace(late, step=20)])
+    assert headers == ["head", "step 1", "step 20"]
+    names = [f"decoder.self layer 0 head {head}" for head in (0, 1)]
+    assert rows == [[names[0], "1.00 B", "0.00 S"], [names[1], "0.00 P", "0.00 P"]]
+    assert panels.legend([early, late]) == "entropy and role:  P previous  S self  B broad"
+
+
+def named(role: str | None, entropy: float, share: float = 0.0) -> Head:
+    return Head(
+        HeadPlace("decoder.self", 0, 0), np.eye(1), np.ones((1, 1), bool), {"entropy": entropy} | ({role: share} if role else {}), role
+    )
+
+
+def test_the_most_structured_are_the_strongest_of_each_role_then_the_sharpest_and_the_first_token_last() -> None:
+    weak, strong = named("previous", 0.2, 0.6), named("previous", 0.5, 0.9)
+    own, sharp, dull = named("self", 0.1, 0.8), named(None, 0.3), named(None, 0.8)
+    rests, broad = named("first", 0.05, 0.99), named("broad", 0.95)
+    everything = [broad, rests, dull, weak, sharp, own, strong]
+    assert panels.structured(everything, most=9) == [strong, own, sharp, dull, rests]
+    assert panels.structured(everything) == [strong, own, sharp]
+    assert panels.structured([broad, rests]) == [rests]
+
+
+def test_where_all_heads_are_broad_the_least_broad_is_shown_and_where_none_has_a_choice_none() -> None:
+    even, less = named("broad", 0.99), named("broad", 0.92)
+    assert panels.structured([even, less]) == [less]
+    alone = replace(named(None, 0.0), measures={"entropy": None})
+    assert panels.structured([alone]) == []
 
 
 def test_attention_to_a_split_word_is_summed_and_from_it_averaged() -> None:

@@ -20,7 +20,7 @@ def of_weights(weights: torch.Tensor, keep: torch.Tensor | None = None, lead: in
     """The sharpness of weights (H, L, M); `keep` (L, M) None = everybody sees everything."""
     keep = torch.ones(weights.shape[1], weights.shape[2] - lead, dtype=torch.bool) if keep is None else keep
     reading = Reading("encoder.self", 0, weights[None], lead, keep[None])
-    return sharpness([Capture([reading], [], torch.zeros(1, 1, 1), 0.0)])
+    return sharpness([Capture([reading], [], 0.0)])
 
 
 @pytest.mark.parametrize(("kind", "mixer", "reach"), [("encoder", "softmax", 99), ("decoder", "softmax", 99), ("decoder", "window", 3)])

@@ -1,13 +1,14 @@
 """The files that `-o` names: refused before anything is computed, written whole or not at all."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from mini_tf.cli.console import Console, to_json
 from mini_tf.errors import StorageFault, UsageFault
 
 OUTPUT = Annotated[
@@ -43,3 +44,16 @@ def write(file: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise StorageFault(f"--output {file}: {error.strerror or error}", where=[str(file)]) from error
+
+
+def write_all(console: Console, files: Sequence[Path], result: Any, draw: Callable[[str], bytes] | None = None) -> None:
+    """Write each file and say so: the result itself to one that ends in .json, to others what `draw` makes for the suffix ("png")."""
+    for file in files:
+        suffix = file.suffix.lower()[1:]
+        if suffix == "json":
+            data = (to_json(result) + "\n").encode()
+        else:
+            assert draw is not None, "`check` was given no other suffix"
+            data = draw(suffix)
+        write(file, data)
+        console.say(f"written: {file}")

@@ -9,7 +9,7 @@ import typer
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.continuing import Continue
 from mini_tf.cli.filling import Fill
-from mini_tf.cli.lines import refuse_broken
+from mini_tf.cli.lines import one_source, refuse_broken
 from mini_tf.cli.options import DEVICE, RUN, STEP
 from mini_tf.cli.prompt_lines import ahead_by_default, answer_lines
 from mini_tf.cli.prompt_loop import prompt_loop
@@ -50,8 +50,7 @@ def generate(
     from mini_tf.run.trained import open_trained
 
     refuse_broken(prompts or [], "a prompt")
-    if prompts and input is not None:
-        raise UsageFault(f"prompts were given and --input {input} too", hint="give one of them")
+    one_source(prompts, input, "prompts")
     options = {
         **{"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
         **{"repetition_penalty": repetition_penalty, "stop": tuple(map(unescaped, stop)) if stop else None, "num_samples": num_samples},

@@ -1,16 +1,18 @@
 """Texts that come as lines of a file or of stdin, and those given as arguments: only UTF-8 is taken."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from mini_tf.errors import DataFault, UsageFault
+
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def lines_of(file: Path | None) -> Iterator[str]:
     """The lines of a file, or with None of stdin, each as it comes: its writer may wait for the answer before writing the next.
 
-    Without their ends (\\n, \\r\\n). DataFault where the file cannot be read or a line is not UTF-8.
+    Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read or a line is not UTF-8.
     """
     if file is None:
         yield from _decoded(sys.stdin.buffer, "stdin")
@@ -25,9 +27,10 @@ def lines_of(file: Path | None) -> Iterator[str]:
 def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         try:
-            yield line.decode("utf-8").rstrip("\r\n")
+            text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"{name}:{number}"]) from error
+        yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 
 def refuse_broken(texts: Iterable[str], what: str = "a text") -> None:
@@ -35,3 +38,9 @@ def refuse_broken(texts: Iterable[str], what: str = "a text") -> None:
     for text in texts:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageFault(f"{what} is not UTF-8: {text}")
+
+
+def one_source(texts: Collection[str] | None, file: Path | None, what: str = "texts") -> None:
+    """UsageFault where there are texts as arguments and an --input too. `what` names the texts: "prompts"."""
+    if texts and file is not None:
+        raise UsageFault(f"{what} were given and --input {file} too", hint="give one of them")

@@ -8,15 +8,15 @@ import typer
 
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.files import FORCE, check, write
-from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.options import RECIPE
+from mini_tf.cli.sources import SOURCE, open_tokenizer
 from mini_tf.errors import DataFault, RecipeFault, Refusal, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.text.tokenizer import Tokenizer
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Learn a tokenizer, and see what it makes of a text.")
-SOURCE = Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, a tokenizer.json, vocab.txt, vocab.json, or a folder with one.")]
 
 
 @app.command("train")
@@ -52,9 +52,9 @@ def encode(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; else lines of stdin.")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Print the pieces instead of their ids.")] = False,
 ) -> None:
-    """The ids of each text, a line each, without special tokens."""
+    """The ids of each text, a line each, without special tokens; with --json an envelope a text, none without texts."""
     refuse_broken(texts or [])
-    tokenizer = _open(console, source)
+    tokenizer = open_tokenizer(console, source)
     for text in texts or lines_of(None):
         ids, spans = tokenizer.spans(text)
         shown = tokenizer.pieces(ids)
@@ -71,8 +71,8 @@ def decode(
     source: SOURCE,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID ...]", help="Ids of one text; else lines of stdin, a text each.")] = None,
 ) -> None:
-    """The text of ids, special tokens left out; of a line of stdin a line, with newlines as \\n."""
-    tokenizer = _open(console, source)
+    """The text of ids, special tokens left out; of a line of stdin a line, with newlines as \\n; with --json an envelope a text."""
+    tokenizer = open_tokenizer(console, source)
     for row, by_line in _rows(ids, tokenizer.vocabulary.size):
         text = tokenizer.decode(row)
         if console.json:
@@ -92,10 +92,10 @@ def stats(
     """What a tokenizer is and what it loses; with a text, how it fares on it and whether the text comes back."""
     from mini_tf.text.usage import measure, pieces_by_length
 
-    if text is not None and input is not None:
-        raise UsageFault(f"a text was given and --input {input} too", hint="give one of them")
-    refuse_broken([] if text is None else [text])
-    tokenizer = _open(console, source)
+    given = [] if text is None else [text]
+    one_source(given, input)
+    refuse_broken(given)
+    tokenizer = open_tokenizer(console, source)
     result: dict[str, Any] = {
         "kind": tokenizer.kind,
         "vocabulary": tokenizer.vocabulary.size,
@@ -113,21 +113,6 @@ def stats(
         result["text"] = measure(tokenizer, text)
         lines += ["", *_fares(result["text"])]
     console.answer("\n".join(lines), result=result)
-
-
-def _open(console: Console, source: str) -> "Tokenizer":
-    """A file, or a folder with one, by its path; else the run of this name."""
-    from mini_tf.run import finding
-    from mini_tf.text import foreign
-    from mini_tf.text.tokenizer import Tokenizer
-
-    refuse_broken([source], "the name of the tokenizer")
-    path = Path(source)
-    by_path = path.is_file() or path.suffix in (".json", ".txt") or foreign.find(path) is not None
-    tokenizer = Tokenizer.load(path if by_path and source != "last" else finding.find(source))
-    for note in tokenizer.notes:
-        console.say(note)
-    return tokenizer
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
@@ -156,7 +141,7 @@ def _numbers(words: Iterable[str], size: int, refuse: Any) -> list[int]:
 def _content(file: Path) -> str:
     try:
         data = file.read_bytes()
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error
     except UnicodeDecodeError as error:

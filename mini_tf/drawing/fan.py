@@ -4,6 +4,8 @@ The words stand twice, read upwards; lines lead from the one word above to what 
 weight. Where lines of several heads lie on each other, the squares under them tell them apart: a row a head, a column a word.
 """
 
+from math import ceil
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -34,7 +36,7 @@ _FAINTEST = 0.01
 
 
 def draw_fan(fan: Fan, suffix: str) -> bytes:
-    """Weights under 0.01 are not drawn as lines."""
+    """Weights under 0.01 are not drawn as lines; of more heads than there is room for (about 180) each second, third, ... is named."""
     with house_style():
         return to_bytes(_drawn(fan), suffix)
 
@@ -48,7 +50,8 @@ def _drawn(fan: Fan) -> Figure:
     pitch = min(0.26, LONGEST / max(tokens, 1))
     title = headline(f"{fan.title}: {fan.query}")
     width = min(LONGEST + 2, max(left + tokens * pitch + _EDGE, text_width(title, TITLE) + 2 * _EDGE))
-    top, strip = 0.45 + tall, heads * _SQUARE
+    square = min(_SQUARE, (LONGEST - _LINES - 2 * tall) / max(heads, 1))
+    top, strip = 0.45 + tall, heads * square
     figure = blank(width, top + _LINES + strip + tall + 0.1)
     write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
 
@@ -58,8 +61,9 @@ def _drawn(fan: Fan) -> Figure:
     _write_words(lines, words, fan.query_index, above=True)
     _draw_squares(squares, fan.weights)
     _write_words(squares, words, fan.query_index, above=False)
-    for number, (name, color) in enumerate(zip(names, line_colors(heads), strict=True)):
-        squares.text(-0.8, number, name, ha="right", va="center", color=_darkened(color), fontsize=WORD)
+    colors, every = line_colors(heads), ceil(_SQUARE / square)
+    for number in range(0, heads, every):
+        squares.text(-0.8, number, names[number], ha="right", va="center", color=_darkened(colors[number]), fontsize=WORD)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Heat maps in files: one map that can be read cell by cell, or many side by side (every head), and the grid of heads.
+"""Heat maps in files: one map that can be read cell by cell, or many side by side (every head).
 
 A figure grows with what it shows, up to 30 inches; letters keep their size. What would be too small to read (the tokens of 144 maps of
 100 tokens) is left out, and the figure says so.
@@ -30,11 +30,18 @@ from mini_tf.drawing.canvas import (
     write,
 )
 from mini_tf.drawing.glyphs import figure_caption, figure_label
-from mini_tf.drawing.panel import Cells, Panel, Scale
+from mini_tf.drawing.panel import Panel, Scale
+from mini_tf.errors import UsageFault
 
 _LONGEST_WORD = 18
 _ROOM_FOR_A_NUMBER = 0.3
 _EDGE = 0.15
+_GAPS = (0.12, 0.3)
+"""Inches between maps to the right and downwards, where the title of the next one stands."""
+_TITLE = 0.6
+"""Inches that a title gets even over a narrow map."""
+_MOST = 50
+"""Maps to either side: a quarter of an inch each."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +60,19 @@ class _Sheet:
     def pitch(self) -> tuple[float, float]:
         """From one panel to the next: the words stand beside every map, or, shared, only along the left and lower edge."""
         between = (0.0, 0.0) if self.shared else self.words
-        return self.map_size[0] + between[0] + 0.12, self.map_size[1] + between[1] + 0.3
+        to_right, downwards = (size + word + gap for size, word, gap in zip(self.map_size, between, _GAPS, strict=True))
+        return max(to_right, min(_TITLE, LONGEST / self.across)), downwards
 
 
 def draw_panels(panels: Sequence[Panel], scale: Scale, title: str, suffix: str, *, across: int | None = None) -> bytes:
-    """The panels on one scale, row by row, `across` in each (the heads of a layer); None makes the sheet about square."""
+    """The panels (one or more) on one scale, row by row, `across` in each (the heads of a layer); None makes the sheet about square.
+
+    UsageFault where they are too many for a figure.
+    """
+    if not panels:
+        raise ValueError("panels: there must be one")
     with house_style():
         return to_bytes(_sheet_of(panels, scale, title, across or ceil(sqrt(len(panels)))), suffix)
-
-
-def draw_grid(cells: Cells, suffix: str) -> bytes:
-    """The grid of heads, a letter in each cell, the letters' meanings below."""
-    with house_style():
-        return to_bytes(_grid_of(cells), suffix)
 
 
 def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) -> Figure:
@@ -87,9 +94,9 @@ def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) ->
         axes = place(figure, left + column * step_x, top + row * step_y, columns * sheet.cell, rows * sheet.cell)
         _paint(axes, panel.values, scale)
         lowest = number + sheet.across >= len(panels)
-        _name_rows(axes, panel.rows, sheet.every if column == 0 or not sheet.shared else 0)
-        _name_columns(axes, panel.columns, sheet.every if lowest or not sheet.shared else 0)
-        axes.set_title(cut_to(panel.title, max(sheet.map_size[0], 0.6)), loc="left", pad=3)
+        _name_rows(axes, panel, sheet.every if column == 0 or not sheet.shared else 0)
+        _name_columns(axes, panel, sheet.every if lowest or not sheet.shared else 0)
+        axes.set_title(cut_to(panel.title, max(sheet.map_size[0], min(_TITLE, step_x - 0.05))), loc="left", pad=3)
         if sheet.cell >= _ROOM_FOR_A_NUMBER:
             _write_numbers(axes, panel.values, scale)
     add_scale(figure, scale, left + maps_x + 0.12, top, min(max(maps_y, 0.8), 3.0))
@@ -99,23 +106,41 @@ def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) ->
 def _laid_out(panels: Sequence[Panel], across: int) -> _Sheet:
     """A cell as large as is pleasant, and no larger than fits; labels where a line of words fits a cell, else on every n-th of one map."""
     down = ceil(len(panels) / across)
-    rows, columns = (max(panel.values.shape[axis] for panel in panels) for axis in (0, 1))
+    if max(across, down) > _MOST:
+        what = f"{len(panels)} maps in {down} rows of {across}: a figure has room for {_MOST} rows of {_MOST}"
+        raise UsageFault(what, hint="choose some by --layer and --head")
+    rows, columns = (max(1, *(panel.values.shape[axis] for panel in panels)) for axis in (0, 1))
     shared = len(panels) > 1 and all((panel.rows, panel.columns) == (panels[0].rows, panels[0].columns) for panel in panels)
-    words = (_widest([word for panel in panels for word in panel.rows]), _widest([word for panel in panels for word in panel.columns]))
-    around = (0.12, 0.3) if shared or len(panels) == 1 else (0.12 + words[0], 0.3 + words[1])
-    fits = min((LONGEST / n - room) / cells for n, room, cells in ((across, around[0], columns), (down, around[1], rows)))
-    pleasant = (5.0 if len(panels) == 1 else 1.6) / max(rows, columns, 1)
+    named = panels[:1] if shared else panels
+    words = (
+        _widest([word for panel in named for word in _named(panel, panel.rows)]),
+        _widest([word for panel in named for word in _named(panel, panel.columns)]),
+    )
+    counts, cells = (across, down), (columns, rows)
+    fits = _largest_cell(counts, cells, words if shared or len(panels) == 1 else (across * words[0], down * words[1]))
+    pleasant = (5.0 if len(panels) == 1 else 1.6) / max(cells)
     if len(panels) == 1:
         cell = min(max(pleasant, LINE), 0.45, fits)
         every = ceil(LINE / cell - 1e-9)
     else:
         every = int(fits >= LINE)
-        cell = min(max(pleasant, LINE), 0.45, fits) if every else min(pleasant, (LONGEST / max(across, down) - 0.3) / max(rows, columns))
+        cell = min(max(pleasant, LINE), 0.45, fits) if every else min(pleasant, _largest_cell(counts, cells, (0.0, 0.0)))
     return _Sheet(across, down, cell, (columns * cell, rows * cell), words if every else (0.0, 0.0), shared or not every, every)
 
 
+def _largest_cell(counts: tuple[int, int], cells: tuple[int, int], words: tuple[float, float]) -> float:
+    """The side of a cell with which so many maps of so many cells fit, each to the right and downwards; `words` are all in a row."""
+    parts = zip(counts, cells, words, _GAPS, strict=True)
+    return min(((LONGEST - room) / count - gap) / cell for count, cell, room, gap in parts)
+
+
 def _widest(words: Sequence[str]) -> float:
-    return 0.1 + max((text_width(figure_label(word, _LONGEST_WORD)) for word in dict.fromkeys(words)), default=0.0)
+    return 0.1 + max(map(text_width, dict.fromkeys(words)), default=0.0)
+
+
+def _named(panel: Panel, names: Sequence[str]) -> list[str]:
+    shown = figure_label if panel.tokens else figure_caption
+    return [shown(name, _LONGEST_WORD) for name in names]
 
 
 def _paint(axes: Axes, values: np.ndarray, scale: Scale) -> None:
@@ -127,14 +152,14 @@ def _paint(axes: Axes, values: np.ndarray, scale: Scale) -> None:
         spine.set_linewidth(0.5)
 
 
-def _name_rows(axes: Axes, names: Sequence[str], every: int) -> None:
-    places = range(0, len(names), every) if every else ()
-    axes.set_yticks(places, [figure_label(names[i], _LONGEST_WORD) for i in places])
+def _name_rows(axes: Axes, panel: Panel, every: int) -> None:
+    places = range(0, len(panel.rows), every) if every else ()
+    axes.set_yticks(places, _named(panel, [panel.rows[i] for i in places]))
 
 
-def _name_columns(axes: Axes, names: Sequence[str], every: int) -> None:
-    places = range(0, len(names), every) if every else ()
-    axes.set_xticks(places, [figure_label(names[i], _LONGEST_WORD) for i in places], rotation=90)
+def _name_columns(axes: Axes, panel: Panel, every: int) -> None:
+    places = range(0, len(panel.columns), every) if every else ()
+    axes.set_xticks(places, _named(panel, [panel.columns[i] for i in places]), rotation=90)
 
 
 def _write_numbers(axes: Axes, values: np.ndarray, scale: Scale) -> None:
@@ -142,34 +167,5 @@ def _write_numbers(axes: Axes, values: np.ndarray, scale: Scale) -> None:
     for (row, column), value in np.ndenumerate(values):
         if isnan(value) or value == 0:
             continue
-        digits = f"{value:.2f}".replace("0.", ".", 1) if max(map(abs, scale.ends)) <= 1 else f"{value:.3g}"
+        digits = f"{round(value, 2) + 0.0:.2f}".replace("0.", ".", 1) if scale.in_hundredths else f"{value:.3g}"
         axes.text(column, row, digits, fontsize=SMALL, ha="center", va="center", color=ink(value, colors))
-
-
-def _grid_of(cells: Cells) -> Figure:
-    rows, columns = cells.values.shape
-    cell = min(0.4, LONGEST / max(rows, columns, 1))
-    names, heads = ([figure_caption(name, _LONGEST_WORD) for name in names] for names in (cells.rows, cells.columns))
-    left = _EDGE + 0.1 + max(map(text_width, names), default=0.0)
-    meanings = [f"{figure_label(letter, 2)}  {headline(meaning)}" for letter, meaning in cells.legend.items()]
-    width = max(
-        left + columns * cell + 0.9,
-        2 * _EDGE + max(map(text_width, meanings), default=0.0),
-        2 * _EDGE + text_width(headline(cells.title), TITLE),
-    )
-    width = min(width, LONGEST + 2)
-    top = 0.45
-    figure = blank(width, top + rows * cell + 0.4 + LINE * len(meanings) + 0.1)
-    write(figure, _EDGE, 0.12, cut_to(cells.title, width - 2 * _EDGE, TITLE), TITLE)
-    axes = place(figure, left, top, columns * cell, rows * cell)
-    _paint(axes, cells.values, cells.scale)
-    axes.set_yticks(range(rows), names)
-    axes.set_xticks(range(columns), heads)
-    colors = colors_of(cells.scale)
-    for (row, column), value in np.ndenumerate(cells.values):
-        letter = figure_label(cells.letters[row][column], 2)
-        axes.text(column, row, letter, fontsize=TITLE, ha="center", va="center", color=ink(value, colors))
-    for number, meaning in enumerate(meanings):
-        write(figure, _EDGE, top + rows * cell + 0.35 + LINE * number, meaning)
-    add_scale(figure, cells.scale, left + columns * cell + 0.15, top, max(rows * cell, 0.8))
-    return figure

@@ -1,7 +1,7 @@
 """Tokens as words beside a picture: every character visible, none able to steer a terminal, cut to the room there is.
 
-A blank is `·`, a newline `↵`, a tab `⇥`; what else has no shape of its own (control codes, bidi marks, joiners, halves of a surrogate
-pair, private and unassigned characters) is its number: `⟨1B⟩`. An empty token is `⟨⟩`. The text itself is never read as markup.
+A blank is `·`, a newline `↵`, a tab `⇥`; what else has no shape of its own (control codes, bidi marks, joiners, fillers, halves of a
+surrogate pair, private and unassigned characters) is its number: `⟨1B⟩`. An empty token is `⟨⟩`. The text itself is never read as markup.
 """
 
 import unicodedata
@@ -11,7 +11,12 @@ from rich.cells import cell_len
 
 _SHAPELESS = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _SIGNS = {"\n": "↵", "\t": "⇥"}
-_VARIATION_SELECTORS = range(0xFE00, 0xFE10)
+_UNSEEN = frozenset(
+    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0x1D159}.union(
+        range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)
+    )
+)
+"""Letters, signs and marks by their category, but nothing is drawn of them: fillers, the empty Braille cell, variation selectors."""
 
 
 def label(token: str, width: int | None = None, drawable: Callable[[str], bool] = lambda character: True) -> str:
@@ -41,7 +46,7 @@ def shapes(text: str, drawable: Callable[[str], bool] = lambda character: True) 
 
 def is_shapeless(character: str) -> bool:
     """Whether nothing, or nothing certain, would be seen of a character."""
-    return unicodedata.category(character) in _SHAPELESS or ord(character) in _VARIATION_SELECTORS
+    return unicodedata.category(character) in _SHAPELESS or ord(character) in _UNSEEN
 
 
 def fitted(seen: Sequence[str], width: int | None) -> str:

@@ -22,7 +22,13 @@ class Scale:
     def ends(self) -> tuple[float, float]:
         """The values of the first and the last colour."""
         far = max(abs(self.low), abs(self.high))
-        return (-far, far) if self.diverging else (self.low, self.high)
+        low, high = (-far, far) if self.diverging else (self.low, self.high)
+        return low + 0.0, high + 0.0  # no negative zero
+
+    @property
+    def in_hundredths(self) -> bool:
+        """Whether its values are told apart by hundredths: up to 2, which a cosine less another comes to."""
+        return max(map(abs, self.ends)) <= 2
 
     def fraction(self, value: float) -> float:
         """Where a value stands between the ends, 0 to 1."""
@@ -35,6 +41,7 @@ class Panel:
     """One heat map, `values` (rows, columns); NaN is no value and is left blank.
 
     `looks` says what a row does with a column, in a few words: "a row's word looks at the columns' words".
+    `tokens`: rows and columns are tokens, whose blanks are shown as characters; otherwise captions, whose blanks are blanks.
     """
 
     title: str
@@ -42,6 +49,7 @@ class Panel:
     columns: Sequence[str]
     values: np.ndarray
     looks: str = ""
+    tokens: bool = True
 
     def __post_init__(self) -> None:
         _must_have_shape("values", self.values, (len(self.rows), len(self.columns)))

@@ -26,18 +26,19 @@ _TALLEST_HEAD = 8
 def heat_map(panel: Panel, scale: Scale, *, colored: bool, width: int, values: bool = False, max_rows: int | None = None) -> Text:
     """A line a row, its label before it; the columns' labels stand above and are read downwards.
 
-    `values` prints the numbers: hundredths, or whole numbers where the scale goes beyond 1; a point is exactly zero.
+    `values` prints the numbers: hundredths, or whole numbers where the scale goes beyond 2; a point is exactly zero.
     Of too many columns the first are shown, and as many rows, or `max_rows`.
     """
     numbers = [[_number(value, scale) if values else "" for value in row] for row in panel.values.tolist()]
-    names = [label(row, max(8, width // 5)) for row in panel.rows]
+    named = label if panel.tokens else caption
+    names = [named(row, max(8, width // 5)) for row in panel.rows]
     side = _widest(names)
-    step = 1 + max(1, *map(_widest, numbers))
+    step = 1 + max([1, *map(_widest, numbers)])
     fitting = max(1, (width - side - 1) // step)
     n_rows, n_columns = min(len(names), max_rows or fitting), min(len(panel.columns), fitting)
 
     text = page(panel.title, width)
-    for line in _heads(panel.columns[:n_columns], step):
+    for line in _heads([named(column) for column in panel.columns[:n_columns]], step):
         text.append(" " * (side + 1) + line + "\n")
     for i in range(n_rows):
         text.append(to_right(names[i], side) + " ")
@@ -48,9 +49,9 @@ def heat_map(panel: Panel, scale: Scale, *, colored: bool, width: int, values: b
         text.append("\n")
     _explain(text, scale, width, colored, values)
     add_sentence(text, panel.looks, width)
-    if n_rows < len(names) or n_columns < len(panel.columns):
-        left_out = f"{n_rows} of {len(names)} rows and {n_columns} of {len(panel.columns)} columns"
-        add_sentence(text, f"Only the first {left_out} are shown here; a wider terminal or a file has room for more.", width)
+    sides = ((n_rows, len(names), "rows"), (n_columns, len(panel.columns), "columns"))
+    if cut := [f"{shown} of {total} {what}" for shown, total, what in sides if shown < total]:
+        add_sentence(text, f"Only the first {' and '.join(cut)} are shown here; a wider terminal or a file has room for more.", width)
     return closed(text)
 
 
@@ -84,7 +85,7 @@ def head_grid(cells: Cells, *, colored: bool, width: int) -> Text:
 def fan(fan: Fan, *, colored: bool, width: int) -> Text:
     """Where one word looks in each head: a line a token, a column a head; > marks the word itself."""
     names = [">" * (place == fan.query_index) + label(token) for place, token in enumerate(fan.tokens)]
-    panel = Panel(f"{fan.title}: {fan.query}", names, fan.heads, fan.weights.T)
+    panel = Panel(f"{fan.title}: {fan.query}", names, fan.heads, fan.weights.T, tokens=False)
     return heat_map(panel, Scale(label="weight"), colored=colored, width=width, max_rows=len(names))
 
 
@@ -93,7 +94,7 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
     drawn = {name: [value for value in line if math.isfinite(value)] for name, line in curves.lines.items()}
     low, high = (edge((value for line in drawn.values() for value in line), default=0.0) for edge in (min, max))
     scale = Scale(low, high)
-    ends = [f"{line[0]:.4g} → {line[-1]:.4g}" if line else "" for line in drawn.values()]
+    ends = [f"{line[0] + 0.0:.4g} → {line[-1] + 0.0:.4g}" if line else "" for line in drawn.values()]
     names = [caption(name, width // 4) for name in curves.lines]
     side, room = _widest(names), max(1, width - _widest(names) - _widest(ends) - 2)
 
@@ -108,9 +109,9 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], *, colored: bool, width: int) -> Text:
-    """Columns side by side, numbers to the right; a float has three decimals, None is blank. Tokens come as `labels.label` shows them.
+    """Columns side by side, numbers to the right; a float has three decimals, None and NaN are blank.
 
-    Too wide, the widest columns of words are cut, and then the last columns left out.
+    Tokens come as `labels.label` shows them. Too wide, the widest columns of words are cut, and then the last columns left out.
     """
     columns = [[header, *column] for header, column in zip(headers, zip(*rows, strict=True) if rows else [()] * len(headers), strict=True)]
     cells = [[caption(_written(cell)) for cell in column] for column in columns]
@@ -132,13 +133,20 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
     return closed(text)
 
 
+def sentence(said: str, width: int) -> Text:
+    """A sentence in as many lines as it needs; blanks that do not break (\\xa0) keep words together."""
+    text = page("", width)
+    add_sentence(text, said, width)
+    return closed(text)
+
+
 def _widest(words: Sequence[str]) -> int:
     return max(map(cell_len, words), default=0)
 
 
 def _heads(columns: Sequence[str], step: int) -> list[str]:
     """The lines of the columns' labels, written downwards and standing on the map; each character as wide as a column."""
-    standing = [shapes(label(column)) for column in columns]
+    standing = [shapes(column) for column in columns]
     standing = [letters if len(letters) <= _TALLEST_HEAD else [*letters[: _TALLEST_HEAD - 1], "⋮"] for letters in standing]
     height = max(map(len, standing), default=0)
     lines = zip(*([""] * (height - len(letters)) + letters for letters in standing), strict=True)
@@ -163,16 +171,12 @@ def _shade(value: float, scale: Scale) -> str:
 def _number(value: float, scale: Scale) -> str:
     if math.isnan(value):
         return ""
-    return "." if value == 0 else f"{100 * value if _in_hundredths(scale) else value:.0f}"
-
-
-def _in_hundredths(scale: Scale) -> bool:
-    return max(map(abs, scale.ends)) <= 1
+    return "." if value == 0 else f"{round(100 * value if scale.in_hundredths else value, 0) + 0.0:.0f}"
 
 
 def _explain(text: Text, scale: Scale, width: int, colored: bool, values: bool) -> None:
     """The line that says what colours, characters and numbers mean."""
-    unit = f" ({'hundredths' if _in_hundredths(scale) else 'whole numbers'})" if values else ""
+    unit = f" ({'hundredths' if scale.in_hundredths else 'whole numbers'})" if values else ""
     name = caption(scale.label, width - len(unit)) + unit
     text.append(name)
     if colored or not values:
@@ -206,9 +210,9 @@ def _bar(value: float, scale: Scale) -> str:
 
 
 def _written(cell: str | float | None) -> str:
-    if cell is None:
-        return ""
-    return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return "" if math.isnan(cell) else f"{round(cell, 3) + 0.0:.3f}"  # without + 0.0 a small negative number is -0.000
+    return "" if cell is None else str(cell)
 
 
 def _is_number(cell: str) -> bool:

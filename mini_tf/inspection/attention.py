@@ -11,21 +11,19 @@ import numpy as np
 import torch
 
 from mini_tf.errors import RunFault, UsageFault
-from mini_tf.generation.writing import prompt_ids
 from mini_tf.inspection.capture import Reading, capture
-from mini_tf.inspection.choice import Choice, Place
+from mini_tf.inspection.checkpoints import kept_steps
+from mini_tf.inspection.choice import Choice, HeadPlace
+from mini_tf.inspection.framing import Framed, framed_for
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.words import Words, by_words, words_of
 from mini_tf.nn.tokens import Tokens
-from mini_tf.run import manifest
-from mini_tf.run.checkpoint import Checkpoints
-from mini_tf.run.disk import Disk
 from mini_tf.run.loading import load_model
 from mini_tf.run.tensors import specs
 from mini_tf.run.trained import Trained
 
 MOST_NAMED = 40
-"""Words of a text that a refusal lists."""
+"""Words of a text that a message lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +33,7 @@ class Head:
     `visible` (units, units): what each row may see.
     """
 
-    place: Place
+    place: HeadPlace
     weights: np.ndarray
     visible: np.ndarray
     measures: Measures
@@ -52,10 +50,10 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What was seen of a text. `words` None = rows and columns are tokens; `step` None = the one checkpoint that was asked for."""
+    """What was seen of a text. `tokens`: how those of `given` read; `words` None = rows and columns are tokens; `step` None = the one
+    checkpoint that was asked for."""
 
-    text: str
-    ids: np.ndarray
+    given: Framed
     tokens: list[str]
     words: Words | None
     heads: list[Head]
@@ -90,22 +88,23 @@ class Wish:
 
 def look(trained: Trained, text: str, wish: Wish = Wish()) -> Sample:
     """The heads of a text's first `context` tokens; UsageFault where there is nothing to look at, or not what was asked for."""
-    ids, notes = _read(trained, text)
-    tokens, words = trained.tokenizer.pieces(ids), words_of(trained.tokenizer, ids)
+    given = framed_for(trained, text)
+    tokens, notes = trained.tokenizer.pieces(given.ids), [] if given.note is None else [given.note]
+    words = words_of(given, tokens)
     query, in_words = None, wish.words
     if wish.query is not None:
         query, in_words, several = _find(wish.query, tokens, words, wish.words)
         notes += several
-    seen = capture(trained.model, Tokens(torch.from_numpy(ids).long()[None].to(trained.setup.device)))
-    there = [Place(reading.kind, reading.layer, head) for reading in seen.readings for head in range(reading.weights.shape[1])]
+    seen = capture(trained.model, Tokens(torch.tensor([given.ids], device=trained.setup.device)))
+    there = [HeadPlace(reading.kind, reading.layer, head) for reading in seen.readings for head in range(reading.weights.shape[1])]
     chosen = wish.heads.of(there)
     heads = [
         head
         for reading in seen.readings
-        for head in heads_of(reading, words.texts if in_words else ids.tolist(), words.of_token if in_words else None)
+        for head in heads_of(reading, words.texts if in_words else given.ids, words.of_token if in_words else None)
         if head.place in chosen
     ]
-    return Sample(text, ids, tokens, words if in_words else None, heads, query, seen.difference, notes)
+    return Sample(given, tokens, words if in_words else None, heads, query, seen.difference, notes)
 
 
 def over_steps(trained: Trained, texts: list[str], wish: Wish) -> Iterator[Sample]:
@@ -114,7 +113,7 @@ def over_steps(trained: Trained, texts: list[str], wish: Wish) -> Iterator[Sampl
     Raises RunFault where none is kept.
     """
     folder, model = trained.folder, trained.model
-    steps = Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk()).steps()
+    steps = kept_steps(folder)
     if not steps:
         raise RunFault(f"{folder} has no checkpoint", where=[str(folder)])
     for step in reversed(steps):
@@ -123,23 +122,13 @@ def over_steps(trained: Trained, texts: list[str], wish: Wish) -> Iterator[Sampl
             yield replace(look(trained, text, wish), step=step)
 
 
-def _read(trained: Trained, text: str) -> tuple[np.ndarray, list[str]]:
-    """The ids that the model reads, and a note if the text is longer than its context."""
-    separated = not trained.recipe.data.split.tail
-    if not text and not (separated and trained.tokenizer.vocabulary.separator is not None):
-        raise UsageFault("a text is empty, and this model knows no separator to begin with", hint="give it a text to read")
-    ids, context = np.array(prompt_ids(trained.tokenizer, text, separated), np.int32), trained.model.context
-    note = f"the text has {len(ids)} tokens; the first {context}, the model's context, are looked at"
-    return ids[:context], [note] if len(ids) > context else []
-
-
 def heads_of(reading: Reading, units: list[str] | list[int], of_token: list[int] | None = None) -> list[Head]:
     """The heads of one mixer on the first text of a batch; `units` are its tokens, or its words where `of_token` maps to them."""
     weights, visible = reading.weights[0, :, :, reading.lead :].float().cpu(), reading.keep[0].cpu()
     if of_token is not None:
         weights, visible = by_words(weights, visible, of_token)
     found = measure(weights, visible, units)
-    places = [Place(reading.kind, reading.layer, head) for head in range(len(weights))]
+    places = [HeadPlace(reading.kind, reading.layer, head) for head in range(len(weights))]
     return [Head(place, w.numpy(), visible.numpy(), m, role(m)) for place, w, m in zip(places, weights, found, strict=True)]
 
 
@@ -150,9 +139,9 @@ def _find(asked: str, tokens: list[str], words: Words, in_words: bool) -> tuple[
     since in a decoder it sees the most.
     """
     alone = re.compile(rf"(?<!\w){re.escape(asked)}(?!\w)")
-    equal = [index for index, text in enumerate(words.texts) if asked == text]
-    if places := equal or [index for index, text in enumerate(words.texts) if asked and alone.search(text)]:
-        several = f"{asked!r} stands {len(places)} times, words {', '.join(map(str, places))}; the last is shown"
+    if places := [index for index, text in enumerate(words.texts) if asked and alone.search(text)]:
+        named = ", ".join(f"{words.texts[place]!r} ({place})" for place in places[-MOST_NAMED:])
+        several = f"{asked!r} stands in {len(places)} words: {'... ' * (len(places) > MOST_NAMED)}{named}; the last is shown"
         return Query(places[-1], words.texts[places[-1]]), True, [several] if len(places) > 1 else []
     units = words.texts if in_words else tokens
     if re.fullmatch(r"-?\d{1,9}", asked) and -len(units) <= (index := int(asked)) < len(units):

@@ -16,7 +16,7 @@ def entry(sample: Sample, full: bool, described: bool) -> dict[str, Any]:
     query = {} if sample.query is None else {"query": asdict(sample.query)}
     step = {} if sample.step is None else {"step": sample.step}
     heads = [_head(sample, head, full, described) for head in sample.heads]
-    return {"text": sample.text, **step, "tokens": sample.tokens, "ids": sample.ids.tolist(), **of_words, **query, "heads": heads}
+    return {"text": sample.given.text, **step, "tokens": sample.tokens, "ids": sample.given.ids, **of_words, **query, "heads": heads}
 
 
 def _head(sample: Sample, head: Head, full: bool, described: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One pass through a model with everything that passes by kept: attention weights, hidden vectors, scores.
+"""One pass through a model with what passes by kept: attention weights and hidden vectors.
 
 Two passes are made in eval: the model as it trains (fused), and one in which every mixer answers by its `explicit` form.
 The largest difference of their scores says how far the weights shown are those that the model works with. The model is
@@ -41,13 +41,12 @@ class Reading(NamedTuple):
 class Capture:
     """What was kept of a pass.
 
-    hidden: the embeddings and what follows each layer, n_layers + 1 tensors (B, L, D); scores (B, L, V) of the fused pass;
-    difference: the largest difference between the scores of the two passes.
+    hidden: the embeddings and what follows each layer, n_layers + 1 tensors (B, L, D); difference: the largest difference
+    between the scores of the two passes.
     """
 
     readings: list[Reading]
     hidden: list[Float[Tensor, "B L D"]]
-    scores: Float[Tensor, "B L V"]
     difference: float
 
 
@@ -91,7 +90,7 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
         raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
     n_mixers = sum(isinstance(module, Mixer) for module in model.modules())
     assert len(listener.readings) == n_mixers, "every mixer is called once, and heard"
-    return Capture(listener.readings, listener.hidden, scores, (scores - explicit).abs().max().item())
+    return Capture(listener.readings, listener.hidden, (scores - explicit).abs().max().item())
 
 
 @contextmanager

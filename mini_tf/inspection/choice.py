@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mini_tf.errors import UsageFault
 
 
-class Place(NamedTuple):
+class HeadPlace(NamedTuple):
     """Where a head stands; layers count the mixers of a kind from 0, heads those of a layer."""
 
     kind: str
@@ -32,7 +32,7 @@ class Choice:
         """Whether nothing was asked for."""
         return self == Choice()
 
-    def of(self, places: Iterable[Place]) -> set[Place]:
+    def of(self, places: Iterable[HeadPlace]) -> set[HeadPlace]:
         """The heads that are wanted of those there are; UsageFault where something asked for does not exist."""
         there = list(places)
         kinds = sorted({place.kind for place in there})

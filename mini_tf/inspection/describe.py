@@ -7,12 +7,13 @@ from mini_tf.inspection.attention import Head, Sample
 from mini_tf.inspection.heads import ROLES
 
 _DOES = {
-    "previous": "looks one {unit} back",
-    "next": "looks one {unit} ahead",
-    "self": "looks at its own {unit}",
-    "first": "rests on the first {unit}",
-    "induction": "looks at what followed an earlier occurrence of the same {unit}",
-    "same": "looks at other occurrences of the same {unit}",
+    "previous": "looks one {unit} back: {share:.2f} of its weight",
+    "next": "looks one {unit} ahead: {share:.2f} of its weight",
+    "self": "looks at its own {unit}: {share:.2f} of its weight",
+    "first": "rests on the first {unit}: {share:.2f} of the weight of the {rows} rows from the third on that see it",
+    "induction": "looks at what followed an earlier occurrence of the same {unit}: "
+    "{share:.2f} of the weight of the {rows} rows that have one",
+    "same": "looks at other occurrences of the same {unit}: {share:.2f} of the weight of the {rows} rows that have one",
 }
 
 
@@ -25,14 +26,14 @@ def does(head: Head, unit: str) -> str:
     """What the head does, with the numbers that say so."""
     m = head.measures
     if head.role in _DOES:
-        return f"{_DOES[head.role].format(unit=unit)}: {m[head.role]:.2f} of its weight"
+        return _DOES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))
     if m["entropy"] is None:
         return f"has no choice in this text: no {unit} sees two"
     away = m.get("distance")
-    far = "" if away is None else f", {away:.1f} {unit}s away on average"
+    far = "" if away is None else f", {away:.1f} {unit}s away"
     if head.role == "broad":
-        return f"spreads its weight over all that it sees: entropy {m['entropy']:.2f} of 1{far}"
-    return f"has no simple pattern: entropy {m['entropy']:.2f} of 1, largest weight {m['max']:.2f}{far}"
+        return f"spreads its weight over all that it sees: on average entropy {m['entropy']:.2f} of 1{far}"
+    return f"has no simple pattern: on average entropy {m['entropy']:.2f} of 1, largest weight {m['max']:.2f}{far}"
 
 
 def describe_query(head: Head, sample: Sample, most: int = 3) -> str:

@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass, replace
 
+from mini_tf.errors import UsageFault
 from mini_tf.generation.writing import prompt_ids
+from mini_tf.run.trained import Trained
 from mini_tf.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Framed:
-    """The ids of a text, framed as in training. spans: the characters each stands for, None for an opening separator."""
+    """A text's ids, framed as in training. spans: the characters [first, last) each stands for, None for an opening separator."""
 
+    text: str
     ids: list[int]
     spans: list[tuple[int, int] | None]
     n_cut: int = 0
@@ -18,13 +21,29 @@ class Framed:
         """The first `context` tokens; `n_cut` says how many did not fit."""
         return replace(self, ids=self.ids[:context], spans=self.spans[:context], n_cut=max(0, len(self.ids) - context))
 
+    @property
+    def note(self) -> str | None:
+        """What has to be told of it: that the model reads a part of it only."""
+        length = len(self.ids)
+        said = f"the text has {length + self.n_cut} tokens; the first {length}, the model's context, are looked at"
+        return said if self.n_cut else None
+
     def within(self, first: int, last: int) -> list[int]:
         """The indices of the tokens that stand for any of the characters [first, last)."""
         return [i for i, span in enumerate(self.spans) if span is not None and span[0] < last and span[1] > first]
 
 
 def framed(tokenizer: Tokenizer, text: str, separated: bool) -> Framed:
-    """`separated`: documents in training are, so a separator opens the text."""
-    ids, (_, spans) = prompt_ids(tokenizer, text, separated), tokenizer.spans(text)
-    opening: list[tuple[int, int] | None] = [None] * (len(ids) - len(spans))
-    return Framed(ids, [*opening, *((int(first), int(last)) for first, last in spans)])
+    """`separated`: documents in training are, so a separator opens the text. UsageFault where that leaves no token at all."""
+    own, spans = tokenizer.spans(text)
+    if len(own) == 0 and not (separated and tokenizer.vocabulary.separator is not None):
+        said = "a text is empty" if not text else "the tokenizer leaves all of a text out"
+        raise UsageFault(f"{said}, and this model knows no separator to begin with", hint="give it a text to read")
+    ids = prompt_ids(tokenizer, text, separated)
+    opening: list[tuple[int, int] | None] = [None] * (len(ids) - len(own))
+    return Framed(text, ids, [*opening, *((int(first), int(last)) for first, last in spans)])
+
+
+def framed_for(trained: Trained, text: str) -> Framed:
+    """The text as this run's model reads it: what fits into its context."""
+    return framed(trained.tokenizer, text, separated=not trained.recipe.data.split.tail).cut(trained.model.context)

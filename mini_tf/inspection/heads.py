@@ -13,9 +13,15 @@ from torch import Tensor
 ROLES = {"previous": "P", "next": "N", "self": "S", "first": "F", "induction": "I", "same": "D", "broad": "B"}
 """What a head may be called, and its letter; a head without a role has `NO_ROLE`."""
 NO_ROLE = "·"
+_SOME_ROWS = ("first", "induction", "same")
+"""Roles that only some rows can show."""
 ROW_SUM_TOLERANCE = 1e-4
+LEAST_ROWS = 3
+"""Rows that must be able to show `first`, `induction` or `same` before a head is called so: with one or two chance would decide."""
+LEAST_PART = 0.25
+"""And their part of the rows that have a choice: what a few rows of many do says little about the head."""
 
-Measures = dict[str, float | None]
+Measures = dict[str, float | int | None]
 """By name, in the order of `measure`; None where no row of the text can tell."""
 
 
@@ -31,19 +37,23 @@ def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units
     induction  weight on what follows an earlier occurrence of the row's token, by the rows that have one
     same       weight on other occurrences of the row's token, by the rows that have one
     row_sum    what rows sum to, only where that is not 1
-    A share counts the rows that see such a place. Entropy and distance are None where a weight is negative.
+    A share counts the rows that see such a place; first_rows, induction_rows and same_rows say how many of the `rows` that have a
+    choice these are. Entropy and distance are None where one of the rows has a negative weight, or none at all.
     """
     p, rows = weights.double(), visible.sum(dim=1) >= 2
     i, j = torch.arange(p.shape[1], device=p.device)[:, None], torch.arange(p.shape[2], device=p.device)[None]
     scaled = _scaled(p)
     entropy = torch.special.entr(scaled).sum(dim=-1) / visible.sum(dim=1).double().log()
-    found = {"entropy": _mean(entropy, rows), "max": _mean(p.amax(dim=-1), rows)}
-    if units is None:
-        found["first"] = _share(p, visible & (j == 0), rows)
-    else:
+    found: dict[str, Sequence[float | int | None]] = {"rows": [int(rows.sum())] * len(p)}
+    found |= {"entropy": _mean(entropy, rows), "max": _mean(p.amax(dim=-1), rows)}
+    if units is not None:
         found["distance"] = _mean((scaled * (i - j).abs()).sum(dim=-1), rows)
-        for name, place in _places(units, i, j).items():
-            found[name] = _share(p, visible & place, rows)
+    for name, place in ({"first": j == 0} if units is None else _places(units, i, j)).items():
+        cells = visible & place
+        having = rows & cells.any(dim=1)
+        found[name] = _mean((p * cells).sum(dim=-1), having)
+        if name in _SOME_ROWS:
+            found[f"{name}_rows"] = [int(having.sum())] * len(p)
     sums = p.sum(dim=-1)[:, visible.any(dim=1)]
     if ((sums - 1).abs() > ROW_SUM_TOLERANCE).any():
         found["row_sum"] = [float(one) for one in sums.mean(dim=1)]
@@ -54,10 +64,14 @@ def role(measures: Mapping[str, float | None]) -> str | None:
     """What the head is called by its measures, one of ROLES or None.
 
     A fixed place that gets more than half of the weight is the role: in a short text such a head meets other occurrences by chance.
-    Else the best of `first`, `induction` and `same` above one half; else `broad` above an entropy of 0.9.
+    Else the best of `first`, `induction` and `same` above one half, of those that enough rows can show; else `broad` above an entropy
+    of 0.9.
     """
     scores = {name: measures.get(name) or 0.0 for name in ROLES}
-    for names in (("previous", "next", "self"), ("first", "induction", "same")):
+    for name in _SOME_ROWS:
+        if (measures.get(f"{name}_rows") or 0) < max(LEAST_ROWS, LEAST_PART * (measures["rows"] or 0)):
+            scores[name] = 0.0
+    for names in (("previous", "next", "self"), _SOME_ROWS):
         best = max(names, key=lambda name: scores[name])
         if scores[best] > 0.5:
             return best
@@ -88,11 +102,7 @@ def _scaled(p: Tensor) -> Tensor:
     return torch.where(fit, p / total, torch.nan)
 
 
-def _share(p: Tensor, cells: Tensor, rows: Tensor) -> list[float | None]:
-    return _mean((p * cells).sum(dim=-1), rows & cells.any(dim=1))
-
-
 def _mean(values: Tensor, rows: Tensor) -> list[float | None]:
-    """The mean of (H, L) over some rows, by head; None where there is none, or no number."""
-    means = values[:, rows].nanmean(dim=1)
+    """The mean of (H, L) over some rows, by head; None where there is none, or one of them is no number."""
+    means = values[:, rows].mean(dim=1)
     return [None if torch.isnan(mean) else float(mean) for mean in means]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -73,18 +73,13 @@ def folded(parts: list[Part]) -> list[Part]:
     for part in parts:
         name = re.sub(r"\.\d+\.", ".*.", part.name)
         key = (name, part.kind, tuple(part.shapes.items()), part.tied)
-        before = found.get(key)
-        sizes = (before.parameters, before.bytes, before.times) if before else (0, 0, 0)
-        found[key] = Part(
-            name if before else part.name,
-            part.kind,
-            part.shapes,
-            part.parameters + sizes[0],
-            part.bytes + sizes[1],
-            part.tied,
-            1 + sizes[2],
-        )
+        found[key] = part if key not in found else _together(name, found[key], part)
     return list(found.values())
+
+
+def _together(name: str, one: Part, other: Part) -> Part:
+    parameters, n_bytes = one.parameters + other.parameters, one.bytes + other.bytes
+    return replace(one, name=name, parameters=parameters, bytes=n_bytes, times=one.times + other.times)
 
 
 @dataclass(frozen=True)
@@ -140,6 +135,7 @@ class Memory:
 
 @torch.inference_mode()
 def memory_of(model: Model, remembers: bool) -> Memory:
+    """`remembers`: whether the model reads what stands before alone, so that it can go on from a state."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     learned = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     whole = _state_bytes(model, model.context) if remembers else None

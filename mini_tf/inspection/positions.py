@@ -6,17 +6,21 @@ of scores are followed over the distance.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.nn.embedding import Embedding
-from mini_tf.nn.heads import Headed
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position
+from mini_tf.run import loading, tensors
+from mini_tf.run.checkpoint import OPTIMIZER
 
 LARGEST_MAP = 64
 """Places that are compared with each other; of more, so many are taken, evenly spaced."""
@@ -58,14 +62,27 @@ class Seen:
     biases: list[list[float]] = field(default_factory=list)
 
 
+@runtime_checkable
+class Turning(Protocol):
+    """A position that turns queries and keys; angles: by how much each pair of dimensions turns from a token to the next."""
+
+    def angles(self, device: torch.device) -> Tensor: ...
+
+
+class Untrained(NamedTuple):
+    """Rows of a table that training never reached, and what says so."""
+
+    rows: list[int]
+    by: str
+
+
 @torch.inference_mode()
 def look(model: Model) -> Seen:
     """Distances and places go as far as the context that the model was trained on."""
     name, position = next((name, module) for name, module in model.named_modules() if isinstance(module, Position))
     embedded = next(module for module in model.modules() if isinstance(module, Embedding)).tokens.weight
     vectors = _vectors(name, position, model.context, embedded) if "embed" in position.attaches else None
-    d_k = next((module.width.d_k for module in model.modules() if isinstance(module, Headed)), 0)
-    turns = _turns(position, d_k, model.context) if "rotary" in position.attaches else None
+    turns = _turns(position.angles(torch.device("cpu")), model.context) if isinstance(position, Turning) else None
     biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if "bias" in position.attaches else None
     return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
@@ -90,16 +107,25 @@ def _by_distance(weights: Float[Tensor, "n n"]) -> list[float]:
     return [side.mean().item() for side in sides]
 
 
-def _turns(position: Position, d_k: int, context: int) -> Turns:
-    vector = torch.ones(1, context, 1, d_k, dtype=torch.float64)
-    turned = position.turn(vector, Places(context))[0, :, 0]
-    # A unit vector that goes one place on: what stays on its axis is the cosine of the angle, what leaves it the sine.
-    axes = position.turn(torch.eye(d_k, dtype=torch.float64)[None, :, None], Places(d_k, 0, None, torch.ones(1, d_k, dtype=torch.long)))[
-        0, :, 0
-    ]
-    stays = axes.diagonal()
-    angles = torch.atan2((axes - stays.diag()).norm(dim=1), stays).sort(descending=True).values[::2]  # a pair has two axes
-    return Turns((turned @ turned[0] / d_k).tolist(), (2 * torch.pi / angles).tolist())
+def _turns(angles: Float[Tensor, " pairs"], context: int) -> Turns:
+    kernel = (torch.arange(context)[:, None] * angles).cos().mean(dim=1)
+    return Turns(kernel.tolist(), (2 * torch.pi / angles).tolist())
+
+
+def untrained(folder: Path, step: str | None, seen: Seen) -> Untrained | None:
+    """Of the table's rows, by the optimizer's state in the newest checkpoint, or in that of `step`; where the run keeps no checkpoint,
+    or the optimizer does not train the table, those beyond the context.
+
+    None without a table. RunFault where the checkpoint is damaged.
+    """
+    if seen.vectors is None or seen.vectors.table is None:
+        return None
+    if kept_steps(folder):
+        checkpoint = loading.choose(folder, "last" if step is None else step)
+        rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), seen.vectors.table)
+        if rows is not None:
+            return Untrained(rows, f"the optimizer's state after step {checkpoint.step}")
+    return Untrained(list(range(seen.context, seen.vectors.n_places)), "the context")
 
 
 def never_trained(squares: Mapping[str, Tensor], table: str) -> list[int] | None:

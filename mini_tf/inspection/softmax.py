@@ -5,14 +5,20 @@ no longer learns. Taken from the weights themselves, so it holds for every mixer
 arXiv:1706.03762, section 3.2.1, which is why scores are scaled by 1/sqrt(d_k).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mini_tf.inspection.capture import Capture, Reading
+from mini_tf.errors import UsageFault
+from mini_tf.inspection.capture import Capture, Reading, capture
+from mini_tf.inspection.framing import Framed, framed_for
+from mini_tf.nn.tokens import Tokens
+from mini_tf.run.trained import Trained
 
 SATURATED = 0.99
 """A row whose largest weight is above this has as good as no gradient."""
@@ -40,44 +46,74 @@ class Sharpness:
     underflow: bool
 
 
+class Rows(NamedTuple):
+    """The rows of a layer's heads that see two keys or more, one after the other: of each what `Sharpness` sums up."""
+
+    entropy: Float[Tensor, "H rows"]
+    normalised: Float[Tensor, "H rows"]
+    largest: Float[Tensor, "H rows"]
+    gradient: Float[Tensor, "H rows"]
+    logit_range: Float[Tensor, "H rows"]
+    underflow: Bool[Tensor, "H rows"]
+
+
+def look(trained: Trained, texts: Sequence[str]) -> tuple[list[Framed], list[Sharpness]]:
+    """The texts as the model reads them, and every head over all of them. UsageFault where no token sees two."""
+    given = [framed_for(trained, text) for text in texts]
+    heads = sharpness(capture(trained.model, Tokens(torch.tensor([one.ids], device=trained.setup.device))) for one in given)
+    if not any(head.rows for head in heads):
+        raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
+    return given, heads
+
+
 def sharpness(captures: Iterable[Capture]) -> list[Sharpness]:
     """Every head of a model, over the rows of all captures of it together."""
-    parts: dict[tuple[str, int], list[Tensor]] = {}
+    parts: dict[tuple[str, int], list[Rows]] = {}
     for captured in captures:
         for reading in captured.readings:
             parts.setdefault((reading.kind, reading.layer), []).append(_measured(reading))
-    return [
-        _summary(kind, layer, head, rows)
-        for (kind, layer), measured in parts.items()
-        for head, rows in enumerate(torch.cat(measured, dim=1))
-    ]
+    found = []
+    for (kind, layer), measured in parts.items():
+        rows = Rows(*(torch.cat(columns, dim=1) for columns in zip(*measured, strict=True)))
+        found += [_summary(kind, layer, head, rows) for head in range(len(rows.entropy))]
+    return found
 
 
-def _measured(reading: Reading) -> Tensor:
-    """(H, rows, 6): entropy, normalised, largest, gradient, range of the logits, underflow; of the rows that see two keys or more."""
+def _measured(reading: Reading) -> Rows:
     weights, keep = reading.weights.cpu().double(), reading.keep.cpu()
     lead = torch.ones_like(weights[:, 0, :, : reading.lead], dtype=torch.bool)  # columns that belong to no token are always seen
     seen = torch.cat([lead, keep.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
-    n_seen = seen.sum(dim=-1).expand(weights.shape[:3])
+    n_seen = seen.sum(dim=-1)
     p = torch.where(seen, weights, 0.0)
-    logs = p.log()  # -inf where p is 0
-    known = torch.where(p > 0, logs, torch.nan)
-    columns = [
-        entropy := -(p * logs).nan_to_num(0.0).sum(dim=-1),
-        entropy / n_seen.double().log(),
-        p.amax(dim=-1),
-        (p * (1 - p)).sum(dim=-1),
-        known.nan_to_num(-torch.inf).amax(dim=-1) - known.nan_to_num(torch.inf).amin(dim=-1),
-        (seen & (p == 0)).any(dim=-1),
-    ]
+    entropy = torch.special.entr(p).sum(dim=-1)
+    logits = p.log()  # up to a constant; -inf where p is 0, whose score is not known
+    lowest = torch.where(p > 0, logits, torch.inf).amin(dim=-1)
+    columns = Rows(
+        entropy=entropy,
+        normalised=entropy / n_seen.double().log(),
+        largest=p.amax(dim=-1),
+        gradient=(p * (1 - p)).sum(dim=-1),
+        logit_range=logits.amax(dim=-1) - lowest,
+        underflow=(seen & (p == 0)).any(dim=-1),
+    )
     several = n_seen[:, 0] > 1  # (B, L)
-    return torch.stack([column.double() for column in columns], dim=-1).transpose(1, 2)[several].transpose(0, 1)
+    return Rows(*(column.transpose(0, 1)[:, several] for column in columns))  # (B, H, L) -> (H, rows)
 
 
-def _summary(kind: str, layer: int, head: int, rows: Tensor) -> Sharpness:
-    if len(rows) == 0:
+def _summary(kind: str, layer: int, head: int, rows: Rows) -> Sharpness:
+    own = Rows(*(column[head] for column in rows))
+    if len(own.entropy) == 0:
         return Sharpness(kind, layer, head, 0, nan, nan, nan, nan, nan, nan, False)
-    entropy, normalised, largest, gradient, _, _ = rows.mean(dim=0).tolist()
-    saturated = (rows[:, 2] > SATURATED).double().mean().item()
-    logit_range, underflow = rows[:, 4:].amax(dim=0).tolist()
-    return Sharpness(kind, layer, head, len(rows), entropy, normalised, largest, saturated, gradient, logit_range, bool(underflow))
+    return Sharpness(
+        kind,
+        layer,
+        head,
+        rows=len(own.entropy),
+        entropy=own.entropy.mean().item(),
+        normalised=own.normalised.mean().item(),
+        largest=own.largest.mean().item(),
+        saturated=(own.largest > SATURATED).double().mean().item(),
+        gradient=own.gradient.mean().item(),
+        logit_range=own.logit_range.amax().item(),
+        underflow=bool(own.underflow.any()),
+    )

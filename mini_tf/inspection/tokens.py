@@ -27,7 +27,7 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
     starts = [0, *accumulate(len(character.encode()) for character in text)]  # the byte at which each character begins
     at = 0
     for id, piece, (first, last) in zip(map(int, ids), pieces, spans, strict=True):
-        length = None if id in vocabulary.special_ids else _prefix(whole[at:], piece)
+        length = None if id in vocabulary.special_ids else _prefix(whole[at : at + len(piece.encode())], piece)
         own = whole[starts[first] : starts[last]] if length is None else whole[at : at + length]
         at = starts[last] if length is None else at + length
         found.append(Token(id, piece, own, (int(first), int(last)), id == vocabulary.unk))
@@ -36,5 +36,4 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
 
 def _prefix(data: bytes, piece: str) -> int | None:
     """The number of bytes that read as `piece`, a byte that is no character as \\xNN; None where they do not begin so."""
-    lengths = range(1, len(piece.encode()) + 1)
-    return next((n for n in lengths if data[:n].decode("utf-8", errors="backslashreplace") == piece), None)
+    return next((n for n in range(1, len(data) + 1) if data[:n].decode("utf-8", errors="backslashreplace") == piece), None)

@@ -3,14 +3,16 @@
 Source: Clark et al. 2019, arXiv:1906.04341, section 4.1.
 """
 
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.inspection.framing import Framed
 
 
 class Words(NamedTuple):
@@ -20,12 +22,19 @@ class Words(NamedTuple):
     of_token: list[int]
 
 
-def words_of(tokenizer: Tokenizer, ids: np.ndarray) -> Words:
-    """The words of a text's ids; a special token is a word, and white space is left out of a word that has anything else."""
-    starts = np.flatnonzero(tokenizer.word_starts(ids))
-    texts = [_text(tokenizer, part) for part in np.split(ids, starts[1:])]
-    of_token = np.searchsorted(starts, np.arange(len(ids)), side="right") - 1
-    return Words([text.strip() or text for text in texts], of_token.tolist())
+def words_of(given: Framed, pieces: Sequence[str]) -> Words:
+    """The words that a text's tokens stand for, whatever the tokenizer made of them; `pieces`: how the tokens read.
+
+    A token of white space alone belongs to the word before it, at the beginning to the one after; one that goes over several
+    words belongs to the first, and makes its text the longer. A separator is a word.
+    """
+    begins = [found.start() for found in re.finditer(r"\S+", given.text)]
+    numbers = [0 if span is None else max(1, bisect_right(begins, _begin(given.text, *span))) for span in given.spans]
+    members: dict[int, list[int]] = {}
+    for token, number in enumerate(numbers):
+        members.setdefault(number, []).append(token)
+    dense = {number: place for place, number in enumerate(members)}
+    return Words([_text(given, pieces, tokens) for tokens in members.values()], [dense[number] for number in numbers])
 
 
 def by_words(
@@ -37,6 +46,15 @@ def by_words(
     return summed / member.sum(dim=0)[:, None], member.T @ visible.to(member.dtype) @ member > 0
 
 
-def _text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    special = tokenizer.vocabulary.special_ids
-    return "".join(tokenizer.pieces(ids)) if special.intersection(ids.tolist()) else tokenizer.decode(ids)
+def _begin(text: str, first: int, last: int) -> int:
+    """The first character of a token that is no white space; of white space alone its own first."""
+    found = re.compile(r"\S").search(text, first, last)
+    return found.start() if found else first
+
+
+def _text(given: Framed, pieces: Sequence[str], tokens: Sequence[int]) -> str:
+    spans = [span for token in tokens if (span := given.spans[token]) is not None]
+    if not spans:
+        return "".join(pieces[token] for token in tokens)
+    text = given.text[min(first for first, _ in spans) : max(last for _, last in spans)]
+    return text.strip() or text

@@ -69,8 +69,6 @@ class MixerSettings(Kind):
     """Keeps documents that share a row apart."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
     """Places where positions may attach: "rotary", "bias"."""
-    EXPLICIT: ClassVar[bool] = True
-    """Can show its weights."""
 
     def build(self, width: Width, place: Place) -> "Mixer":
         raise NotImplementedError

@@ -31,16 +31,20 @@ class Rotary(Position):
         self.d_k, self.base = d_k, base
         self._last: tuple[Places, Tensor, Tensor] | None = None
 
+    def angles(self, device: torch.device) -> Tensor:
+        """By how much each pair turns from one token to the next, (K/2,) in float64, the fastest first."""
+        pair = torch.arange(0, self.d_k, 2, device=device, dtype=torch.float64)
+        return self.base ** (-pair / self.d_k)
+
     def turn(self, x: Tensor, places: Places) -> Tensor:
-        cos, sin = self._angles(places, x)
+        cos, sin = self._turns(places, x)
         return torch.addcmul(x * cos, x.roll(self.d_k // 2, dims=-1), sin)
 
-    def _angles(self, places: Places, like: Tensor) -> tuple[Tensor, Tensor]:
+    def _turns(self, places: Places, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and signed sin (B or 1, L, 1, K); made once for all layers, which are given the same places."""
         if self._last is not None and self._last[0] is places and self._last[1].dtype == like.dtype and self._last[1].device == like.device:
             return self._last[1:]
-        pair = torch.arange(0, self.d_k, 2, device=like.device, dtype=torch.float64)
-        angle = places.all_positions(like.device)[..., None].double() * self.base ** (-pair / self.d_k)
+        angle = places.all_positions(like.device)[..., None].double() * self.angles(like.device)
         cos = torch.cat([angle.cos(), angle.cos()], dim=-1)[:, :, None].to(like.dtype)
         sin = torch.cat([-angle.sin(), angle.sin()], dim=-1)[:, :, None].to(like.dtype)
         self._last = (places, cos, sin)

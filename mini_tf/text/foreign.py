@@ -4,12 +4,8 @@ A tokenizer.json may crash the library it is for (a Rust panic is no Exception),
 blow text up. All of that is refused here, with DataFault.
 """
 
-import contextlib
 import json
-import os
 import re
-import sys
-from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from mini_tf.errors import DataFault
 from mini_tf.text import vocab_files
+from mini_tf.text.guard import guarded, without_backtraces
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 """What a folder is searched for, in this order; a vocab.json goes with a merges.txt."""
@@ -38,45 +35,11 @@ OTHERS = ("[CLS]", "<s>", "<|startoftext|>", "<|im_start|>")
 """Special tokens that minitf has no use for."""
 
 
-@contextlib.contextmanager
-def guarded(doing: str) -> Iterator[None]:
-    """Turns whatever the tokenizers library throws, its panics included, into a DataFault."""
-    try:
-        yield
-    except DataFault:
-        raise
-    except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DataFault(f"the tokenizer crashed while {doing}: {text[:200]}") from None
-        raise
-
-
-@contextlib.contextmanager
-def _without_backtraces() -> Iterator[None]:
-    """Sends file descriptor 2 nowhere for a moment: a Rust panic writes to it directly, before anyone can catch it."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.flush()
-    try:
-        kept = os.dup(2)
-    except OSError:
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
     """The tokenizer in a file of FILES, or in a folder that holds one, tried on a short text; and what was assumed or changed."""
     file = find(path) or path / FILES[0] if path.is_dir() else path
     try:
-        with _without_backtraces(), guarded("loading"):
+        with without_backtraces(), guarded("loading"):
             inner, notes = _parse(file, path)
             inner.encode_special_tokens = True
             inner.no_truncation()
@@ -166,12 +129,6 @@ def _refuse_amplifiers(file: Path, text: str) -> None:
             if part.get("type") in ("Replace", "Prepend") and len(str(written)) > 16:
                 raise DataFault(f"{file}: its {part['type']} writes {len(str(written))} characters for a match; at most 16 are taken")
             waiting += part.values()
-
-
-def refuse_many(text: str, n_tokens: int) -> None:
-    """DataFault where a text became far more tokens than it has bytes."""
-    if n_tokens > 64 + 16 * len(text.encode()):
-        raise DataFault(f"the tokenizer makes {n_tokens} tokens of {len(text)} characters; it cannot be used")
 
 
 def forbid_padding(inner: tokenizers.Tokenizer) -> list[str]:

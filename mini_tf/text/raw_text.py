@@ -74,4 +74,5 @@ def _divide(data: sections.Data, train: list[Source], val: list[Source], columns
 
 
 def hash_of(content: object) -> str:
+    """SHA-256, as hexadecimal, of what JSON can say; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -4,29 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 CHARACTERS = [
-    *(
-        "A",
-        "Z",
-        "é",
-        "e\u0301",
-        "Ä",
-        "ﬁ",
-        "Å",
-        "Ａ",
-        "①",
-        "漢",
-        "한",
-        "ё",
-        "ß",
-        "``",
-        "▁",
-        "🙂",
-        "\u200d",
-        "\ufffd",
-        "\0",
-        "\x01",
-        "\ue000",
-    ),
+    *"AZé",
+    "e\u0301",
+    *"ÄﬁÅＡ①漢한ёß",
+    "``",
+    *"▁🙂\u200d\ufffd\0\x01\ue000",
     *map(chr, [*range(0x21, 0x7F), *range(0xA1, 0x180), 0x10FFFD]),
 ]
 SPACES = ("{0}\t{0}", "{0}  {0}", "{0}.{0}", " {0}", "{0} ", "{0}\n{0}", "{0}\r\n{0}", "{0} .", " ")

@@ -19,6 +19,7 @@ from tokenizers import Regex, models, pre_tokenizers
 
 from mini_tf.recipe import sections
 from mini_tf.text import foreign, round_trip, trainers
+from mini_tf.text.guard import guarded, refuse_many
 from mini_tf.text.pieces import BYTE_OF, edges, is_glued, kind_of, reader_of_tokens
 from mini_tf.text.trainers import SPECIALS
 
@@ -126,11 +127,11 @@ class Tokenizer:
         if self._table is not None:
             table = self._table
             return [table(text) for text in texts]
-        with foreign.guarded("encoding text"):
+        with guarded("encoding text"):
             encoded = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
         ids = [np.array(one.ids, np.int32) for one in encoded]
         for text, row in zip(texts, ids, strict=True):
-            foreign.refuse_many(text, len(row))
+            refuse_many(text, len(row))
         return ids
 
     def spans(self, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -138,14 +139,14 @@ class Tokenizer:
 
         Tokens that are bytes of one character all have that character's place.
         """
-        with foreign.guarded("encoding text"):
+        with guarded("encoding text"):
             encoded = self._inner.encode(text, add_special_tokens=False)
-        foreign.refuse_many(text, len(encoded.ids))
+        refuse_many(text, len(encoded.ids))
         return np.array(encoded.ids, np.int32), list(encoded.offsets)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text, special tokens left out; bytes that are no character become U+FFFD."""
-        with foreign.guarded("decoding ids"):
+        with guarded("decoding ids"):
             return str(self._inner.decode([int(i) for i in ids], skip_special_tokens=True))
 
     @cached_property

@@ -12,7 +12,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from mini_tf.recipe import sections
-from mini_tf.text import foreign, unigram
+from mini_tf.text import unigram
+from mini_tf.text.guard import guarded
 from mini_tf.text.pieces import BYTE_OF, CHARACTER_OF
 
 SPECIALS = {"pad": "<pad>", "unk": "<unk>", "separator": "</s>", "mask": "[MASK]"}
@@ -25,6 +26,7 @@ NEVER = -1e6
 
 
 def train(settings: sections.Tokenizer, texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Learn what `settings` ask for; their `path` is not looked at. DataFault where the library crashes on the texts."""
     kinds = {"char": _char, "byte": _byte, "bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}
     inner = kinds[settings.kind](settings.vocab_size, texts)
     inner.add_special_tokens(list(SPECIALS.values()))
@@ -63,7 +65,7 @@ def _bpe(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
         initial_alphabet=sorted(BYTE_OF),
         show_progress=False,
     )
-    with foreign.guarded("training"):
+    with guarded("training"):
         inner.train_from_iterator(texts, trainer)
     return inner
 
@@ -109,7 +111,7 @@ def _wordpiece(vocab_size: int, texts: Iterable[str]) -> tokenizers.Tokenizer:
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    with foreign.guarded("training"):
+    with guarded("training"):
         inner.train_from_iterator(texts, trainer)
     content = json.loads(inner.to_str())
     return tokenizers.Tokenizer.from_str(json.dumps(content | {"added_tokens": []}))

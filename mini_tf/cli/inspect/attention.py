@@ -1,12 +1,11 @@
 """`minitf inspect attention`, also `minitf inspect-attention`: who reads whom, in every layer and head."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mini_tf.cli import files
-from mini_tf.cli.console import Console, command, to_json
+from mini_tf.cli.console import Console, command
 from mini_tf.cli.files import FORCE, OUTPUT
 from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
 from mini_tf.cli.lines import refuse_broken
@@ -76,9 +75,9 @@ def attention(
         _show_steps(console, samples, given)
     result = {"samples": entries, "notes": _notes(samples, given), "difference": max(sample.difference for sample in samples)}
     _tell(console, result)
-    for file in named:
-        files.write(file, _bytes(console, file, samples, result, trained, step))
-        console.say(f"written: {file}")
+    if suffixes & {*PICTURES}:
+        _tell_glyphs(console, samples[0].units)
+    files.write_all(console, named, result, lambda suffix: _drawn(suffix, samples, trained, step))
     console.answer(run=trained.folder, result=result)
 
 
@@ -87,25 +86,25 @@ def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chos
     from mini_tf.drawing import terminal
     from mini_tf.drawing.labels import caption
     from mini_tf.drawing.panel import Scale
-    from mini_tf.inspection import attention_pictures as pictures
+    from mini_tf.inspection import attention_panels as panels
     from mini_tf.inspection.describe import describe as sentences
 
     colored, width = console.colored, console.width
     if sample.step is not None:
         console.print_product(f"step {sample.step}")
     if titled:
-        console.print_product(caption(sample.text, width))
+        console.print_product(caption(sample.given.text, width))
     if describe:
         console.print_product("\n".join(caption(sentence) for sentence in sentences(sample)))
     elif sample.query is not None:
-        console.picture(terminal.fan(pictures.fan(sample), colored=colored, width=width))
+        console.picture(terminal.fan(panels.fan(sample), colored=colored, width=width))
     else:
-        maps = sample.heads if chosen else pictures.structured(sample.heads)
+        maps = sample.heads if chosen else panels.structured(sample.heads)
         if not chosen:
-            console.picture(terminal.head_grid(pictures.grid(sample), colored=colored, width=width))
+            console.picture(terminal.head_grid(panels.grid(sample), colored=colored, width=width))
         for head in maps[:MOST_MAPS]:
             console.print_product("")
-            console.picture(terminal.heat_map(pictures.head_map(head, sample), Scale(), colored=colored, width=width))
+            console.picture(terminal.heat_map(panels.head_map(head, sample), Scale(), colored=colored, width=width))
         if len(maps) > MOST_MAPS:
             console.say(f"{len(maps) - MOST_MAPS} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
 
@@ -114,14 +113,14 @@ def _show_steps(console: Console, samples: "list[Sample]", given: list[str]) -> 
     """How heads form: for each text a table of heads and steps."""
     from mini_tf.drawing import terminal
     from mini_tf.drawing.labels import caption
-    from mini_tf.inspection import attention_pictures as pictures
+    from mini_tf.inspection import attention_panels as panels
 
     for number, text in enumerate(given):
         if len(given) > 1:
             console.print_product(caption(text, console.width))
-        headers, rows = pictures.table_of_steps(samples[number :: len(given)])
+        headers, rows = panels.table_of_steps(samples[number :: len(given)])
         console.picture(terminal.table(headers, rows, colored=console.colored, width=console.width))
-    console.print_product(pictures.legend(samples))
+    console.print_product(panels.legend(samples))
 
 
 def _notes(samples: "list[Sample]", given: list[str]) -> list[str]:
@@ -142,17 +141,16 @@ def _tell(console: Console, result: dict[str, Any]) -> None:
         console.warn(f"{said}; above {TOLERANCE:g} the maps may not be what the model works with")
 
 
-def _bytes(console: Console, file: Path, samples: "list[Sample]", result: dict[str, Any], trained: "Trained", step: str | None) -> bytes:
-    suffix = file.suffix.lower()
-    if suffix == ".json":
-        return (to_json(result) + "\n").encode()
-    if suffix == ".safetensors":
-        from mini_tf.inspection.attention_file import pack
-
-        return pack(samples, trained, step)
+def _tell_glyphs(console: Console, units: list[str]) -> None:
     from mini_tf.drawing.glyphs import missing_glyphs
-    from mini_tf.inspection.attention_figures import draw
 
-    if lacks := missing_glyphs(samples[0].units):
-        console.say(f"note: {file}: its font lacks {' '.join(lacks[:10])}{' ...' if len(lacks) > 10 else ''}; they are shown as numbers")
-    return draw(samples[0], suffix.removeprefix("."))
+    if lacks := missing_glyphs(units):
+        console.say(
+            f"note: the font of pictures lacks {' '.join(lacks[:10])}{' ...' if len(lacks) > 10 else ''}; they are shown as numbers"
+        )
+
+
+def _drawn(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | None) -> bytes:
+    from mini_tf.inspection import attention_images, attention_tensors
+
+    return attention_tensors.pack(samples, trained, step) if suffix == "safetensors" else attention_images.draw(samples[0], suffix)

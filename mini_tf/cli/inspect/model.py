@@ -1,5 +1,6 @@
 """`minitf inspect model`: what a run's model is made of, and what it costs."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console, command
@@ -81,17 +82,16 @@ def _cost(work: "Work", memory: "Memory") -> list[str]:
 
 def _short(number: float) -> str:
     """1234567 -> "1.23 M"."""
-    for unit in ("", "k", "M", "G", "T"):
-        if number < 1000 or unit == "T":
-            break
-        number /= 1000
+    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T"))
     return f"{number:.3g} {unit}"
 
 
-def _bytes(number: float | None) -> str:
-    number = number or 0
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            break
-        number /= 1024
+def _bytes(number: float) -> str:
+    number, unit = _scaled(number, 1024, ("bytes", "KiB", "MiB", "GiB"))
     return f"{number:.4g} {unit}"
+
+
+def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
+    """The number in the largest unit that leaves at least 1 of it."""
+    power = next((power for power in range(len(units)) if number < step ** (power + 1)), len(units) - 1)
+    return number / step**power, units[power]

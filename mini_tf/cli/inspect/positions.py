@@ -1,18 +1,18 @@
 """`minitf inspect positions`: what a model knows of places."""
 
-from pathlib import Path
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
 from mini_tf.cli.options import DEVICE, RUN, STEP
-from mini_tf.errors import RunFault
+from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.drawing.panel import Curves, Panel, Scale
-    from mini_tf.inspection.positions import Seen, Vectors
+    from mini_tf.inspection.positions import Seen, Untrained, Vectors
 
 PICTURES = (".png", ".svg")
 
@@ -30,33 +30,25 @@ def positions(
     device: DEVICE = "auto",
 ) -> None:
     """How alike the places are, or how scores change with distance; which rows of a table were never trained."""
-    from mini_tf.inspection.positions import look
+    from mini_tf.inspection.positions import look, untrained
     from mini_tf.run.trained import open_trained
 
     files = check(output, [*PICTURES, ".json"], force)
     trained = open_trained(run, step, device)
     kind, seen = trained.recipe.model.positions.kind, look(trained.model)  # type: ignore[attr-defined]
-    result = _result(kind, seen)
-    if seen.vectors is not None and seen.vectors.table is not None:
-        result |= _never_trained(trained.folder, step, seen)
+    result = _result(kind, seen, untrained(trained.folder, step, seen))
     curves = _curves(kind, seen)
     if curves is None:
+        if pictures := [file for file in files if file.suffix.lower() in PICTURES]:
+            raise UsageFault(f"--output {pictures[0]}: a model without positions has no picture of them")
         console.answer("positions: none; this model is not told where a token stands", run=trained.folder, result=result)
     else:
         _draw(console, kind, seen, curves, _sentences(kind, seen, result))
         console.answer(run=trained.folder, result=result)
-    for file in files:
-        if file.suffix.lower() == ".json":
-            data = (to_json(result) + "\n").encode()
-        elif curves is None:
-            raise RunFault(f"--output {file}: a model without positions has no picture of them")
-        else:
-            data = _picture(None if curve else seen.vectors, kind, curves, file.suffix.lower()[1:])
-        write(file, data)
-        console.say(f"written: {file}")
+    write_all(console, files, result, lambda suffix: _picture(None if curve else seen.vectors, kind, curves, suffix))
 
 
-def _result(kind: str, seen: "Seen") -> dict[str, Any]:
+def _result(kind: str, seen: "Seen", untrained: "Untrained | None") -> dict[str, Any]:
     result: dict[str, Any] = {"positions": kind, "context": seen.context}
     if (vectors := seen.vectors) is not None:
         similarity = vectors.similarity.tolist()
@@ -64,24 +56,9 @@ def _result(kind: str, seen: "Seen") -> dict[str, Any]:
     if (turns := seen.turns) is not None:
         never = sum(wavelength > seen.context for wavelength in turns.wavelengths)
         result |= {"kernel": turns.kernel, "wavelengths": turns.wavelengths, "pairs_that_never_turn_once": never}
+    if untrained is not None:
+        result |= {"never_trained": untrained.rows, "never_trained_by": untrained.by}
     return result | ({"biases": seen.biases} if seen.biases else {})
-
-
-def _never_trained(folder: Path, step: str | None, seen: "Seen") -> dict[str, Any]:
-    """By the optimizer's state in the newest checkpoint, or that of `step`; where there is none, the rows beyond the context."""
-    from mini_tf.inspection.positions import never_trained
-    from mini_tf.run import loading, tensors
-    from mini_tf.run.checkpoint import OPTIMIZER
-
-    assert seen.vectors is not None
-    try:
-        checkpoint = loading.choose(folder, "last" if step is None else step)
-        rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), str(seen.vectors.table))
-    except RunFault:
-        rows = None
-    if rows is not None:
-        return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
-    return {"never_trained": list(range(seen.context, seen.vectors.n_places)), "never_trained_by": "the context"}
 
 
 def _panel(title: str, vectors: "Vectors", most: int) -> "Panel":
@@ -128,39 +105,34 @@ def _sentences(kind: str, seen: "Seen", result: dict[str, Any]) -> list[str]:
 
 def _ranges(rows: list[int]) -> str:
     """[3, 4, 5, 9] -> "3-5, 9"; of many the first eight."""
-    runs: list[list[int]] = []
-    for row in rows:
-        if runs and row == runs[-1][-1] + 1:
-            runs[-1][1:] = [row]
-        else:
-            runs.append([row])
-    return ", ".join("-".join(map(str, run)) for run in runs[:8]) + (" ..." if len(runs) > 8 else "")
+    runs = [[row for _, row in run] for _, run in groupby(enumerate(rows), key=lambda numbered: numbered[1] - numbered[0])]
+    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:8]]
+    return ", ".join(named) + (" ..." if len(runs) > 8 else "")
 
 
 def _draw(console: Console, kind: str, seen: "Seen", curves: "Curves", sentences: list[str]) -> None:
+    from rich.text import Text
+
     from mini_tf.drawing import terminal
-    from mini_tf.drawing.page import add_sentence, closed, page
 
     colored, width = console.colored, console.width
     if seen.vectors is not None:
         panel = _panel(_title(kind), seen.vectors, (width - 8) // 2)  # a cell is two characters wide, and names stand before the rows
         console.picture(terminal.heat_map(panel, _cosines(), colored=colored, width=width))
-        console.picture(page("", width))
+        console.picture(Text(""))
     console.picture(terminal.curves(curves, colored=colored, width=width))
-    if sentences:
-        text = page("", width)
-        for sentence in sentences:
-            add_sentence(text, sentence, width)
-        console.picture(closed(text))
+    for sentence in sentences:
+        console.picture(terminal.sentence(sentence, width))
 
 
-def _picture(vectors: "Vectors | None", kind: str, curves: "Curves", suffix: str) -> bytes:
+def _picture(vectors: "Vectors | None", kind: str, curves: "Curves | None", suffix: str) -> bytes:
     from mini_tf.drawing.curves import draw_curves
     from mini_tf.drawing.heat_maps import draw_panels
 
-    if vectors is None:
-        return draw_curves(curves, suffix)
-    return draw_panels([_panel("", vectors, len(vectors.places))], _cosines(), _title(kind), suffix)
+    if vectors is not None:
+        return draw_panels([_panel("", vectors, len(vectors.places))], _cosines(), _title(kind), suffix)
+    assert curves is not None, "a model without positions was refused before"
+    return draw_curves(curves, suffix)
 
 
 def _title(kind: str) -> str:

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.files import FORCE, OUTPUT, check, write
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
 from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
 from mini_tf.cli.options import DEVICE, RUN, STEP
-from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection.softmax import Sharpness
@@ -29,38 +28,26 @@ def softmax(
     device: DEVICE = "auto",
 ) -> None:
     """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits."""
-    import torch
-
-    from mini_tf.inspection.capture import capture
-    from mini_tf.inspection.framing import framed
-    from mini_tf.inspection.softmax import sharpness
-    from mini_tf.nn.tokens import Tokens
+    from mini_tf.inspection.softmax import look
     from mini_tf.run.trained import open_trained
 
     files, read = check(output, [".json"], force), given_texts(texts, input)
     trained = open_trained(run, step, device)
-    separated, context = not trained.recipe.data.split.tail, trained.model.context
-    cut = [framed(trained.tokenizer, text, separated).cut(context) for text in read]
-    heads = sharpness(capture(trained.model, Tokens(torch.tensor([one.ids], device=trained.setup.device))) for one in cut)
-    if not any(head.rows for head in heads):
-        raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
-    notes = [f"text {n}: cut at the context, {one.n_cut} tokens left out" for n, one in enumerate(cut, 1) if one.n_cut]
+    given, heads = look(trained, read)
+    notes = [f"text {number}: {one.note}" for number, one in enumerate(given, 1) if one.note]
     if any(head.underflow for head in heads):
         notes.append("range: a lower bound where marked >; weights too small for their number type have no score")
     _draw(console, heads)
     for note in notes:
         console.say(note)
-    records = [{"text": text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for text, one in zip(read, cut, strict=True)]
+    records = [{"text": one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in given]
     result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
-    for file in files:
-        write(file, (to_json(result) + "\n").encode())
-        console.say(f"written: {file}")
+    write_all(console, files, result)
     console.answer(run=trained.folder, result=result)
 
 
 def _draw(console: Console, heads: "list[Sharpness]") -> None:
-    from mini_tf.drawing.page import add_sentence, closed, page
-    from mini_tf.drawing.terminal import table
+    from mini_tf.drawing.terminal import sentence, table
 
     rows: list[list[str | float | None]] = [
         [
@@ -76,6 +63,4 @@ def _draw(console: Console, heads: "list[Sharpness]") -> None:
     ]
     headers = ["layer.head", "entropy", "normal", "p max", "saturated", "sum p(1-p)", "range"]
     console.picture(table(headers, rows, colored=console.colored, width=console.width))
-    legend = page("", console.width)
-    add_sentence(legend, LEGEND, console.width)
-    console.picture(closed(legend))
+    console.picture(sentence(LEGEND, console.width))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.lines import lines_of, one_source, refuse_broken
 from mini_tf.errors import UsageFault
 
 TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; else lines of stdin.")]
@@ -16,8 +16,7 @@ INPUT = Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", hel
 
 def given_texts(texts: Sequence[str] | None, file: Path | None) -> list[str]:
     """One text or more; UsageFault where there is none, or texts and a file."""
-    if texts and file is not None:
-        raise UsageFault(f"texts were given and --input {file} too", hint="give one of them")
+    one_source(texts, file)
     refuse_broken(texts or [])
     if not texts and file is None and sys.stdin.isatty():
         raise UsageFault("there is no text to look at", hint='give one: "a text", or -i FILE')

@@ -1,32 +1,23 @@
 """`minitf inspect tokens`: a text as the tokenizer cuts it. Needs no torch."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
+from mini_tf.cli.sources import SOURCE, open_tokenizer
 
 if TYPE_CHECKING:
     from mini_tf.inspection.tokens import Token
 
 
 @command
-def tokens(
-    console: Console,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, `last`; or a tokenizer.json.")],
-    texts: TEXTS = None,
-    input: INPUT = None,
-) -> None:
+def tokens(console: Console, source: SOURCE, texts: TEXTS = None, input: INPUT = None) -> None:
     """Each token of a text: its id, how it reads, its bytes, and the characters it stands for (from 0, the last not included)."""
     from mini_tf.inspection.tokens import tokens_of
-    from mini_tf.run import finding
-    from mini_tf.text.tokenizer import Tokenizer
 
     read = given_texts(texts, input)
-    tokenizer = Tokenizer.load(Path(run) if Path(run).is_file() else finding.find(run))
+    tokenizer = open_tokenizer(console, source)
     results: list[dict[str, Any]] = []
     for text in read:
         found = tokens_of(tokenizer, text)
@@ -34,8 +25,6 @@ def tokens(
             console.print_product("")
         _draw(console, text, found)
         results.append({"text": text, "n_tokens": len(found), "n_bytes": len(text.encode()), "tokens": [_record(one) for one in found]})
-    for note in tokenizer.notes:
-        console.say(note)
     console.answer(result={"texts": results, "notes": tokenizer.notes})
 
 
@@ -45,8 +34,7 @@ def _record(token: "Token") -> dict[str, Any]:
 
 def _draw(console: Console, text: str, found: "Sequence[Token]") -> None:
     from mini_tf.drawing.labels import label
-    from mini_tf.drawing.page import add_sentence, closed, page
-    from mini_tf.drawing.terminal import table
+    from mini_tf.drawing.terminal import sentence, table
 
     rows = [
         [str(place), str(one.id), label(one.piece), one.bytes.hex(" "), "{}-{}".format(*one.span), "unknown" if one.unknown else ""]
@@ -60,6 +48,4 @@ def _draw(console: Console, text: str, found: "Sequence[Token]") -> None:
         said += f": {n_bytes / len(found):.2f} bytes a token"
     if unknown:
         said += f"; {unknown} unknown: the tokenizer has no token for that text"
-    summary = page("", console.width)
-    add_sentence(summary, said, console.width)
-    console.picture(closed(summary))
+    console.picture(sentence(said, console.width))

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.files import FORCE, OUTPUT, check, write
-from mini_tf.cli.lines import lines_of, refuse_broken
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
+from mini_tf.cli.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.options import DEVICE, RUN, STEP
 from mini_tf.errors import DataFault, UsageFault
 
@@ -33,7 +33,9 @@ def word(
     word: Annotated[str, typer.Argument(metavar="WORD", help="A whole word, case as in the texts.")],
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Two or more sentences that hold it.")] = None,
     input: INPUT = None,
-    layer: Annotated[int, typer.Option("--layer", metavar="N", help="Which layer's pairs to draw: 0 is the embedding, -1 the last.")] = -1,
+    layer: Annotated[
+        int | None, typer.Option("--layer", metavar="N", help="Draw this layer's pairs alone: 0 is the embedding, -1 the last.")
+    ] = None,
     output: OUTPUT = None,
     force: FORCE = False,
     step: STEP = None,
@@ -50,7 +52,7 @@ def word(
     fault = UsageFault if input is None else DataFault
     found = [locate(trained.tokenizer, separated, context, word, sentence, fault) for sentence in sentences]
     layers = study(trained.model, sentences, found)
-    if not -len(layers) <= layer < len(layers):
+    if layer is not None and not -len(layers) <= layer < len(layers):
         raise UsageFault(f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or from the end -1 to {-len(layers)}")
     result = {
         "word": word,
@@ -58,13 +60,10 @@ def word(
         "layers": [_numbers(one) | {"pairs": one.cosines.tolist()} for one in layers],
         "notes": _notes(trained.tokenizer, layers, sentences, found),
     }
-    _draw(console, word, sentences, layers, layer)
+    _draw(console, word, sentences, layers, layers[-1 if layer is None else layer])
     for note in result["notes"]:
         console.say(str(note))
-    for file in files:
-        suffix = file.suffix.lower()[1:]
-        write(file, (to_json(result) + "\n").encode() if suffix == "json" else _picture(word, sentences, layers, suffix))
-        console.say(f"written: {file}")
+    write_all(console, files, result, lambda suffix: _picture(word, sentences, layers, layer, suffix))
     console.answer(run=trained.folder, result=result)
 
 
@@ -75,8 +74,7 @@ def _sentences(word: str, texts: list[str] | None, input: Path | None) -> "list[
     refuse_broken(texts or [], "a text")
     if not word.strip():
         raise UsageFault("WORD is empty")
-    if texts and input is not None:
-        raise UsageFault(f"texts were given and --input {input} too", hint="give one of them")
+    one_source(texts, input)
     if input is not None:
         found = list(read(lines_of(input), str(input), word))
     else:
@@ -105,11 +103,7 @@ def _numbers(layer: "Layer") -> dict[str, Any]:
 
 
 def _notes(tokenizer: "Tokenizer", layers: "list[Layer]", sentences: "list[Sentence]", found: "list[Occurrence]") -> list[str]:
-    notes = [
-        f"{s.where}: cut at the context, {one.given.n_cut} tokens left out"
-        for s, one in zip(sentences, found, strict=True)
-        if one.given.n_cut
-    ]
+    notes = [f"{sentence.where}: {one.given.note}" for sentence, one in zip(sentences, found, strict=True) if one.given.note]
     ways = {tuple(tokenizer.pieces([one.given.ids[i] for i in one.tokens])) for one in found}
     if len(ways) > 1:
         said = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
@@ -119,7 +113,7 @@ def _notes(tokenizer: "Tokenizer", layers: "list[Layer]", sentences: "list[Sente
     return notes
 
 
-def _draw(console: Console, word: str, sentences: "list[Sentence]", layers: "list[Layer]", chosen: int) -> None:
+def _draw(console: Console, word: str, sentences: "list[Sentence]", layers: "list[Layer]", chosen: "Layer") -> None:
     from rich.text import Text
 
     from mini_tf.drawing import terminal
@@ -129,15 +123,16 @@ def _draw(console: Console, word: str, sentences: "list[Sentence]", layers: "lis
     for number, sentence in enumerate(sentences, 1):
         sense = "" if sentence.sense is None else f"{sentence.sense}: "
         console.picture(Text(caption(f"{number:>3}  {sense}{sentence.text}", width)))
-    headers = ["layer", "cosine", "baseline", "corrected", "separation"]
-    rows = [[f"{one.number}" + " (embedding)" * (one.number == 0), *list(_numbers(one).values())[1:]] for one in layers]
-    without = all(one.separation is None for one in layers)
+    headers = ["layer", "cosine", "baseline", "corrected"]
+    rows: list[list[str | float | None]] = [
+        [f"{one.number}" + " (embedding)" * (one.number == 0), one.cosine, one.baseline, one.corrected] for one in layers
+    ]
+    if any(one.separation is not None for one in layers):
+        headers, rows = [*headers, "separation"], [[*row, one.separation] for row, one in zip(rows, layers, strict=True)]
     console.picture(Text(""))
-    console.picture(
-        terminal.table(headers[:-1] if without else headers, [row[: 5 - without] for row in rows], colored=colored, width=width)
-    )
+    console.picture(terminal.table(headers, rows, colored=colored, width=width))
     console.picture(Text(""))
-    panel = _panel(word, sentences, layers[chosen])
+    panel = _panel(word, sentences, chosen)
     console.picture(terminal.heat_map(panel, _scale([panel]), colored=colored, width=width, values=True))
 
 
@@ -150,7 +145,7 @@ def _panel(word: str, sentences: "list[Sentence]", layer: "Layer") -> "Panel":
     values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
     names = [f"{number} {sentence.text if sentence.sense is None else sentence.sense}" for number, sentence in enumerate(sentences, 1)]
     numbers = [str(number) for number in range(1, len(names) + 1)]
-    return Panel(f"{word}: layer {layer.number}", names, numbers, np.where(np.eye(len(names), dtype=bool), np.nan, values))
+    return Panel(f"{word}: layer {layer.number}", names, numbers, np.where(np.eye(len(names), dtype=bool), np.nan, values), tokens=False)
 
 
 def _scale(panels: "list[Panel]") -> "Scale":
@@ -162,11 +157,14 @@ def _scale(panels: "list[Panel]") -> "Scale":
     return Scale(low, high, label="cosine - baseline")
 
 
-def _picture(word: str, sentences: "list[Sentence]", layers: "list[Layer]", suffix: str) -> bytes:
-    """A panel a layer; of many layers the first, the last and one or two evenly between."""
+def _picture(word: str, sentences: "list[Sentence]", layers: "list[Layer]", asked: int | None, suffix: str) -> bytes:
+    """The layer that was asked for, or a panel a layer; of many layers the first, the last and one or two evenly between."""
     from mini_tf.drawing.heat_maps import draw_panels
 
-    n = min(len(layers), MOST_PANELS)
-    chosen = [layers[round(i * (len(layers) - 1) / (n - 1))] for i in range(n)] if n > 1 else layers
+    n, last = min(len(layers), MOST_PANELS), len(layers) - 1
+    chosen = [layers[asked]] if asked is not None else [layers[round(i * last / max(1, n - 1))] for i in range(n)]
     panels = [_panel(word, sentences, layer) for layer in chosen]
-    return draw_panels(panels, _scale(panels), f"{word} in {len(sentences)} sentences", suffix)
+    title = f"{word} in {len(sentences)} sentences"
+    if asked is None and len(chosen) < len(layers):
+        title += f", layers {', '.join(str(layer.number) for layer in chosen)} of 0-{last}"
+    return draw_panels(panels, _scale(panels), title, suffix)

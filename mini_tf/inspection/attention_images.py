@@ -4,7 +4,7 @@ from mini_tf.drawing.fan import draw_fan
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Panel, Scale
 from mini_tf.inspection.attention import Sample
-from mini_tf.inspection.attention_pictures import fan, rows_look, seen
+from mini_tf.inspection.attention_panels import fan, rows_look, seen
 from mini_tf.inspection.describe import does
 
 

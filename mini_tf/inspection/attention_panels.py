@@ -6,7 +6,7 @@ import numpy as np
 
 from mini_tf.drawing.panel import Cells, Fan, Panel, Scale
 from mini_tf.inspection.attention import Head, Sample
-from mini_tf.inspection.choice import Place
+from mini_tf.inspection.choice import HeadPlace
 from mini_tf.inspection.describe import does
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 
@@ -30,13 +30,13 @@ def grid(sample: Sample) -> Cells:
     places = {head.place: head for head in sample.heads}
     layers = list(dict.fromkeys(place[:2] for place in places))
     numbers = sorted({place.head for place in places})
-    heads = [[places.get(Place(*layer, number)) for number in numbers] for layer in layers]
+    heads = [[places.get(HeadPlace(*layer, number)) for number in numbers] for layer in layers]
     letters = [[NO_HEAD if head is None else letter(head) for head in row] for row in heads]
     values = np.array([[_entropy(head) for head in row] for row in heads])
     used = {one for row in letters for one in row}
     return Cells(
         "What each head does: a row a layer, a column a head",
-        [f"{kind} {layer}" for kind, layer in layers],
+        [f"{layer} {kind}" for kind, layer in layers],
         [f"{number}" for number in numbers],
         values,
         letters,

@@ -1,6 +1,8 @@
 """Maps in a file, `.safetensors`: a tensor (heads, queries, keys) in float32 for each layer of each text, and what they are in one JSON.
 
-    s0000/decoder.self/L00   weights of the chosen heads      s0000/src.ids, .words, .special   of each token: id, word, whether special
+    s0000/decoder.self/L00   weights of the chosen heads
+    s0000/src.ids            of each token its id; .words: its word; .special: whether it is special; .offsets (T, 2): the characters
+                             [first, last) of the text that it stands for, -1, -1 for none
 Metadata `minitf`, canonical JSON and one key alone, since the library writes several in no fixed order: equal maps give equal bytes.
 """
 
@@ -14,6 +16,7 @@ from safetensors.numpy import save
 
 import mini_tf
 from mini_tf.inspection.attention import Sample
+from mini_tf.inspection.checkpoints import Weights, weights_of
 from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 
@@ -21,17 +24,25 @@ FORMAT = 1
 
 
 def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes:
-    """The file of these samples; `step` as it was asked for."""
+    """The file of these samples; `step` as it was asked for, where they do not say theirs."""
+    weights = {asked: weights_of(trained.folder, asked) for asked in dict.fromkeys(_asked(sample, step) for sample in samples)}
     tensors: dict[str, np.ndarray] = {}
     for number, sample in enumerate(samples):
         tensors |= {f"s{number:04d}/{name}": tensor for name, tensor in _tensors(sample, trained).items()}
-    text = json.dumps(_metadata(samples, trained, step), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        _metadata(samples, trained, [weights[_asked(sample, step)] for sample in samples]),
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
     return bytes(save(tensors, metadata={"minitf": text}))
 
 
 def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
-    special = np.isin(sample.ids, sorted(trained.tokenizer.vocabulary.special_ids))
-    found: dict[str, np.ndarray] = {"src.ids": sample.ids, "src.special": special.astype(np.uint8)}
+    ids = np.array(sample.given.ids, np.int32)
+    special = np.isin(ids, sorted(trained.tokenizer.vocabulary.special_ids))
+    offsets = np.array([span or (-1, -1) for span in sample.given.spans], np.int32)
+    found: dict[str, np.ndarray] = {"src.ids": ids, "src.special": special.astype(np.uint8), "src.offsets": offsets}
     if sample.words is not None:
         found["src.words"] = np.array(sample.words.of_token, np.int32)
     for (kind, layer), heads in groupby(sample.heads, key=lambda head: head.place[:2]):
@@ -39,9 +50,15 @@ def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
     return found
 
 
-def _metadata(samples: Sequence[Sample], trained: Trained, step: str | None) -> dict[str, Any]:
+def _asked(sample: Sample, step: str | None) -> int | str | None:
+    return step if sample.step is None else sample.step
+
+
+def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Weights]) -> dict[str, Any]:
+    """`weights`: those that each sample was read with."""
     settings = trained.recipe.model_dump(mode="json")["model"]
-    model = {"run": trained.folder.name, "run_id": manifest.read(trained.folder).run_id, "step": step, "settings": settings}
+    steps = [one._asdict() for one in dict.fromkeys(weights)]
+    model = {"run": trained.folder.name, "run_id": manifest.read(trained.folder).run_id, "weights": steps, "settings": settings}
     return {
         "format": "minitf-attn",
         "version": FORMAT,
@@ -57,14 +74,13 @@ def _metadata(samples: Sequence[Sample], trained: Trained, step: str | None) -> 
         },
         "axes": "[head, query, key]",
         "quantity": "prob",
-        "samples": [_about(number, sample) for number, sample in enumerate(samples)],
+        "samples": [_about(f"s{n:04d}", sample, own.step) for n, (sample, own) in enumerate(zip(samples, weights, strict=True))],
     }
 
 
-def _about(number: int, sample: Sample) -> dict[str, Any]:
-    source = {"text": sample.text, "tokens": sample.tokens} | ({} if sample.words is None else {"words": sample.words.texts})
+def _about(name: str, sample: Sample, step: int) -> dict[str, Any]:
+    source = {"text": sample.given.text, "tokens": sample.tokens} | ({} if sample.words is None else {"words": sample.words.texts})
     heads: dict[str, list[int]] = {}
     for head in sample.heads:
         heads.setdefault(f"{head.place.kind}/L{head.place.layer:02d}", []).append(head.place.head)
-    step = {} if sample.step is None else {"step": sample.step}
-    return {"id": f"s{number:04d}", **step, "src": source, "unit": sample.unit, "heads": heads, "notes": sample.notes}
+    return {"id": name, "step": step, "src": source, "unit": sample.unit, "heads": heads, "notes": sample.notes}

@@ -1,0 +1,29 @@
+"""Which weights a view looks at: the checkpoints that a run keeps, and what identifies those of one step."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from mini_tf.run import loading, manifest
+from mini_tf.run.checkpoint import MODEL, Checkpoints
+from mini_tf.run.disk import Disk
+
+
+class Weights(NamedTuple):
+    """The step after which they were saved, and the sha256 of their file."""
+
+    step: int
+    sha256: str
+
+
+def weights_of(folder: Path, step: int | str | None) -> Weights:
+    """Those that `load_model` reads for this step. RunFault where there are none."""
+    published = manifest.read(folder).model
+    if step is None and published is not None and (folder / MODEL).exists():
+        return Weights(int(published["step"]), str(published["sha256"]))
+    checkpoint = loading.choose(folder, "best" if step is None else step)
+    return Weights(checkpoint.step, checkpoint.sha256[MODEL])
+
+
+def kept_steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints that are kept, newest first."""
+    return Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk()).steps()
