@@ -203,7 +203,7 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
         sentences[-1]
         == "encoder.self layer 0 head 5 spreads its weight over all that it sees: on average entropy 1.00 of 1, 4.3 tokens away"
     )
-    rests = "encoder.self layer 0 head 3 rests on the first token: 1.00 of the weight of the 11 rows from the third on that see it"
+    rests = "encoder.self layer 0 head 3 rests on the first token: 1.00 of its weight, from the third token on"
     assert sentences[3] == rests
     assert len({sentence.partition(": ")[0][29:] for sentence in sentences}) == len(sentences)
     assert len(set(ROLES.values())) == len(ROLES)

@@ -10,7 +10,7 @@ _DOES = {
     "previous": "looks one {unit} back: {share:.2f} of its weight",
     "next": "looks one {unit} ahead: {share:.2f} of its weight",
     "self": "looks at its own {unit}: {share:.2f} of its weight",
-    "first": "rests on the first {unit}: {share:.2f} of the weight of the {rows} rows from the third on that see it",
+    "first": "rests on the first {unit}: {share:.2f} of its weight, from the third {unit} on",
     "induction": "looks at what followed an earlier occurrence of the same {unit}: "
     "{share:.2f} of the weight of the {rows} rows that have one",
     "same": "looks at other occurrences of the same {unit}: {share:.2f} of the weight of the {rows} rows that have one",
