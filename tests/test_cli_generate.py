@@ -13,7 +13,7 @@ import pytest
 from commands import ROOT, minitf, tiny_model, trained
 
 from mini_tf.cli.app import main
-from mini_tf.cli.prompt_lines import ahead_by_default, one_line
+from mini_tf.cli.generate.lines import ahead_by_default, one_line
 from mini_tf.safe_text import safe_text
 from mini_tf.text.tokenizer import Tokenizer
 
@@ -176,7 +176,7 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--top-k", "0"), "--top-k: must be at least 1, got 0"),
         (("--temperature", "nan"), "--temperature: must be a finite number, got nan"),
         (("--temperature", "-1"), "--temperature: must be at least 0, got -1.0"),
-        (("--repetition-penalty", "0"), "--repetition-penalty: must be greater than 0, got 0.0"),
+        (("--repetition-penalty", "0"), "--repetition-penalty: must be at least 0.01, got 0.0"),
         (("--max-new-tokens", "0"), "--max-new-tokens: must be at least 1, got 0"),
         (("--greedy", "--temperature", "1"), "--greedy is --temperature 0; --temperature 1 was given too"),
         (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
@@ -240,9 +240,9 @@ def test_an_encoder_fills_its_masks(encoder: Path) -> None:
     expected = [
         line
         for number, ranked in enumerate((first, second), 1)
-        for line in (f"[MASK] {number} of 2", *(f"{candidate['p']:.4f}  {candidate['token']}" for candidate in ranked))
+        for line in (f"[MASK] {number} of 2", *(f"{candidate['p']:.4f} {json.dumps(candidate['token'])}" for candidate in ranked))
     ]
-    assert table == "\n".join(expected).replace("\n\n", "\\n\n") + "\n"
+    assert table == "\n".join(expected) + "\n"
     assert minitf("generate", encoder, "On[MASK]e").stdout.count("\n") == 5
     lines = minitf("generate", encoder, stdin="On[MASK]e upon a [MASK]ime\n\\ [MASK]\n").stdout.splitlines()
     assert lines[0] == f"On{first[0]['token']}e upon a {second[0]['token']}ime"

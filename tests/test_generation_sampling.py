@@ -67,7 +67,7 @@ def test_ids_are_drawn_as_often_as_the_exact_distribution_says(sampling: Samplin
 
 def test_the_numbers_of_a_seed_are_uniform() -> None:
     """In a hundred equal parts, by chi-square, over many samples."""
-    uniform = Uniform(7, range(50), torch.device("cpu"))
+    uniform = Uniform(7, [(sample,) for sample in range(50)], torch.device("cpu"))
     numbers = torch.cat([uniform.next() for _ in range(2000)])
     counts = (numbers.flatten() * 100).long().bincount(minlength=100)
     assert 0 <= numbers.min() < numbers.max() < 1
@@ -110,11 +110,11 @@ def test_the_penalty_divides_positive_scores_and_multiplies_the_others() -> None
 
 def test_a_sample_draws_the_same_numbers_alone_and_among_others() -> None:
     cpu, seed = torch.device("cpu"), 5
-    together = Uniform(seed, [0, 1, 2], cpu)
-    alone = [Uniform(seed, [sample], cpu) for sample in (0, 1, 2)]
+    together = Uniform(seed, [(0,), (1,), (2,)], cpu)
+    alone = [Uniform(seed, [(sample,)], cpu) for sample in (0, 1, 2)]
     for step in range(2100):  # past what is drawn ahead, twice
         if step == 1500:
             together.select(torch.tensor([2, 0]))
             alone = [alone[2], alone[0]]
         assert together.next().flatten().tolist() == [float(one.next()) for one in alone]
-    assert Uniform(seed + 1, [0], cpu).next() != Uniform(seed, [0], cpu).next()
+    assert Uniform(seed + 1, [(0,)], cpu).next() != Uniform(seed, [(0,)], cpu).next()

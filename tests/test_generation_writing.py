@@ -6,7 +6,8 @@ import pytest
 import torch
 from test_models import model_of
 
-from mini_tf.generation.writing import Prompt, Writer, prompt_ids
+from mini_tf.generation.framing import prompt_ids
+from mini_tf.generation.writing import Prompt, Writer
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

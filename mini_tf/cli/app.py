@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 import mini_tf
-from mini_tf.cli import data, doctor, evaluate, generate, inspect, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import data, doctor, evaluate, inspect, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.console import Console
+from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.errors import Refusal, UsageFault
 
@@ -25,7 +26,7 @@ app = typer.Typer(
 )
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
-app.command("generate")(generate.generate)
+app.command("generate")(generate)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(data.app, name="data")
 app.add_typer(tokenizer.app, name="tokenizer")

@@ -10,11 +10,11 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def lines_of(file: Path | None) -> Iterator[str]:
-    """The lines of a file, or with None of stdin, each as it comes: its writer may wait for the answer before writing the next.
+    """The lines of a file, or with None or - of stdin, each as it comes: its writer may wait for the answer before writing the next.
 
     Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read or a line is not UTF-8.
     """
-    if file is None:
+    if file is None or file == Path("-"):
         yield from _decoded(sys.stdin.buffer, "stdin")
         return
     try:

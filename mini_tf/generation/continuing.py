@@ -49,6 +49,7 @@ class Continuing:
         self._ids: Tensor | None = None
         self._seen: Tensor | None = None
 
+    @torch.inference_mode()
     def step(self) -> Step:
         """Choose the next token of every row."""
         scores = self.reading.scores() if self._ids is None else self.reading.after(self._ids)

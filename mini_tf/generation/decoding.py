@@ -1,7 +1,8 @@
 """Reading on: the scores of what follows several texts, each a token longer at every call, through what the model remembers.
 
 Texts of different length are padded on the left. A text that outgrows the context is read anew from the context's last half on,
-and the others with it, since they share one state; what follows a text never depends on the texts beside it.
+and the others with it, since they share one state: of texts of many lengths, in large batches, each costs all a reading. What
+follows a text never depends on the texts beside it.
 """
 
 from collections.abc import Sequence

@@ -11,6 +11,7 @@ import torch
 
 from mini_tf.errors import RunFault, UsageFault
 from mini_tf.generation.decoding import padded
+from mini_tf.generation.framing import an_ordinary_id, opening
 from mini_tf.nn.model import Model
 from mini_tf.text.stream import TextStream
 from mini_tf.text.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ class Filler:
         if vocabulary.mask is None:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so there is nothing that the model could fill")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
-        self._opening = [vocabulary.separator] if separated and vocabulary.separator is not None else []
+        self._opening, self._ordinary = opening(tokenizer, separated), an_ordinary_id(tokenizer)
         self._takes_blank = tokenizer.joins_blanks or len(tokenizer.encode(" ")) == 0
 
     def question(self, prompt: str) -> Question:
@@ -74,7 +75,15 @@ class Filler:
         p[:, self._special] = -1.0
         best = p.topk(min(n, p.shape[-1] - len(self._special)), dim=-1)
         ranked = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-        return [[self._named(part, *next(ranked)) for part in question.parts[:-1]] for question in questions]
+        found = []
+        for question in questions:
+            masks, before = list[list[Candidate]](), ""
+            for part in question.parts[:-1]:
+                before += part
+                masks.append(self._named(before, *next(ranked)))
+                before += masks[-1][0].text
+            found.append(masks)
+        return found
 
     def filled(self, question: Question, candidates: Sequence[Sequence[Candidate]]) -> str:
         """The prompt with the likeliest token in place of each mask."""
@@ -84,5 +93,7 @@ class Filler:
     def _named(self, before: str, ids: Sequence[int], p: Sequence[float]) -> list[Candidate]:
         """Candidates for a mask that stands after the text `before`."""
         after = [int(id) for id in self.tokenizer.encode(before)]
+        if before and not set(after) - set(self._special):
+            after = [self._ordinary]  # what is unknown is text as well: the mask does not begin it
         texts = [(stream := TextStream(self.tokenizer, after)).push(id) + stream.end() for id in ids]
         return [Candidate(*named) for named in zip(self.tokenizer.pieces(ids), p, texts, strict=True)]

@@ -61,7 +61,7 @@ def distribution(scores: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | N
     scores = (scores - best) / max(sampling.temperature, 1e-30)
     weights = scores.softmax(dim=-1)
     if sampling.top_p < 1:
-        weights = weights.masked_fill(weights.cumsum(dim=-1) - weights >= sampling.top_p, 0.0)
+        weights = weights.masked_fill(weights.cumsum(dim=-1) - weights >= max(sampling.top_p, 1e-30), 0.0)
     if sampling.min_p > 0:
         weights = weights.masked_fill(scores < math.log(sampling.min_p), 0.0)
     return weights, ids
@@ -77,14 +77,14 @@ def draw(scores: Tensor, sampling: Sampling, numbers: Tensor) -> Tensor:
 
 
 class Uniform:
-    """Uniform numbers in [0, 1), for each sample from a generator of its own.
+    """Uniform numbers in [0, 1), for each row from a generator of its own, which the row's `key` and the seed decide.
 
     So a text is the same whatever is written beside it, in whichever order, and wherever the model computes.
     """
 
-    def __init__(self, seed: int, samples: Sequence[int], device: torch.device) -> None:
+    def __init__(self, seed: int, keys: Sequence[Sequence[int]], device: torch.device) -> None:
         self._device = device
-        self._generators = [torch.Generator().manual_seed(seed_of("draw", seed, sample)) for sample in samples]
+        self._generators = [torch.Generator().manual_seed(seed_of("draw", seed, *key)) for key in keys]
         self._draw_ahead()
 
     def _draw_ahead(self) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from mini_tf.generation.continuing import Continuing, Step
 from mini_tf.generation.decoding import Reading
+from mini_tf.generation.framing import opening, prompt_ids
 from mini_tf.generation.sampling import Sampling, Uniform
 from mini_tf.generation.stopping import Stopping
 from mini_tf.nn.model import Model
@@ -42,14 +43,6 @@ class Written(NamedTuple):
     tokens: list[Scored]
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
-    """The ids that the model reads first: a separator, where it knows one, and the prompt; at least one token."""
-    vocabulary = tokenizer.vocabulary
-    opening = [vocabulary.separator] if separated and vocabulary.separator is not None else []
-    ids = [*opening, *map(int, tokenizer.encode(prompt))]
-    return ids or [int(i) for i in tokenizer.encode("\n")[:1]] or [0]
-
-
 class Writer:
     """A decoder that continues prompts as its recipe's `generate` says.
 
@@ -70,8 +63,7 @@ class Writer:
         self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
         self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
         self.separated = not recipe.data.split.tail
-        separator = tokenizer.vocabulary.separator
-        self.ends = frozenset({separator} if self.separated and separator is not None else ())
+        self.ends = frozenset(opening(tokenizer, self.separated))
 
     def prompt(self, text: str) -> Prompt:
         """A prompt as the model reads it: the end of one that is longer than the context."""
@@ -120,7 +112,7 @@ class Writer:
     def _rows(self, wanted: Sequence[tuple[Prompt, int]], seed: int) -> Continuing:
         self.model.eval()
         reading = Reading(self.model, [prompt.ids for prompt, _ in wanted], self.context)
-        uniform = None if self.sampling.greedy else Uniform(seed, [sample for _, sample in wanted], reading.device)
+        uniform = None if self.sampling.greedy else Uniform(seed, [(sample, *prompt.ids) for prompt, sample in wanted], reading.device)
         special = self.tokenizer.vocabulary.special_ids
         return Continuing(reading, self.sampling, uniform, sorted(special), sorted(special - self.ends), self.n_top)
 

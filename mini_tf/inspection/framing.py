@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from mini_tf.errors import UsageFault
-from mini_tf.generation.writing import prompt_ids
+from mini_tf.generation.framing import prompt_ids
 from mini_tf.run.trained import Trained
 from mini_tf.text.tokenizer import Tokenizer
 

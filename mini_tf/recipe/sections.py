@@ -214,7 +214,7 @@ class Generate(Section):
     """Draw from the fewest likeliest tokens whose probabilities reach this sum; 1: from all."""
     min_p: Share = 0.0
     """Draw from tokens that are at least this share as likely as the likeliest; 0: from all."""
-    repetition_penalty: float = Field(1.0, gt=0, le=100)
+    repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     """Above 1: tokens of the text so far become less likely; 1: no penalty."""
     stop: tuple[Text, ...] = Field((), max_length=64)
     """Where one of these is written the text ends, before it."""

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 BYTE_OF = _byte_alphabet()
+_HEXADECIMAL = re.compile("<0x([0-9A-Fa-f]{2})>")
 CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
 
 
@@ -23,20 +24,48 @@ def reader_of_tokens(content: dict[str, Any]) -> Callable[[str], str]:
     """What turns a token of this tokenizer.json into text; ## stays."""
     decoder = json.dumps(content["decoder"] or {}, ensure_ascii=False)
     if '"ByteLevel"' in decoder:
-        return lambda token: _from_bytes(token) if all(c in BYTE_OF for c in token) else token
+        return _from_bytes
     if "▁" in decoder:
         return lambda token: _from_hexadecimal(token).replace("▁", " ")
     return lambda token: token
 
 
 def _from_bytes(token: str) -> str:
-    return bytes(BYTE_OF[c] for c in token).decode("utf-8", errors="backslashreplace")
+    return _as_bytes(token).decode("utf-8", errors="backslashreplace")
 
 
 def _from_hexadecimal(token: str) -> str:
     """sentencepiece writes a byte as <0x0A>."""
-    found = re.fullmatch("<0x([0-9A-F]{2})>", token)
+    found = _HEXADECIMAL.fullmatch(token)
     return bytes([int(found[1], 16)]).decode("utf-8", errors="backslashreplace") if found else token
+
+
+class Spelling(NamedTuple):
+    """How ids become text: which are special; the bytes of each, if tokens are bytes, else nothing; which are a byte in hexadecimal."""
+
+    special: frozenset[int]
+    bytes: dict[int, bytes]
+    hexadecimal: frozenset[int]
+
+
+def spelling_of(content: dict[str, Any]) -> Spelling:
+    """The spelling of a tokenizer.json."""
+    special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
+    vocabulary = content["model"]["vocab"]
+    pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((token, id) for id, (token, _) in enumerate(vocabulary))
+    tokens = {id: token for token, id in pairs} | {token["id"]: token["content"] for token in content["added_tokens"]}
+    decoder = json.dumps(content["decoder"] or {})
+    if '"ByteLevel"' in decoder:
+        return Spelling(special, {id: _as_bytes(token) for id, token in tokens.items()}, frozenset())
+    hexadecimal = (id for id, token in tokens.items() if '"ByteFallback"' in decoder and _HEXADECIMAL.fullmatch(token))
+    return Spelling(special, {}, frozenset(hexadecimal))
+
+
+def _as_bytes(token: str) -> bytes:
+    """A token in the alphabet of byte-level tokenizers; one that has other characters stands for itself, as the library has it."""
+    if all(character in BYTE_OF for character in token):
+        return bytes(BYTE_OF[character] for character in token)
+    return token.encode()
 
 
 def kind_of(content: dict[str, Any]) -> str:

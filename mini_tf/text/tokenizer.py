@@ -20,7 +20,7 @@ from tokenizers import Regex, models, pre_tokenizers
 from mini_tf.recipe import sections
 from mini_tf.text import foreign, round_trip, trainers
 from mini_tf.text.guard import guarded, refuse_many
-from mini_tf.text.pieces import BYTE_OF, edges, is_glued, kind_of, reader_of_tokens
+from mini_tf.text.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, reader_of_tokens, spelling_of
 from mini_tf.text.trainers import SPECIALS
 
 N_CODE_POINTS = 0x110000
@@ -162,6 +162,11 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """Each id as the text it stands for, as people read it."""
         return [self._all_pieces[int(i)] for i in ids]
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """How ids become text, one by one."""
+        return spelling_of(self._json)
 
     @cached_property
     def joins_blanks(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console
-from mini_tf.cli.prompt_lines import one_line, quoted
+from mini_tf.cli.generate.lines import ROWS, one_line, option, quoted
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.trained import Trained
 
-ROWS = 8
-"""Texts written at a time unless --batch-size says otherwise."""
 BETWEEN_SAMPLES = "---"
 
 
@@ -25,7 +23,9 @@ class Continue:
         from mini_tf.generation.writing import Writer
 
         self.console, self.trained, self.by_line = console, trained, by_line
-        self.samples, self.seed, self.rows = given.get("num_samples", 1), given.get("seed", 0), given.get("batch_size", ROWS)
+        self.samples, self.rows = given.get("num_samples", 1), given.get("batch_size", ROWS)
+        self.seed: int | None = given.get("seed", 0 if by_line else None)
+        self._answered = 0
         self.n_top: int | None = given.get("logprobs")
         recipe = _recipe_of(trained.recipe, given)
         self.writer = Writer(trained.model, trained.tokenizer, recipe, context=context, n_top=self.n_top)
@@ -43,7 +43,9 @@ class Continue:
                     f"{where}the prompt has {prompt.length} tokens; the first {prompt.cut} are cut off, the model reads the others"
                 )
         rows, hear = (1, self._print_piece) if self.streams else (self.rows, None)
-        answers = self.writer.write(read, self.seed, self.samples, rows, hear)
+        # In a loop the same prompt is asked again to see another answer.
+        seed, self._answered = self._answered if self.seed is None else self.seed, self._answered + 1
+        answers = self.writer.write(read, seed, self.samples, rows, hear)
         for number, (prompt_text, texts) in enumerate(zip(prompts, answers, strict=True)):
             if self.console.json:
                 self.console.emit_json(run=self.trained.folder, result=self._result(prompt_text, texts))
@@ -87,11 +89,11 @@ class Continue:
     def _refuse_nonsense(self, given: dict[str, Any]) -> None:
         drawing = [name for name in ("temperature", "top_k", "top_p", "min_p") if given.get(name)]
         if given.get("greedy") and drawing:
-            raise UsageFault(f"--greedy is --temperature 0; {_option(drawing[0])} {given[drawing[0]]:g} was given too")
+            raise UsageFault(f"--greedy is --temperature 0; {option(drawing[0])} {given[drawing[0]]:g} was given too")
         if self.samples > 1 and self.writer.sampling.greedy:
             raise UsageFault(f"--num-samples {self.samples}: the likeliest text is always the same", hint="give a --temperature above 0")
         if given.get("stream"):
-            many = [_option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
+            many = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
             if others := [*(["--json"] if self.console.json else []), *many]:
                 raise UsageFault(f"--stream prints one text as it is written; {others[0]} was given too", hint="leave out one of them")
         if self.n_top is not None and self.by_line and not self.console.json:
@@ -99,7 +101,7 @@ class Continue:
 
 
 def _recipe_of(recipe: "Recipe", given: dict[str, Any]) -> "Recipe":
-    """The recipe with the options in place of what it says of `generate`; they take what its keys take."""
+    """The recipe with the options in place of what it says of `generate`; their ranges are those of its keys."""
     from pydantic import ValidationError
 
     from mini_tf.recipe.faults import faults_of
@@ -112,9 +114,5 @@ def _recipe_of(recipe: "Recipe", given: dict[str, Any]) -> "Recipe":
         try:
             Generate(**{name: value})
         except ValidationError as error:
-            raise UsageFault(f"{_option(name)}: {faults_of(error)[0].message}") from None
+            raise UsageFault(f"{option(name)}: {faults_of(error)[0].message}") from None
     return recipe.model_copy(update={"generate": recipe.generate.model_copy(update=asked)})
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

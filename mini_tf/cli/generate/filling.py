@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console
-from mini_tf.cli.prompt_lines import one_line, quoted
+from mini_tf.cli.generate.lines import ROWS, one_line, option, quoted
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from mini_tf.run.trained import Trained
 
 CANDIDATES = 5
-ROWS = 8
 FITTING = {"top_k", "batch_size"}
 """Options that mean something to an encoder."""
 
@@ -24,9 +23,8 @@ class Fill:
         from mini_tf.generation.filling import Filler
 
         for name in (name for name in given if name not in FITTING):
-            option = "--" + name.replace("_", "-")
             raise UsageFault(
-                f"{option}: {trained.folder.name} is an encoder, which fills [MASK] and continues no text", hint="leave it out"
+                f"{option(name)}: {trained.folder.name} is an encoder, which fills [MASK] and continues no text", hint="leave it out"
             )
         self.console, self.trained, self.by_line = console, trained, by_line
         self.n, self.rows = given.get("top_k", CANDIDATES), given.get("batch_size", ROWS)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.continuing import Continue
-from mini_tf.cli.filling import Fill
+from mini_tf.cli.generate.continuing import Continue
+from mini_tf.cli.generate.filling import Fill
+from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
+from mini_tf.cli.generate.loop import prompt_loop
+from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.lines import one_source, refuse_broken
 from mini_tf.cli.options import DEVICE, RUN, STEP
-from mini_tf.cli.prompt_lines import ahead_by_default, answer_lines
-from mini_tf.cli.prompt_loop import prompt_loop
-from mini_tf.cli.stop_strings import unescaped
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def generate(
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> int:
-    """Continue each prompt, or fill its [MASK]s; a line of stdin or FILE gives a line, in which \\\\ is a backslash, \\n a newline.
+    """Continue each prompt, or fill its [MASK]s; a line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash.
 
     At a terminal and without a prompt it asks for one.
     """
@@ -52,9 +52,19 @@ def generate(
     refuse_broken(prompts or [], "a prompt")
     one_source(prompts, input, "prompts")
     options = {
-        **{"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
-        **{"repetition_penalty": repetition_penalty, "stop": tuple(map(unescaped, stop)) if stop else None, "num_samples": num_samples},
-        **{"seed": seed, "greedy": greedy, "logprobs": logprobs, "stream": stream, "batch_size": batch_size},
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "stop": stops(stop) if stop else None,
+        "num_samples": num_samples,
+        "seed": seed,
+        "greedy": greedy,
+        "logprobs": logprobs,
+        "stream": stream,
+        "batch_size": batch_size,
     }
     given = {name: value for name, value in options.items() if value is not None}
     trained = open_trained(run, step, device)

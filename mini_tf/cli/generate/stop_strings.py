@@ -1,11 +1,20 @@
 """Stop strings as the command line writes them: a newline, the commonest of them, is \\n."""
 
 import re
+from collections.abc import Sequence
 
 from mini_tf.cli.lines import refuse_broken
 from mini_tf.errors import UsageFault
 
+MOST = 64
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
+
+
+def stops(given: Sequence[str]) -> tuple[str, ...]:
+    """The stop strings of all --stop; UsageFault where there are too many, or one is unfit."""
+    if len(given) > MOST:
+        raise UsageFault(f"--stop: {len(given)} were given; at most {MOST} are taken")
+    return tuple(map(unescaped, given))
 
 
 def unescaped(text: str) -> str:

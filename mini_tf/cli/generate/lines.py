@@ -10,13 +10,18 @@ from pathlib import Path
 from mini_tf.cli.lines import lines_of
 from mini_tf.errors import DataFault, UsageFault
 
-AHEAD = 8
-"""Lines of a file that are answered together unless --batch-size says otherwise."""
+ROWS = 8
+"""Texts that are answered together unless --batch-size says otherwise."""
 
 
 def one_line(text: str) -> str:
     """The text as a line that can be turned back: a backslash is written \\\\, a newline \\n."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def option(name: str) -> str:
+    """An option as it is written: --top-k of "top_k"."""
+    return "--" + name.replace("_", "-")
 
 
 def quoted(token: str) -> str:
@@ -30,7 +35,7 @@ def ahead_by_default(file: Path | None) -> int:
         mode = os.fstat(sys.stdin.fileno()).st_mode if file is None else os.stat(file).st_mode
     except (OSError, ValueError):
         return 1
-    return AHEAD if stat.S_ISREG(mode) else 1
+    return ROWS if stat.S_ISREG(mode) else 1
 
 
 def answer_lines(answer: Callable[[Sequence[str], Sequence[str]], None], file: Path | None, ahead: int) -> None:

@@ -17,7 +17,11 @@ PROMPT = "> "
 def prompt_loop(console: Console, answer: Callable[[Sequence[str]], None]) -> int:
     """Ask and answer; the exit code. What cannot be answered is told in a line, and the loop goes on."""
     with suppress(ImportError):
-        import readline  # noqa: F401 - input() then edits the line and remembers others
+        import readline  # input() then edits the line and remembers others
+
+        # In the C locale readline takes bytes above 127 for commands.
+        for setting in ("input-meta on", "output-meta on", "convert-meta off"):
+            readline.parse_and_bind(f"set {setting}")
     while True:
         try:
             prompt = _ask()
@@ -37,7 +41,9 @@ def _answer(console: Console, answer: Callable[[Sequence[str]], None], prompt: s
     try:
         answer([prompt])
     except KeyboardInterrupt:
-        if not console.json:
+        if console.json:
+            console.close(130, Refusal("interrupted"))
+        else:
             console.print_product("")
 
 

@@ -1,0 +1,20 @@
+"""A text as a model reads it: opened by a separator where training opened documents so."""
+
+from mini_tf.text.tokenizer import Tokenizer
+
+
+def opening(tokenizer: Tokenizer, separated: bool) -> list[int]:
+    """The separator, where documents in training were `separated` and the tokenizer has one; else nothing."""
+    separator = tokenizer.vocabulary.separator
+    return [separator] if separated and separator is not None else []
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
+    """The ids that the model reads first: the opening and the prompt; at least one token."""
+    ids = [*opening(tokenizer, separated), *map(int, tokenizer.encode(prompt))]
+    return ids or list(map(int, tokenizer.encode("\n")[:1])) or [an_ordinary_id(tokenizer)]
+
+
+def an_ordinary_id(tokenizer: Tokenizer) -> int:
+    """The first id that stands for text."""
+    return next(id for id in range(tokenizer.vocabulary.size) if id not in tokenizer.vocabulary.special_ids)
