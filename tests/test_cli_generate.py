@@ -28,6 +28,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("runs") / "encoder", "train.steps=20", tiny_model("encoder"), "model.positions=learned")
 
 
+@pytest.fixture(scope="module")
+def encoder_of_a_tail(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without separators, and with more learned positions than it was trained on."""
+    changes = (tiny_model("encoder"), "model.positions={kind: learned, length: 60}", "data.split=tail 10%")
+    return trained(tmp_path_factory.mktemp("runs") / "tail", "train.steps=1", *changes)
+
+
 def results(stdout: str) -> list[dict[str, object]]:
     return [json.loads(line)["result"] for line in stdout.splitlines()]
 
@@ -87,6 +94,11 @@ def test_lines_are_answered_in_order_whatever_is_written_together(decoder: Path,
         assert minitf(*command, *batch, "-i", prompts).stdout == one_by_one.stdout
 
 
+def test_a_minus_as_file_is_stdin_and_a_byte_order_mark_before_it_is_no_text(decoder: Path) -> None:
+    done = minitf("generate", decoder, "-i", "-", "--json", "--max-new-tokens", "1", stdin="\ufeffOnce\n\ufeff\n")
+    assert [one["prompt"] for one in results(done.stdout)] == ["Once", "\ufeff"]
+
+
 def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The second line may come after the answer to the first: somebody talks with the model."""
 
@@ -127,8 +139,9 @@ def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
     command = ("generate", decoder, "Once", "--max-new-tokens", "6", "--top-k", "5")
     [asked] = results(minitf(*command, "--logprobs", "2", "--json").stdout)
     [tokens] = asked["tokens"]  # type: ignore[misc]
-    assert [text] == asked["texts"] if (text := "".join(token["token"] for token in tokens)) else False
-    assert Tokenizer.load(decoder).decode([token["id"] for token in tokens]) == text
+    [text] = asked["texts"]  # type: ignore[misc]
+    assert text
+    assert text == "".join(token["token"] for token in tokens) == Tokenizer.load(decoder).decode([token["id"] for token in tokens])
     assert all(len(token["top"]) == 2 and token["logprob"] <= token["top"][0]["logprob"] <= 0 for token in tokens)
     assert "tokens" not in results(minitf(*command, "--json").stdout)[0]
     lines = minitf(*command, "--logprobs", "1").stdout.splitlines()
@@ -152,11 +165,28 @@ def test_a_prompt_longer_than_the_context_is_cut_with_a_note(decoder: Path) -> N
     assert minitf("generate", decoder, long, "-q", "--max-new-tokens", "3") == (0, done.stdout, "")
 
 
-def test_positions_that_end_are_read_no_farther(decoder: Path, encoder: Path) -> None:
-    assert minitf("generate", encoder, "O[MASK]", "--context", "48").exit_code == 0
-    refused = minitf("generate", encoder, "O[MASK]", "--context", "49")
-    assert refused.exit_code == 2
-    assert refused.stderr.startswith("--context 49: the model's learned positions end at 48; positions that run on, as rotary")
+def test_positions_that_end_are_read_no_farther(encoder: Path, encoder_of_a_tail: Path) -> None:
+    for run, end in ((encoder, 48), (encoder_of_a_tail, 60)):
+        assert minitf("generate", run, "O[MASK]", "--context", str(end)).exit_code == 0
+        refused = minitf("generate", run, "O[MASK]", "--context", str(end + 1))
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith(f"--context {end + 1}: the model's learned positions end at {end}; positions that run on, as ")
+
+
+def test_an_encoder_reads_the_context_that_was_asked_for_and_a_separator_only_if_it_was_trained_with_it(
+    encoder: Path, encoder_of_a_tail: Path
+) -> None:
+    for run, letters in ((encoder, 3), (encoder_of_a_tail, 4)):
+        assert minitf("generate", run, "[MASK]" + letters * "a", "--context", "5").exit_code == 0
+        refused = minitf("generate", run, "[MASK]a" + letters * "a", "--context", "5")
+        assert (refused.exit_code, refused.stderr) == (2, "the prompt has 6 tokens, but the model reads 5 at most; shorten it\n")
+
+
+def test_the_checkpoint_and_the_device_that_were_asked_for_are_taken(decoder: Path) -> None:
+    for asked, code, told in ((("--step", "39"), 5, "39"), (("--device", "cuda:77"), 9, "cuda:77")):
+        refused = minitf("generate", decoder, "Once", *asked)
+        assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (code, "", 1)
+        assert told in refused.stderr
 
 
 @pytest.mark.parametrize("stop", [r"\n", r"\t", r"a\\b", "e", r"\\n"])
@@ -177,6 +207,7 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--temperature", "nan"), "--temperature: must be a finite number, got nan"),
         (("--temperature", "-1"), "--temperature: must be at least 0, got -1.0"),
         (("--repetition-penalty", "0"), "--repetition-penalty: must be at least 0.01, got 0.0"),
+        (("--repetition-penalty", "1e-320"), "--repetition-penalty: must be at least 0.01, got 1e-320"),
         (("--max-new-tokens", "0"), "--max-new-tokens: must be at least 1, got 0"),
         (("--greedy", "--temperature", "1"), "--greedy is --temperature 0; --temperature 1 was given too"),
         (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
@@ -186,10 +217,12 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--stop", r"\d"), r"--stop \d: there is no escape \d; \n is a newline, \t a tab, \\ a backslash"),
         (("--stop", "a\\"), "--stop a\\: there is no escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
         (("--stop", "\udcff"), "a stop string is not UTF-8: \\udcff"),
+        (("--stop", "a") * 65, "--stop: 65 were given; at most 64 are taken"),
         (
             ("--stream", "--num-samples", "2"),
             "--stream prints one text as it is written; --num-samples was given too; leave out one of them",
         ),
+        (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; leave out one of them"),
         (("-i", "prompts.txt"), "prompts were given and --input prompts.txt too; give one of them"),
     ],
 )
@@ -247,6 +280,8 @@ def test_an_encoder_fills_its_masks(encoder: Path) -> None:
     lines = minitf("generate", encoder, stdin="On[MASK]e upon a [MASK]ime\n\\ [MASK]\n").stdout.splitlines()
     assert lines[0] == f"On{first[0]['token']}e upon a {second[0]['token']}ime"
     assert lines[1].startswith("\\\\ ")
+    many = [f"{letter}[MASK]" for letter in "abcdefghij"]
+    assert [one["prompt"] for one in results(minitf("generate", encoder, *many, "--json").stdout)] == many
 
 
 def test_what_an_encoder_cannot_fill_is_refused_by_name(encoder: Path) -> None:

@@ -1,5 +1,7 @@
 """The prompt loop, in a real pseudo-terminal: it asks, streams its answer, can be interrupted, and leaves politely."""
 
+import io
+import json
 import os
 import pty
 import re
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 from commands import ROOT, minitf, trained
 
+from mini_tf.cli.app import main
+
 PATIENCE = 60.0
 """Seconds until something that should be printed counts as never printed."""
 
@@ -23,12 +27,12 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Terminal:
-    """`minitf generate` with somebody at its terminal; stdout may go elsewhere."""
+    """`minitf generate` with somebody at its terminal; stdout may go elsewhere, the locale may be another."""
 
-    def __init__(self, *arguments: str | Path, **streams: Any) -> None:
+    def __init__(self, *arguments: str | Path, locale: str | None = None, **streams: Any) -> None:
         self.here, there = pty.openpty()
         command = [sys.executable, "-m", "mini_tf", "generate", *map(str, arguments)]
-        environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), **({"LC_ALL": locale} if locale else {})}
         standard = {"stdin": there, "stdout": there, "stderr": there, **streams}
         # The terminal becomes the controlling one, so that Ctrl-C reaches the process as a signal.
         takes_it = f"import fcntl, os, sys, termios; fcntl.ioctl({there}, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -67,8 +71,8 @@ class Terminal:
 def at_terminal() -> Iterator[Any]:
     opened: list[Terminal] = []
 
-    def open_one(*arguments: str | Path, **streams: Any) -> Terminal:
-        opened.append(Terminal(*arguments, **streams))
+    def open_one(*arguments: str | Path, **how: Any) -> Terminal:
+        opened.append(Terminal(*arguments, **how))
         return opened[-1]
 
     yield open_one
@@ -130,3 +134,40 @@ def test_with_stdout_elsewhere_the_prompt_still_stands_on_the_terminal(decoder: 
         terminal.type("\x04")
         assert terminal.leave() == 0
     assert (tmp_path / "out.txt").read_text() == minitf("generate", decoder, "Once", *options).stdout
+
+
+def test_in_the_c_locale_text_comes_whole_and_with_json_ctrl_c_gives_an_envelope(decoder: Path, at_terminal: Any) -> None:
+    """Nothing streams with --json; that a prompt is cut is told once the model has it."""
+    endless = ("--json", "--context", "20", "--max-new-tokens", "1000000", "--stop", "never written")
+    terminal = at_terminal(decoder, *endless, locale="C")
+    terminal.wait_for("> ")
+    terminal.type("é漢🙂" * 3 + "\n")
+    terminal.wait_for("the prompt has 27 tokens; the first 7 are cut off")
+    terminal.type("\x03")
+    terminal.wait_for("\n> ", terminal.wait_for('{"ok"').index('{"ok"'))
+    terminal.type("\x04")
+    assert terminal.leave() == 0
+    [envelope] = [json.loads(line) for line in terminal.seen.splitlines() if line.startswith("{")]
+    assert (envelope["ok"], envelope["exit_code"], envelope["error"]["message"]) == (False, 130, "interrupted")
+
+
+class Typist(io.StringIO):
+    """Somebody at a terminal, as far as a program can tell."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("seed", "different"), [((), 2), (("--seed", "0"), 1)])
+def test_a_prompt_that_is_asked_again_is_answered_anew_unless_a_seed_is_given(
+    decoder: Path, seed: tuple[str, ...], different: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Typist("Once\nOnce\n"))
+    options = ("--temperature", "2", "--max-new-tokens", "20", "--json", *seed)
+    with pytest.raises(SystemExit) as leaving:
+        main(["generate", str(decoder), *options])
+    assert leaving.value.code == 0
+    answers = [json.loads(line)["result"] for line in capsys.readouterr().out.splitlines()]
+    assert len(answers) == 2
+    assert len({text for answer in answers for text in answer["texts"]}) == different
+    assert answers[0] == json.loads(minitf("generate", decoder, "Once", *options).stdout)["result"]

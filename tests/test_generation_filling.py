@@ -7,6 +7,7 @@ import torch
 from test_models import model_of
 from tokenizers import Tokenizer as Inner
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
 
 from mini_tf.errors import RunFault, UsageFault
 from mini_tf.generation.filling import Candidate, Filler
@@ -20,8 +21,16 @@ TOKENIZERS = {kind: Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=400
 CHAR = TOKENIZERS["char"]
 
 
-def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int = 16) -> Filler:
-    model: Any = model_of("encoder", positions="learned", n_layers=2, head="bert")
+def with_mask_first() -> Tokenizer:
+    """A tokenizer made elsewhere, whose mask has the id 0, which pads have too."""
+    inner = Inner(WordLevel({token: id for id, token in enumerate(["[MASK]", "<unk>", *sorted(set(SENTENCE))])}, unk_token="<unk>"))
+    inner.pre_tokenizer = Split("", "isolated")
+    inner.add_special_tokens(["[MASK]", "<unk>"])
+    return Tokenizer(inner)
+
+
+def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int = 16, **settings: Any) -> Filler:
+    model: Any = model_of("encoder", positions="learned", n_layers=2, head="bert", **settings)
     all_scores = model.logits
     model.logits = lambda hidden, words=None: all_scores(hidden, words)[..., : tokenizer.vocabulary.size]
     return Filler(model, tokenizer, separated, context)
@@ -69,8 +78,9 @@ def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
     assert not {candidate.token for candidate in ranked} & {"<pad>", "<unk>", "</s>", "[MASK]"}
 
 
-def test_prompts_of_different_length_are_filled_together_as_each_alone() -> None:
-    filler = filler_of()
+@pytest.mark.parametrize("tokenizer", [CHAR, with_mask_first()], ids=["char", "mask_first"])
+def test_prompts_of_different_length_are_filled_together_as_each_alone(tokenizer: Tokenizer) -> None:
+    filler = filler_of(tokenizer)
     questions = [filler.question(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
     together = filler.candidates(questions, 4)
     assert [len(masks) for masks in together] == [1, 2, 1, 1]
@@ -87,6 +97,23 @@ def test_other_special_tokens_in_a_prompt_are_plain_text() -> None:
     assert [id for id in question.ids if id in special.special_ids] == [special.separator, special.mask]
     assert len(question.ids) == 2 + len("</s><pad>")
     assert filler_of(separated=False).question("[MASK]").ids == [CHAR.vocabulary.mask]
+
+
+@pytest.mark.parametrize("prompt", ["[MASK] [MASK]", "漢 [MASK]"])
+def test_a_word_after_another_mask_or_after_something_unknown_keeps_its_blank(prompt: str) -> None:
+    filler = filler_of(TOKENIZERS["wordpiece"])
+    question = filler.question(prompt)
+    [[*before, last]] = filler.candidates([question], 1000)
+    words = [candidate for candidate in last if not candidate.token.startswith("##")]
+    assert "cat" in {candidate.token for candidate in words}
+    assert {filler.filled(question, [*before, [word]]).rpartition(" ")[2] for word in words} == {word.token for word in words}
+
+
+def test_a_model_that_is_in_training_fills_without_its_dropout() -> None:
+    filler = filler_of(dropout_rate=0.5)
+    filler.model.train()
+    question = filler.question("the [MASK]at")
+    assert filler.candidates([question], 3) == filler.candidates([question], 3)
 
 
 def test_a_prompt_without_a_mask_or_too_long_is_refused_with_the_way_out() -> None:

@@ -92,6 +92,13 @@ def test_a_temperature_near_0_is_as_good_as_0(temperature: float) -> None:
             assert draw(scores, limits, numbers).tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("top_p", [1e-30, 1e-46, 5e-324])
+def test_a_top_p_near_0_draws_the_likeliest(top_p: float) -> None:
+    scores = torch.tensor([[1.0, 2.0, 0.0], [3.0, 2.9, 3.1]])
+    for limits in (Sampling(top_p=top_p), Sampling(top_p=top_p, top_k=2)):
+        assert draw(scores, limits, torch.full((2, 1), 0.999999)).tolist() == [1, 2]
+
+
 def test_only_temperature_0_and_top_k_1_leave_nothing_to_chance() -> None:
     assert Sampling(temperature=0).greedy
     assert Sampling(top_k=1).greedy

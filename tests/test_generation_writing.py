@@ -59,7 +59,7 @@ def test_prompts_of_a_batch_are_continued_as_each_alone(wish: dict[str, Any]) ->
     n = 1 if wish["temperature"] == 0 else 2
     alone = [texts(writer, [prompt], samples=n, rows=1)[0] for prompt in PROMPTS]
     assert any(len(text) < 24 for answer in alone for text in answer)
-    for rows in (3, 100):
+    for writer.ahead, rows in ((1, 3), (8, 100)):
         assert texts(writer, PROMPTS, samples=n, rows=rows) == alone
 
 
@@ -70,6 +70,18 @@ def test_the_seed_and_the_number_of_the_sample_decide_a_text() -> None:
     assert len(set(first)) == 4
     assert texts(writer, ["the"], seed=1, samples=2) == [first[:2]]
     assert texts(writer, ["the", "the"], seed=1) == [first[:1], first[:1]]
+
+
+def test_two_prompts_do_not_draw_the_same_numbers() -> None:
+    """So hot that the number alone decides: 200 prompts begin in many ways."""
+    writer = writer_of(temperature=100.0, max_new_tokens=1)
+    begun = texts(writer, [f"{first}{second}" for first in "abcdefghijklmnopqrst" for second in "abcdefghij"], rows=200)
+    assert len({text for [text] in begun}) > 10
+
+
+def test_a_model_that_is_in_training_writes_without_its_dropout() -> None:
+    writer = Writer(small(model_of("decoder", dropout_rate=0.5).train()), TOKENIZER, recipe_with(temperature=0.0))
+    assert texts(writer, PROMPTS) == texts(writer, PROMPTS)
 
 
 def test_temperature_to_0_and_top_k_1_are_greedy_and_top_p_1_is_plain() -> None:
@@ -103,9 +115,9 @@ class Parrot(Model):
 
     context = 100
 
-    def __init__(self, script: list[list[int]]) -> None:
+    def __init__(self, script: list[list[int]], size: int = TOKENIZER.vocabulary.size) -> None:
         super().__init__()
-        self.script, self.like = script, torch.nn.Parameter(torch.zeros(1))
+        self.script, self.size, self.like = script, size, torch.nn.Parameter(torch.zeros(1))
 
     def start(self, batch: int) -> dict[str, Any]:
         return {"row": torch.arange(batch), "step": 0}
@@ -116,7 +128,7 @@ class Parrot(Model):
     def forward(self, inputs: Tokens, source: Any = None, at: Any = None, state: Any = None) -> Any:
         script = self.script
         next_ids = torch.tensor([script[row][min(state["step"], len(script[row]) - 1)] for row in state["row"].tolist()])
-        y = torch.nn.functional.one_hot(next_ids, TOKENIZER.vocabulary.size)[:, None].float()
+        y = torch.nn.functional.one_hot(next_ids, self.size)[:, None].float()
         return Mixed(y, None, {"row": state["row"], "step": state["step"] + 1})
 
     def logits(self, hidden: Any, words: Any = None) -> Any:
@@ -126,15 +138,17 @@ class Parrot(Model):
 def said(script: list[str], **how: Any) -> list[str]:
     """What a model that writes this script has written; | is the end of a document. Of each row another prompt."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in line] for line in script]
-    over_borders = how.pop("over_borders", False)
+    over_borders, ahead = how.pop("over_borders", False), how.pop("ahead", 1)
     writer = Writer(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, **how), over_borders=over_borders)  # type: ignore[arg-type]
+    writer.ahead = ahead
     return [text for [text] in texts(writer, [chr(ord("a") + i) for i in range(len(rows))], rows=len(rows))]
 
 
-def test_a_text_ends_where_the_document_ends_or_the_tokens_are_used_up() -> None:
-    """Rows that are done leave, and the others go on as before."""
-    script = ["one|two", "three four|", "|", "five six seven eight nine", "a|", "b|", "c|"]
-    assert said(script, max_new_tokens=20) == ["one", "three four", "", "five six seven eight", "a", "b", "c"]
+@pytest.mark.parametrize("ahead", [1, 8])
+def test_a_text_ends_where_the_document_ends_or_the_tokens_are_used_up(ahead: int) -> None:
+    """Rows that are done leave, and the others go on as before; however seldom somebody looks."""
+    script = ["one|two", "three four|", "|", "five six seven eight nine|", "a|", "b|", "c|"]
+    assert said(script, max_new_tokens=20, ahead=ahead) == ["one", "three four", "", "five six seven eight", "a", "b", "c"]
 
 
 def test_over_borders_another_document_follows_after_a_blank_line() -> None:
@@ -165,6 +179,15 @@ def test_what_is_heard_is_what_is_written_piece_by_piece() -> None:
     assert (heard, written.text) == (["t", "h", "r", "e", "e", " ", "four"], "three four")
 
 
+def test_half_a_character_at_the_end_of_a_text_is_told_as_one_that_cannot_be_read() -> None:
+    tokenizer = Tokenizer.train(sections.Tokenizer(kind="byte"), [])
+    half = [int(id) for id in tokenizer.encode("a漢")[:-1]]
+    model: Any = Parrot([[*half, tokenizer.vocabulary.separator]], tokenizer.vocabulary.size)
+    for limit, over_borders, text in ((3, False, "a\ufffd"), (4, False, "a\ufffd"), (4, True, "a\ufffd\n\n")):
+        writer = Writer(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), over_borders=over_borders)
+        assert texts(writer, ["b"]) == [[text]]
+
+
 def test_a_penalty_keeps_from_repeating_but_not_from_ending() -> None:
     """With a large one no token of the prompt or of the text comes again while others have a score above 0."""
     free, penalised = (writer_of(temperature=0.0, repetition_penalty=x, max_new_tokens=12, split="tail 10%") for x in (1.0, 100.0))
@@ -192,7 +215,14 @@ def test_special_tokens_in_a_prompt_are_plain_text() -> None:
     assert len(ids) == 1 + len("</s>[MASK]")
     assert ids[0] == separator
     assert not {separator, mask} & set(ids[1:])
-    assert len(prompt_ids(tokenizer, "", separated=False)) == 1
+
+
+def test_a_model_without_separators_reads_a_token_of_text_before_it_begins() -> None:
+    """A newline; where the tokenizer has none, its first token that stands for text."""
+    byte, wordpiece = (Tokenizer.train(sections.Tokenizer(kind=kind), ["a cat"]) for kind in ("byte", "wordpiece"))
+    assert prompt_ids(byte, "", separated=False) == byte.encode("\n").tolist()
+    [first] = prompt_ids(wordpiece, "", separated=False)
+    assert (len(wordpiece.encode("\n")), first) == (0, max(wordpiece.vocabulary.special_ids) + 1)
 
 
 def test_special_tokens_are_never_written() -> None:

@@ -48,6 +48,7 @@ class Writer:
 
     context: the longest text that it reads at once, by default the one it was trained on. n_top: None, or how many of the
     likeliest tokens are told with each token. over_borders: after a document's end another one follows, a blank line between.
+    `ahead`: steps between two looks at what was written; no text depends on it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Writer:
         self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
         self.separated = not recipe.data.split.tail
         self.ends = frozenset(opening(tokenizer, self.separated))
+        self.ahead = 1 if next(model.parameters()).device.type == "cpu" else STEPS_AHEAD
 
     def prompt(self, text: str) -> Prompt:
         """A prompt as the model reads it: the end of one that is longer than the context."""
@@ -92,9 +94,8 @@ class Writer:
         rows = self._rows(wanted, seed)
         texts = [_Text(self, prompt, hear) for prompt, _ in wanted]
         live, left = texts, self.wish.max_new_tokens
-        ahead = 1 if rows.reading.device.type == "cpu" else STEPS_AHEAD
         while live and left:
-            steps = [rows.step() for _ in range(min(ahead, left))]
+            steps = [rows.step() for _ in range(min(self.ahead, left))]
             left -= len(steps)
             for text, tokens in zip(live, _tokens(steps), strict=True):
                 for token in tokens:
