@@ -74,7 +74,8 @@ def generate(
     if prompts:
         answer(prompts)
     elif by_line:
-        answer_lines(answer, input, batch_size or ahead_by_default(input))
+        file = None if input == Path("-") else input
+        answer_lines(answer, file, batch_size or ahead_by_default(file))
     else:
         return prompt_loop(console, answer)
     return 0
