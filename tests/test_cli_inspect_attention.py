@@ -239,7 +239,8 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
     assert "note: 'the' stands in 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
     assert re.search(r"^ *>the ", shown.stdout, re.M)
     assert (tmp_path / "fan.png").read_bytes().startswith(b"\x89PNG")
-    assert "bear" in (tmp_path / "fan.svg").read_text()
+    assert "heard" in (drawn := (tmp_path / "fan.svg").read_text())
+    assert "bear" not in drawn, "it stands behind the query"
 
 
 @pytest.mark.parametrize("tokenizer", ["{kind: char}", "{kind: wordpiece, vocab_size: 120}"])

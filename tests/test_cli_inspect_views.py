@@ -81,13 +81,21 @@ def test_word_keeps_hostile_texts_exactly_and_draws_them_safely(runs: dict[str, 
         shown("word", runs["none"], word, *pair)
 
 
+def test_word_reads_sentences_from_a_pipe(runs: dict[str, Path]) -> None:
+    """Run with nothing at the terminal, as every command here is."""
+    done = minitf("inspect", "word", runs["rotary"], "bears", "--json", stdin="two bears\nI love bears\n")
+    assert [text["text"] for text in json.loads(done.stdout)["result"]["texts"]] == ["two bears", "I love bears"]
+    refused = minitf("inspect", "word", runs["rotary"], "bears", stdin="two bears\nno such\n")
+    assert (refused.exit_code, refused.stderr.startswith("stdin:2: the word 'bears'")) == (4, True)
+
+
 def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> None:
     run, file = runs["rotary"], tmp_path / "s.txt"
     file.write_text("two bears\nno such\n")
     assert "text 2: the word 'bears' does not stand in it" in refused(2, "word", run, "bears", "bears", "Bears")
     assert f"{file}:2: the word 'bears' does not stand in it" in refused(4, "word", run, "bears", "-i", file)
     assert "-i FILE" in refused(2, "word", run, "bears")
-    assert "1 sentences" in refused(2, "word", run, "bears", "one of bears")
+    assert "are compared, not 1" in refused(2, "word", run, "bears", "one of bears")
     assert "WORD is empty" in refused(2, "word", run, " ", "a b", "c d")
     assert "give one of them" in refused(2, "word", run, "bears", "bears", "-i", file)
     assert "--layer 3: must be 0 (the embedding) to 2" in refused(2, "word", run, "bears", "bears", "bears", "--layer", "3")

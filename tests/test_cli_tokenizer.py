@@ -42,6 +42,13 @@ def train(kind: str, *arguments: str | Path) -> Result:
     return run("train", *recipe, *arguments)
 
 
+@pytest.mark.parametrize(("kind", "told"), [("unigram", True), ("byte", False)])
+def test_train_says_where_the_text_has_no_use_for_so_many_tokens(folder: Path, kind: str, told: bool) -> None:
+    done = run("train", f"tokenizer.kind={kind}", "tokenizer.vocab_size=90000", "data.train=text.txt", "-o", "many.json")
+    assert done.exit_code == 0, done.output
+    assert ("tokens; the text has no use for the 90,000 that were asked for\n" in done.stderr) == told
+
+
 @pytest.mark.parametrize("kind", ["char", "byte", "bpe", "wordpiece", "unigram"])
 def test_train_writes_what_a_recipe_asks_for_and_says_what_it_loses(folder: Path, kind: str) -> None:
     done = train(kind, "-o", "new.json")

@@ -36,6 +36,7 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
     "unlike maps": lambda suffix: draw_panels(
         [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])], Scale(), TITLE, suffix, across=1
     ),
+    "maps by the root": lambda suffix: draw_panels([Panel("a", HOSTILE, HOSTILE, WEIGHTS)] * 2, Scale(root=True), TITLE, suffix),
     "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
     "fan": lambda suffix: draw_fan(Fan(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(
@@ -74,6 +75,13 @@ def test_a_png_says_nothing_of_when_and_by_what_it_was_made(name: str) -> None:
 
 def digests() -> str:
     return "\n".join(f"{name} {suffix} {hashlib.sha256(drawn(name, suffix)).hexdigest()}" for name in DRAWN for suffix in ("png", "svg"))
+
+
+def test_a_backend_that_is_not_here_is_not_asked_for() -> None:
+    """Notebooks export their own to every command that they start."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "module://no_such_backend"}
+    done = subprocess.run([sys.executable, "-c", "import mini_tf.drawing.canvas"], env=environment, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from toys import mixer_kinds
 
 from mini_tf.inspection import attention_panels as panels
-from mini_tf.inspection.attention import Head, Sample, heads_of
+from mini_tf.inspection.attention import Head, Query, Sample, heads_of
 from mini_tf.inspection.capture import Reading, capture
 from mini_tf.inspection.choice import HeadPlace
 from mini_tf.inspection.describe import describe_head
@@ -164,6 +164,7 @@ def test_between_two_texts_only_what_compares_no_places_is_measured() -> None:
         ({"first": 0.8, "same": 0.7}, "first"),
         ({"next": 0.51}, "next"),
         ({"self": 0.5, "entropy": 0.91}, "broad"),
+        ({"same": 0.9, "entropy": 0.91}, "broad"),
         ({"self": 0.5, "entropy": 0.9}, None),
         ({"same": None}, None),
     ],
@@ -190,6 +191,22 @@ def test_an_induction_head_is_not_called_so_by_a_text_where_one_row_alone_could_
     assert (head.measures["rows"], head.measures["induction_rows"], head.role) == (12, 7, "induction")
     said = "decoder.self layer 1 head 0 looks at what followed an earlier occurrence of the same token"
     assert describe_head(head, "token") == f"{said}: 1.00 of the weight of the 7 rows that have one"
+
+
+@pytest.mark.parametrize(("rows", "called"), [(0, None), (1, None), (2, None), (3, "self")])
+def test_a_text_with_fewer_than_three_rows_that_have_a_choice_gives_no_role(rows: int, called: str | None) -> None:
+    """A head that is even over two tokens gives each of them half."""
+    assert role({"rows": rows, "entropy": 0.9999, "self": 0.505}) == called
+
+
+@pytest.mark.parametrize(("causal", "shown"), [(True, 3), (False, 6)])
+def test_what_a_query_cannot_look_at_behind_it_is_left_out_of_its_fan(causal: bool, shown: int) -> None:
+    visible = np.tri(6, dtype=bool) if causal else np.ones((6, 6), bool)
+    weights = (visible / visible.sum(axis=1, keepdims=True)).astype(np.float32)
+    heads = [Head(HeadPlace("decoder.self", 0, number), weights, visible, {}, None) for number in range(2)]
+    sample = Sample(Framed("abcdef", [*range(6)], [None] * 6), list("abcdef"), None, heads, Query(2, "c"), 0.0, [])
+    drawn = panels.fan(sample)
+    assert (list(drawn.tokens), drawn.weights.shape, drawn.query_index) == (list("abcdef")[:shown], (2, shown), 2)
 
 
 def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:

@@ -37,10 +37,13 @@ def train(
         raise RecipeFault(f"tokenizer.path: {recipe.tokenizer.path} is trained already", hint="tokenizer.path=null trains another")
     tokenizer = RawText.of(recipe.data).learn_tokenizer(recipe.tokenizer)
     write(output, tokenizer.to_json().encode())
-    console.say(f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens")
+    size = tokenizer.vocabulary.size
+    fewer = recipe.tokenizer.chooses_size and size < recipe.tokenizer.vocab_size
+    asked = f"; the text has no use for the {recipe.tokenizer.vocab_size:,} that were asked for" if fewer else ""
+    console.say(f"{tokenizer.kind}: {size:,} tokens{asked}")
     for line in _losses(tokenizer):
         console.say(line)
-    result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": tokenizer.vocabulary.size, "losses": tokenizer.losses}
+    result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": size, "losses": tokenizer.losses}
     console.answer(str(output), result=result)
 
 

@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import Colormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
@@ -110,7 +110,12 @@ def ink(value: float, colors: ScalarMappable) -> tuple[float, float, float]:
 def colors_of(scale: Scale) -> ScalarMappable:
     """Numbers to colours; NaN is grey."""
     colors: Colormap = matplotlib.colormaps[figure_colors(scale)].with_extremes(bad="#e4e4e4")
-    return ScalarMappable(Normalize(*scale.ends), colors)
+    return ScalarMappable(norm_of(scale), colors)
+
+
+def norm_of(scale: Scale) -> Normalize:
+    """How far a number is on its way from the first colour to the last."""
+    return PowerNorm(0.5, *scale.ends) if scale.root else Normalize(*scale.ends)
 
 
 def line_colors(count: int) -> list[tuple[float, ...]]:

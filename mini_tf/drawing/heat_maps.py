@@ -24,6 +24,7 @@ from mini_tf.drawing.canvas import (
     headline,
     house_style,
     ink,
+    norm_of,
     place,
     text_width,
     to_bytes,
@@ -83,7 +84,8 @@ def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) ->
     (step_x, step_y), (words_x, words_y) = sheet.pitch, sheet.words
     left = _EDGE + words_x
     maps_x, maps_y = (sheet.across - 1) * step_x + sheet.map_size[0], (sheet.down - 1) * step_y + sheet.map_size[1]
-    width = max(left + maps_x + 0.9, 2 * _EDGE + max(text_width(note) for note in [*notes, ""]), 3.0)
+    words = [text_width(headline(title), TITLE), *map(text_width, notes)]
+    width = max(left + maps_x + 0.9, 2 * _EDGE + max(words), 3.0)
     figure = blank(width, top + max(maps_y, 0.8) + words_y + 0.1)
     write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
     for number, note in enumerate(notes):
@@ -146,7 +148,7 @@ def _named(panel: Panel, names: Sequence[str]) -> list[str]:
 def _paint(axes: Axes, values: np.ndarray, scale: Scale) -> None:
     colors = colors_of(scale)
     # "none" keeps one pixel a value in an SVG; "auto" follows the axes, whose size already fits.
-    axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, vmin=scale.ends[0], vmax=scale.ends[1], interpolation="none", aspect="auto")
+    axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, norm=norm_of(scale), interpolation="none", aspect="auto")
     axes.tick_params(length=0, pad=2)
     for spine in axes.spines.values():
         spine.set_linewidth(0.5)

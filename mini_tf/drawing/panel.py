@@ -17,6 +17,8 @@ class Scale:
     high: float = 1.0
     diverging: bool = False
     label: str = "attention weight"
+    root: bool = False
+    """In files colours go by the square root from `low` on, so that small values can be told apart."""
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -7,6 +7,9 @@ from mini_tf.inspection.attention import Sample
 from mini_tf.inspection.attention_panels import fan, rows_look, seen
 from mini_tf.inspection.describe import does
 
+MANY = 24
+"""Tokens above which maps side by side are coloured by the square root of their weights."""
+
 
 def draw(sample: Sample, suffix: str) -> bytes:
     """The picture for a file whose name ends in `suffix` ("png" or "svg"): as many maps as the sample has heads, a line a layer."""
@@ -14,12 +17,13 @@ def draw(sample: Sample, suffix: str) -> bytes:
         return draw_fan(fan(sample), suffix)
     if len(sample.heads) == 1:
         [head] = sample.heads
-        panel = Panel(rows_look(sample), sample.units, sample.units, seen(head), f"The head {does(head, sample.unit)}.")
-        return draw_panels([panel], Scale(), str(head.place), suffix)
+        panel = Panel("", sample.units, sample.units, seen(head), rows_look(sample))
+        return draw_panels([panel], Scale(), f"{head.place} {does(head, sample.unit)}", suffix)
     layers = [head.place[:2] for head in sample.heads]
     across = max(layers.count(layer) for layer in layers)
     even = len(layers) == across * len(set(layers))
     names = [f"{head.place.layer}.{head.place.head} {head.role or ''}" for head in sample.heads]
     panels = [Panel(name, sample.units, sample.units, seen(head)) for name, head in zip(names, sample.heads, strict=True)]
     title = f"{', '.join(dict.fromkeys(head.place.kind for head in sample.heads))}, layer.head. {rows_look(sample)}"
-    return draw_panels(panels, Scale(), title, suffix, across=across if even else None)
+    # Of many tokens each gets little: on a linear scale most maps would be black.
+    return draw_panels(panels, Scale(root=len(sample.units) > MANY), title, suffix, across=across if even else None)

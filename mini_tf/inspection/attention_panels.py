@@ -85,11 +85,13 @@ def fan(sample: Sample) -> Fan:
     """Where the word that was asked for looks, in every head."""
     assert sample.query is not None
     index = sample.query.index
-    weights = np.stack([head.weights[index] for head in sample.heads])
+    # What stands after the last place that any head may look at is left out: in a decoder, all that follows the query.
+    end = 1 + max(index, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
+    weights = np.stack([head.weights[index, :end] for head in sample.heads])
     kinds = {head.place.kind for head in sample.heads}
     names = [f"{head.place.layer}.{head.place.head}" for head in sample.heads]
     title = f"Where one {sample.unit} looks, by layer.head of {', '.join(sorted(kinds))}"
-    return Fan(title, sample.query.text, index, sample.units, weights, names)
+    return Fan(title, sample.query.text, index, sample.units[:end], weights, names)
 
 
 def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:

@@ -17,9 +17,9 @@ _SOME_ROWS = ("first", "induction", "same")
 """Roles that only some rows can show."""
 ROW_SUM_TOLERANCE = 1e-4
 LEAST_ROWS = 3
-"""Rows that must be able to show `first`, `induction` or `same` before a head is called so: with one or two chance would decide."""
+"""Rows that must be able to show a role before a head is called so: with one or two chance would decide."""
 LEAST_PART = 0.25
-"""And their part of the rows that have a choice: what a few rows of many do says little about the head."""
+"""For `first`, `induction` and `same` their part of the rows that have a choice, too: what a few rows do says little about the head."""
 
 Measures = dict[str, float | int | None]
 """By name, in the order of `measure`; None where no row of the text can tell."""
@@ -61,21 +61,23 @@ def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units
 
 
 def role(measures: Mapping[str, float | None]) -> str | None:
-    """What the head is called by its measures, one of ROLES or None.
+    """What the head is called by its measures, one of ROLES; None too where too few rows have a choice.
 
     A fixed place that gets more than half of the weight is the role: in a short text such a head meets other occurrences by chance.
-    Else the best of `first`, `induction` and `same` above one half, of those that enough rows can show; else `broad` above an entropy
-    of 0.9.
+    Else `broad` above an entropy of 0.9: where a text repeats itself, an even head meets the same token everywhere. Else the best of
+    `first`, `induction` and `same` above one half, of those that enough rows can show.
     """
-    scores = {name: measures.get(name) or 0.0 for name in ROLES}
+    if (measures["rows"] or 0) < LEAST_ROWS:
+        return None
+    scores = {name: measures.get(name) or 0.0 for name in ROLES} | {"broad": float((measures["entropy"] or 0.0) > 0.9)}
     for name in _SOME_ROWS:
         if (measures.get(f"{name}_rows") or 0) < max(LEAST_ROWS, LEAST_PART * (measures["rows"] or 0)):
             scores[name] = 0.0
-    for names in (("previous", "next", "self"), _SOME_ROWS):
+    for names in (("previous", "next", "self"), ("broad",), _SOME_ROWS):
         best = max(names, key=lambda name: scores[name])
         if scores[best] > 0.5:
             return best
-    return "broad" if (measures["entropy"] or 0.0) > 0.9 else None
+    return None
 
 
 def _places(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor]:

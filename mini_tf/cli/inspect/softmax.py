@@ -51,7 +51,7 @@ def _draw(console: Console, heads: "list[Sharpness]") -> None:
 
     rows: list[list[str | float | None]] = [
         [
-            f"{head.kind} {head.layer}.{head.head}",
+            f"{head.layer}.{head.head} {head.kind}",
             head.entropy,
             head.normalised,
             head.largest,

@@ -1,5 +1,6 @@
 """`minitf inspect word`: one word in several sentences."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,8 @@ def word(
     from mini_tf.run.trained import open_trained
 
     files = check(output, SUFFIXES, force)
+    if not texts and input is None and not sys.stdin.isatty():
+        input = Path("-")
     sentences = _sentences(word, texts, input)
     trained = open_trained(run, step, device)
     separated, context = not trained.recipe.data.split.tail, trained.model.context
@@ -75,14 +78,15 @@ def _sentences(word: str, texts: list[str] | None, input: Path | None) -> "list[
     if not word.strip():
         raise UsageFault("WORD is empty")
     one_source(texts, input)
+    name = "stdin" if input == Path("-") else str(input)
     if input is not None:
-        found = list(read(lines_of(input), str(input), word))
+        found = list(read(lines_of(input), name, word))
     else:
         found = [Sentence(text, f"text {number}") for number, text in enumerate(texts or [], 1)]
     if not 2 <= len(found) <= MOST_SENTENCES:
-        where = "" if input is None else f" of {word!r} in {input}"
+        where = "" if input is None else f" of {word!r} in {name}"
         hint = "give texts, or a file of sentences such as the project's data/senses.jsonl: -i FILE"
-        raise UsageFault(f"{len(found)} sentences{where}: 2 to {MOST_SENTENCES} are compared", hint=hint)
+        raise UsageFault(f"2 to {MOST_SENTENCES} sentences{where} are compared, not {len(found)}", hint=hint)
     return found
 
 
