@@ -24,6 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("\n\n".join(f"{TEXT} number {n}" for n in range(40)))
     Tokenizer.train(sections.Tokenizer(kind="bpe", vocab_size=280), [TEXT]).save(tmp_path / "t.json")
+    (tmp_path / "one.txt").write_text("a\n")
     return tmp_path
 
 
@@ -68,7 +69,7 @@ def test_an_existing_file_is_written_over_only_by_force(folder: Path) -> None:
     assert (folder / "t.json").read_bytes() == before
     assert train("char", "-o", "t.json", "--force").exit_code == 0
     assert Tokenizer.load(folder / "t.json").kind == "char"
-    assert sorted(path.name for path in folder.iterdir()) == ["cache", "t.json", "text.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == ["cache", "one.txt", "t.json", "text.txt"]
     [result] = results("train", "tokenizer.kind=byte", "data.train=text.txt", "-o", "u.json")
     assert result == {"path": "u.json", "kind": "byte", "vocabulary": 260, "losses": []}
 
@@ -82,6 +83,7 @@ def test_an_existing_file_is_written_over_only_by_force(folder: Path) -> None:
         (["-o", "n.json", "tokenizer.kind=wordpiec"], 3, "wordpiece"),
         (["-o", "n.json", "tokenizer.kind=wordpiece", "tokenizer.vocab_size=50"], 3, "50 cannot hold 52 letters"),
         (["-o", "n.json", "data.train=nowhere.txt"], 4, "nowhere.txt"),
+        (["-o", "n.json", "tokenizer.kind=char", "data.train=one.txt"], 4, "nothing to learn from; data.split holds 5% of it out"),
     ],
 )
 def test_train_refuses_what_cannot_be(folder: Path, arguments: list[str], exit_code: int, message: str) -> None:

@@ -36,6 +36,8 @@ def train(
     if recipe.tokenizer.path is not None:
         raise RecipeFault(f"tokenizer.path: {recipe.tokenizer.path} is trained already", hint="tokenizer.path=null trains another")
     tokenizer = RawText.of(recipe.data).learn_tokenizer(recipe.tokenizer)
+    if tokenizer.vocabulary.size == len(tokenizer.special_tokens):
+        raise DataFault("the training side of the text has nothing to learn from", hint=f"data.split holds {recipe.data.split} of it out")
     write(output, tokenizer.to_json().encode())
     size = tokenizer.vocabulary.size
     fewer = recipe.tokenizer.chooses_size and size < recipe.tokenizer.vocab_size

@@ -144,7 +144,7 @@ def _find(asked: str, tokens: list[str], words: Words, in_words: bool) -> tuple[
         several = f"{asked!r} stands in {len(places)} words: {'... ' * (len(places) > MOST_NAMED)}{named}; the last is shown"
         return Query(places[-1], words.texts[places[-1]]), True, [several] if len(places) > 1 else []
     units = words.texts if in_words else tokens
-    if re.fullmatch(r"-?\d{1,9}", asked) and -len(units) <= (index := int(asked)) < len(units):
+    if re.fullmatch(r"-?[0-9]{1,9}", asked) and -len(units) <= (index := int(asked)) < len(units):
         return Query(index % len(units), units[index]), in_words, []
     there = list(dict.fromkeys(words.texts))
     named = ", ".join(there[:MOST_NAMED]) + (f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else "")

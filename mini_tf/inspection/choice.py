@@ -51,7 +51,7 @@ def numbers(option: str, asked: str | None, count: int) -> set[int]:
         return set(range(count))
     chosen: set[int] = set()
     for part in asked.split(","):
-        found = re.fullmatch(r"\s*(-?\d{1,6})(?:-(-?\d{1,6}))?\s*", part)
+        found = re.fullmatch(r"\s*(-?[0-9]{1,6})(?:-(-?[0-9]{1,6}))?\s*", part)
         if found is None:
             raise UsageFault(f"{option} {asked}: must be numbers and ranges, such as 0,2-3,-1")
         ends = [int(end) for end in found.groups() if end is not None]

@@ -49,6 +49,8 @@ def attention(
     A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
     """
     refuse_broken([query or ""], "--query")
+    if query == "":
+        raise UsageFault("--query is empty", hint="name a word of the text, or a number")
     given = given_texts(texts, input)
     named = files.check(output, SUFFIXES, force)
     suffixes = {file.suffix.lower() for file in named}
