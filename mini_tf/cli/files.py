@@ -35,7 +35,10 @@ def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool) ->
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write a whole file: whoever reads it finds the old one or the new one, never a part."""
+    """Write a whole file: whoever reads it finds the old one or the new one, never a part.
+
+    Not as a run's files are written (`run/disk.py`): nobody sweeps a user's folder, so what could not be finished goes at once.
+    """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
