@@ -21,6 +21,7 @@ FLOORS = [
     {"run", "generation"},
     {"evaluate", "diagnosis", "inspection", "interchange"},
     {"session"},
+    {"cost"},
     {"pretrain", "finetune"},
     {"cli"},
     {"__main__"},

@@ -24,7 +24,8 @@ from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training, train
-from mini_tf.training.optimizer import AdamW, build
+from mini_tf.training.adamw import AdamW
+from mini_tf.training.optimizer import build
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Course, Horizon
 

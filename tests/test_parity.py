@@ -125,7 +125,7 @@ def test_rotary_turns_pairs_by_the_formula() -> None:
     x, p = seeded(1, 1, 1, 4), 3
     a, b, c, d = x.flatten().tolist()
     turned = rotary.turn(x, Places(1, p)).flatten().tolist()
-    pairs = {(0, 2): (a, c, p * 1.0), (1, 3): (b, d, p / 10.0)}
+    pairs = {(0, 1): (a, c, p * 1.0), (2, 3): (b, d, p / 10.0)}
     for (i, j), (u, v, angle) in pairs.items():
         assert turned[i] == pytest.approx(u * math.cos(angle) - v * math.sin(angle))
         assert turned[j] == pytest.approx(v * math.cos(angle) + u * math.sin(angle))

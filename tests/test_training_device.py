@@ -28,12 +28,52 @@ def two_old_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("only_cpu")
-def test_auto_on_a_cpu_is_fp32_uncompiled_each_with_its_reason() -> None:
+def test_auto_on_a_cpu_is_safe_until_something_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "available_cores", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     setup = settle(Runtime())
     assert (setup.device, setup.precision, setup.compile) == (CPU, "fp32", False)
-    assert 1 <= setup.threads <= available_cores()
+    assert (setup.threads, setup.reasons["threads"]) == (2, "2 cores may be used")
     assert setup.reasons.keys() == {"device", "precision", "compile", "threads"}
-    assert "slower on a CPU" in setup.reasons["precision"]
+    assert setup.undecided == {"precision", "compile", "threads", "micro_batch_size"}
+    assert settle(Runtime(precision="fp32", threads=1, compile=False)).undecided == {"micro_batch_size"}
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_threads_are_not_tried_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    setup = settle(Runtime())
+    assert setup.threads == 1
+    assert "threads" not in setup.undecided
+
+
+@pytest.mark.usefixtures("only_cpu")
+def test_compiling_that_is_asked_for_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("CXX", "my-c++ --fast")
+    with pytest.raises(Unavailable, match=r"^runtime\.compile: there is no compiler my-c\+\+$") as fault:
+        settle(Runtime(compile=True))
+    assert fault.value.exit_code == 9
+    again = settle(Runtime(), {"compile": True})
+    assert again.compile is False
+    assert again.reasons["compile"].startswith("there is no compiler my-c++, other than at the first start: ")
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name == "my-c++" else None)
+    assert settle(Runtime(compile=True)).compile is True
+
+
+def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    monkeypatch.delenv("CC", raising=False)
+    setup = settle(Runtime())
+    assert (setup.precision, setup.compile, setup.undecided) == ("bf16", False, {"compile"})
+    monkeypatch.setattr(device, "has_triton", lambda: False)
+    with pytest.raises(Unavailable, match="there is no Triton for this GPU"):
+        settle(Runtime(compile=True))
+    monkeypatch.setattr(device, "has_triton", lambda: True)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(Unavailable, match="there is no compiler gcc or clang"):
+        settle(Runtime(compile=True))
 
 
 @pytest.mark.usefixtures("only_cpu")
@@ -64,9 +104,10 @@ def test_fp16_is_refused_on_a_cpu() -> None:
 def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_otherwise() -> None:
     first = settle(Runtime()).found
     assert first.keys() == {"device", "precision", "compile", "threads"}
-    again = settle(Runtime(), {**first, "precision": "bf16", "threads": 1})
-    assert (again.precision, again.threads) == ("bf16", 1)
-    assert again.reasons["precision"] == "as at the first start"
+    again = settle(Runtime(), {**first, "precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}})
+    assert (again.precision, again.threads, again.micro_batch_size) == ("bf16", 1, 4)
+    assert again.reasons["precision"] == again.reasons["micro_batch_size"] == "as at the first start"
+    assert again.undecided == set()
     assert settle(Runtime(precision="fp32"), {"precision": "bf16"}).precision == "fp32"
     with pytest.raises(Unavailable, match="there is no 'cuda:0' here"):
         settle(Runtime(), {"device": "cuda:0"})

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from mini_tf.recipe.sections import Optimizer as Settings
-from mini_tf.training.optimizer import AdamW, build, clip_factor
+from mini_tf.training.adamw import AdamW
+from mini_tf.training.optimizer import build, clip_factor
 
 SETTINGS = Settings(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 
@@ -30,7 +31,7 @@ def rate(step: int) -> float:
 
 
 def optimizers_of(model: nn.Module, fused: bool) -> AdamW:
-    return AdamW(model.named_parameters(), SETTINGS, ["0.weight"], fused)
+    return AdamW(dict(model.named_parameters()), SETTINGS, ["0.weight"], fused)
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mini_tf
-from mini_tf.cli import data, doctor, evaluate, inspect, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import cost, data, doctor, evaluate, inspect, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.console import Console
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate)
+app.command("cost")(cost.cost)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(data.app, name="data")
 app.add_typer(tokenizer.app, name="tokenizer")

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from mini_tf.nn import state as states
 from mini_tf.nn.feed_forward import FeedForward
@@ -15,13 +14,12 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
+from mini_tf.training.flops import TRAINING_PASSES, flops_of
 
 _WHOLE = (Mixer, FeedForward, Position)
 """Modules that are one part, whatever they hold."""
 TENSORS_IN_TRAINING = 4
 """A parameter, its gradient, and AdamW's two moments, all of one type."""
-TRAINING_PASSES = 3
-"""Forward once, and backward twice its work: the gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,7 @@ def _together(name: str, one: Part, other: Part) -> Part:
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations a token in a text of `length` tokens, all of them scored; a product and a sum are two.
-
-    Only matrix products count, as usual. A causal mask saves nothing here: the count is that of the whole square.
-    """
+    """Floating-point operations a token in a text of `length` tokens, all of them scored, as `training.flops` counts them."""
 
     length: int
     stack: float
@@ -105,21 +100,11 @@ class Work:
 @torch.inference_mode()
 def work_of(model: Model) -> Work:
     """Measured over one pass of a text as long as the context, on the CPU."""
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     inputs = Tokens(torch.zeros(1, model.context, dtype=torch.long))
-    # torch counts the fused kernels of GPUs only.
-    with FlopCounterMode(display=False, custom_mapping={kernel: _attention_work}) as stack:
-        hidden = model(inputs).y
-    with FlopCounterMode(display=False) as scores:
-        model.logits(hidden)
-    return Work(model.context, stack.get_total_flops() / model.context, scores.get_total_flops() / model.context)
-
-
-def _attention_work(
-    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], *rest: object, out_shape: object = None, **options: object
-) -> int:
-    """q k^T and weights v, from the shapes (B, H, L, K), (B, H, M, K), (B, H, M, V)."""
-    return 2 * q[0] * q[1] * q[2] * k[2] * (k[3] + v[3])
+    stack = flops_of(lambda: model(inputs))
+    hidden = model(inputs).y
+    scores = flops_of(lambda: model.logits(hidden))
+    return Work(model.context, stack / model.context, scores / model.context)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,14 @@ Source: Vaswani et al. 2017, section 3.3; GELU: arXiv:1606.08415; squared ReLU: 
 SwiGLU: Shazeer 2020, arXiv:2002.05202 (its `up` makes gate and value at once, so it has 1.5 times the parameters).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from mini_tf.nn.joined import Joined
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "swiglu"]
 
@@ -21,9 +25,26 @@ def activate(kind: Activation, x: Tensor) -> Tensor:
     if kind == "relu":
         return F.relu(x)
     if kind == "relu2":
-        return F.relu(x).square()
+        squared: Tensor = _SquaredReLU.apply(x)
+        return squared
     gate, value = x.chunk(2, dim=-1)
     return F.silu(gate) * value
+
+
+class _SquaredReLU(torch.autograd.Function):
+    """max(x, 0)^2, whose slope is twice max(x, 0): one tensor kept and two passes back, where autograd keeps two and takes four."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        return (dy * positive).mul_(2)
 
 
 class FeedForward(nn.Module):
@@ -32,7 +53,7 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()
         self.activation = activation
-        self.up = nn.Linear(d_model, 2 * d_ff if activation == "swiglu" else d_ff, bias=bias)
+        self.up = Joined(d_model, (d_ff, d_ff) if activation == "swiglu" else (d_ff,), bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mini_tf.nn.cross_entropy import cross_entropy
 from mini_tf.nn.feed_forward import Activation, activate
 
 
@@ -31,6 +32,12 @@ class Head(nn.Module):
         if words is None:
             return F.linear(hidden, weight, bias)
         return F.linear(hidden, weight[words], None if bias is None else bias[words])
+
+    def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"]) -> Float[Tensor, ""]:
+        """The sum of the cross-entropies of `labels` under the scores, in nats, without making all scores at once."""
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels)
 
 
 class Transform(nn.Module):

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.attend import attend, scores_mask, shared
+from mini_tf.nn.joined import Joined
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.norm import rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position
 from mini_tf.nn.state import State
@@ -54,10 +55,9 @@ class Headed(Mixer):
         q, k, v = width.n_heads * width.d_k, width.n_kv_heads * width.d_k, width.n_kv_heads * width.d_v
         if self.cross:
             self.q = nn.Linear(width.d_model, q, bias=place.bias)
-            self.kv = nn.Linear(width.d_memory, k + v, bias=place.bias)
+            self.kv = Joined(width.d_memory, (k, v), place.bias)
         else:
-            # One matrix, since one large product is faster than three.
-            self.qkv = nn.Linear(width.d_model, q + k + v, bias=place.bias)
+            self.qkv = Joined(width.d_model, (q, k, v), place.bias)
         self.sizes = (q, k, v)
         self.out = nn.Linear(width.n_heads * width.d_v, width.d_model, bias=place.bias)
 
@@ -127,7 +127,7 @@ class Headed(Mixer):
         return x.reshape(*x.shape[:-1], -1, d or self.width.d_k)
 
     def _normed(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:]) if self.qk_norm else x
+        return rms_norm(x, torch.finfo(x.dtype).eps) if self.qk_norm else x
 
     def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
         """Keys, values and the view with what was kept before them, and the state that follows."""

@@ -66,6 +66,10 @@ class Model(nn.Module):
         """Scores over the vocabulary (..., V), or over the candidates `words` alone."""
         raise NotImplementedError
 
+    def cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """The sum of -log p(label) in nats for hidden vectors (T, D) and labels (T,): `logits` and their loss in one."""
+        raise NotImplementedError
+
     def trim(self, state: State) -> State:
         """The state without what can no longer matter; what follows is the same."""
         raise NotImplementedError
@@ -122,6 +126,9 @@ class OneStack(Model):
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         scores: Tensor = self.head(hidden, words)
         return scores
+
+    def cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        return self.head.cross_entropy(hidden, labels)
 
     def _next_places(self, ids: Tensor, state: State | None) -> Places:
         """Places of tokens that follow what each row has seen."""

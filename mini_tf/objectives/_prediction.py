@@ -30,15 +30,17 @@ class Prediction(nn.Module):
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         mixed = self.model(batch.inputs, batch.source, batch.at, state)
         hidden = mixed.y if batch.at is not None else mixed.y.flatten(0, 1)
-        scores = self.model.logits(hidden)
-        if scores.dtype in (torch.bfloat16, torch.float16):
-            scores = scores.float()  # a sum of exponentials loses too much in half precision
-        parts = {self.part: F.cross_entropy(scores, batch.labels, reduction="sum")}
+        metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
+        if self.training:
+            parts = {self.part: self.model.cross_entropy(hidden, batch.labels)}
+        else:
+            scores = self.model.logits(hidden)
+            if scores.dtype in (torch.bfloat16, torch.float16):
+                scores = scores.float()  # a sum of exponentials loses too much in half precision
+            parts = {self.part: F.cross_entropy(scores, batch.labels, reduction="sum")}
+            metrics["accuracy"] = ((scores.argmax(-1) == batch.labels).sum(), len(batch.labels))
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
-        metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
-        if not self.training:
-            metrics["accuracy"] = ((scores.argmax(-1) == batch.labels).sum(), len(batch.labels))
         return Sums(parts, metrics, mixed.state)
 
 

@@ -91,18 +91,34 @@ class Tokenizer(Section):
 
 
 class Optimizer(Section):
-    kind: Literal["adamw"] = "adamw"
-    """The rule of the update. AdamW: Loshchilov and Hutter 2019, arXiv:1711.05101."""
+    kind: Literal["adamw", "muon"] = "adamw"
+    """adamw: Loshchilov and Hutter 2019, arXiv:1711.05101; muon: orthogonal updates for matrices of layers, AdamW for the rest."""
     lr: float = Field(1e-3, gt=0, le=10)
-    """Learning rate at the top of the schedule."""
+    """Learning rate at the top of the schedule; try 0.02 for muon."""
+    embedding_lr: float | None = Field(None, gt=0, le=10)
+    """AdamW's rate for embeddings; default lr."""
+    head_lr: float | None = Field(None, gt=0, le=10)
+    """AdamW's rate for an untied output table and, with muon, for norms and biases; default lr."""
+    momentum: float = Field(0.95, ge=0, lt=1)
+    """muon: how slowly the gradient is forgotten."""
+    orthogonal_steps: int = Field(5, ge=1, le=20)
+    """muon: steps of the polynomial that makes an update orthogonal; 3 are enough for short runs."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    """How slowly the two moments of the gradient forget."""
+    """adamw: how slowly the two moments of the gradient forget."""
     eps: float = Field(1e-8, gt=0, le=10)
-    """Added to the root of the second moment."""
+    """adamw: added to the root of the second moment."""
     weight_decay: float = Field(0.1, ge=0, le=10)
     """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
     clip: float = Field(1.0, ge=0, le=1e6)
     """Largest global norm of the gradient; 0 = no clipping."""
+
+    def rate_of(self, role: str) -> float:
+        """The learning rate of a `matrix`, `embedding`, `head` or `vector`."""
+        if role == "embedding":
+            return self.embedding_lr or self.lr
+        if role == "head" or (role == "vector" and self.kind == "muon"):
+            return self.head_lr or self.lr
+        return self.lr
 
 
 class Schedule(Section):

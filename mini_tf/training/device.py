@@ -1,43 +1,77 @@
-"""Where and how training computes: what the recipe's `auto` comes to on this machine, each with its reason.
+"""Where and how training computes: what is asked for, what the run's first start found, else what is safe on this machine.
 
-What `auto` found is written down at a run's first start (`Setup.found`) and handed in again by every continuation, so a
-run does not change its arithmetic half-way. Nothing falls back silently: what is asked for and missing is refused.
+What `auto` found is written down at a run's first start (`Setup.record`) and handed in again by every continuation, so a
+run does not change its arithmetic half-way. What only trying can tell is left `undecided` here: tuning.py decides it.
+Nothing falls back silently: what is asked for and missing is refused.
 """
 
 import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._triton import has_triton
 
 from mini_tf.errors import Unavailable
 from mini_tf.recipe.sections import Runtime
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AGAIN = "as at the first start"
+_ASKED = "asked for"
 
 
 @dataclass(frozen=True)
 class Setup:
     """device, precision (of the forward pass; parameters stay as they are) and compile as concrete words; threads on CPU.
 
-    reasons: device, precision, compile and threads, each with why it is so, for people.
+    micro_batch_size: rows of a forward pass in training, 0 where nobody trains. reasons: each of these with why it is so,
+    for people. undecided: names of those that hold a safe value, and that trying may better. measured: seconds of a step
+    by setting and value, where it was tried.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "fp32"
     compile: bool = False
     threads: int = 1
+    micro_batch_size: int = 0
     reasons: dict[str, str] = field(default_factory=dict)
+    undecided: frozenset[str] = frozenset()
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def found(self) -> dict[str, Any]:
-        """What run.json keeps and `settle` takes back."""
-        return {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads}
+        """What decides the arithmetic: `settle` takes it back, and a continuation is compared with it."""
+        rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
+        return {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads, **rows}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What run.json keeps."""
+        return {**self.found, "measured": self.measured} if self.measured else self.found
+
+    def decided(self, key: str, value: Any, reason: str) -> "Setup":
+        """The setup with one of its settings decided."""
+        return replace(self, **{key: value}, reasons={**self.reasons, key: reason}, undecided=self.undecided - {key})
+
+    def spoken(self) -> str:
+        """All of it in one line for people; neighbours with the same reason share it."""
+        words = {
+            "device": f"device {self.device}",
+            "precision": self.precision,
+            "compile": f"compile {'on' if self.compile else 'off'}",
+            "threads": f"{self.threads} thread{'s' if self.threads > 1 else ''}",
+            "micro_batch_size": f"{self.micro_batch_size} row{'s' if self.micro_batch_size > 1 else ''} a pass",
+        }
+        groups = groupby((key for key in words if key in self.reasons), key=self.reasons.__getitem__)
+        return ", ".join(f"{', '.join(words[key] for key in keys)} ({reason})" for reason, keys in groups)
 
     def apply(self) -> None:
         """Let torch use so many threads, from now on, in the whole process."""
@@ -55,7 +89,7 @@ class Setup:
 def settle(runtime: Runtime, found: Mapping[str, Any] | None = None) -> Setup:
     """What the recipe's runtime section comes to here; `found` is what an earlier start of the same run settled on.
 
-    Raises Unavailable where a device or precision is asked for that this machine does not have.
+    Raises Unavailable where something is asked for that this machine does not have.
     """
     before = found or {}
     reasons: dict[str, str] = {}
@@ -63,7 +97,7 @@ def settle(runtime: Runtime, found: Mapping[str, Any] | None = None) -> Setup:
     def choose(key: str, auto: Callable[[], tuple[Any, str]]) -> Any:
         asked = getattr(runtime, key)
         if asked != "auto":
-            value, reasons[key] = asked, "asked for"
+            value, reasons[key] = asked, _ASKED
         elif key in before:
             value, reasons[key] = before[key], _AGAIN
         else:
@@ -71,13 +105,31 @@ def settle(runtime: Runtime, found: Mapping[str, Any] | None = None) -> Setup:
         return value
 
     device = _open(choose("device", _best_device))
-    precision = _check_precision(choose("precision", lambda: _best_precision(device)), device)
-    compiled = choose("compile", lambda: _whether_to_compile(device))
-    threads = choose("threads", _best_threads)
+    precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
+    compiled = choose("compile", lambda: (False, "nothing was tried"))
+    if compiled and (missing := missing_compiler(device)):
+        if reasons["compile"] == _ASKED:
+            raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
+        compiled, reasons["compile"] = False, f"{missing}, other than at the first start: the last bits of the results may differ"
+    threads = choose("threads", _most_threads)
     if reasons["threads"] == _AGAIN and threads > (cores := available_cores()):
         reasons["threads"] = f"only {cores} cores here, {threads} at the first start: the last bits of the results may differ"
         threads = cores
-    return Setup(device, precision, compiled, threads, reasons)
+    rows = before.get("micro_batch_size", 0)
+    undecided = frozenset() if before else _worth_trying(device, threads) - {key for key in reasons if reasons[key] == _ASKED}
+    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _AGAIN} if rows else {}), undecided)
+
+
+def missing_compiler(device: torch.device) -> str | None:
+    """What torch.compile lacks on this machine; None where it should work."""
+    if device.type == "cuda":
+        if not has_triton():
+            return "there is no Triton for this GPU"
+        named, usual = os.environ.get("CC"), ["gcc", "clang"]
+    else:
+        named, usual = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
+    programs = shlex.split(named)[:1] if named else usual
+    return None if any(map(shutil.which, programs)) else f"there is no compiler {' or '.join(programs)}"
 
 
 def available_devices() -> list[str]:
@@ -126,11 +178,11 @@ def _best_device() -> tuple[str, str]:
     return "cpu", "no accelerator is there"
 
 
-def _best_precision(device: torch.device) -> tuple[str, str]:
+def _safe_precision(device: torch.device) -> tuple[str, str]:
     if device.type == "cuda" and "bf16" in available_precisions(device):
         return "bf16", "this GPU computes it natively"
     if device.type == "cpu":
-        return "fp32", "without special units bf16 is several times slower on a CPU"
+        return "fp32", "nothing was tried"
     return "fp32", "bf16 is not native to this device"
 
 
@@ -142,15 +194,16 @@ def _check_precision(precision: str, device: torch.device) -> str:
     return precision
 
 
-def _whether_to_compile(device: torch.device) -> tuple[bool, str]:
-    if device.type == "cuda":
-        return True, "faster on a GPU, after half a minute at the start"
-    return False, "compiling takes half a minute and gains little here; worth a try on long runs"
-
-
-def _best_threads() -> tuple[int, str]:
+def _most_threads() -> tuple[int, str]:
     cores = available_cores()
     default = torch.get_num_threads()  # physical cores of the machine, or OMP_NUM_THREADS
     if default < cores:
         return default, f"torch's default; {cores} logical cores may be used"
-    return cores, f"{cores} cores may be used"
+    return cores, f"{cores} core{'s' if cores > 1 else ''} may be used"
+
+
+def _worth_trying(device: torch.device, threads: int) -> frozenset[str]:
+    """Settings of which nothing but a clock tells the best: whether a CPU has units for bf16, what a thread costs."""
+    if device.type == "cpu":
+        return frozenset({"precision", "compile", "micro_batch_size"} | ({"threads"} if threads > 1 else set()))
+    return frozenset({"compile"} if device.type == "cuda" else set())

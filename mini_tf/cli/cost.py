@@ -1,0 +1,119 @@
+"""`minitf cost`: what training a recipe would take, measured on a few of its own steps."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.numbers import duration, in_bytes, short
+
+if TYPE_CHECKING:
+    from mini_tf.cost.whole import Cost
+
+RECIPES = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE ...] [KEY=VALUE ...]",
+        help="Presets, files or run folders, and what to change in all of them; default: quickstart.",
+    ),
+]
+STAGES = {
+    "start": ("start", "process, text, model"),
+    "warm_up": ("first steps", "what they take longer than others"),
+    "training": ("training", "steps"),
+    "evaluation": ("evaluation", "on the way and at the end"),
+    "samples": ("samples", "times"),
+    "saving": ("saving", "checkpoints"),
+    "closing": ("closing", "picture and plain words"),
+}
+"""Each part of a run's time, and what is counted there or what it is."""
+HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLOP", "parameters")
+MEANING = (
+    "minutes: until a run is finished; ms, GFLOP: of a step; MFU: of the best product in the precision used; "
+    "MiB: of weights, gradients, optimizer and activations."
+)
+
+
+@command
+def cost(
+    console: Console,
+    arguments: RECIPES = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, metavar="S", help="How long steps are timed, default 5.")] = None,
+) -> None:
+    """Parameters, work, memory, speed and the time to finish, measured on real steps; leaves nothing but cached tokens.
+
+    One recipe is told in detail, several as a table with a row each. With --json, `result` is a list with an object for each
+    recipe, and `metrics` are those of the first. Operations are those of matrix products, forward and backward (three times
+    forward), the whole square of attention's scores counted; MFU is their share of this machine's best product.
+    """
+    from mini_tf.recipe import reading
+
+    given = arguments or []
+    recipes = [argument for argument in given if not reading.is_override(argument)]
+    overrides = [argument for argument in given if reading.is_override(argument)]
+    if device is not None:
+        overrides.append(f"runtime.device={device}")
+    resolved = [reading.read(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
+
+    from mini_tf.pretrain import estimate
+
+    costs = []
+    for one in resolved:
+        console.say(f"{one.name}: reading the text, then training for some seconds")
+        costs.append(estimate(one.recipe, console, seconds))
+    names = [one.name for one in resolved]
+    results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
+    if len(costs) > 1:
+        _compare(console, names, costs)
+    text = "\n".join(_told(names[0], costs[0])) if len(costs) == 1 else None
+    console.answer(text, metrics=costs[0].metrics, result=results)
+
+
+def _record(name: str, cost: "Cost") -> dict[str, Any]:
+    return {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
+
+
+def _told(name: str, cost: "Cost") -> list[str]:
+    """One recipe: a line for each figure, then one for each part of the time."""
+    found, memory, step = cost.found, cost.memory, cost.pace.seconds
+    flops = cost.work.flops
+    how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
+    facts = {
+        "recipe": f"{name}: {', '.join(map(str, how))}",
+        "parameters": f"{cost.parameters:,}",
+        "work": f"{short(flops)}FLOP a step, {short(flops / cost.work.tokens)}FLOP a token, forward and backward",
+        "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
+        "": f"activations are those of {found['micro_batch_size']} rows; the most seen was {in_bytes(cost.pace.peak_bytes)}",
+        "speed": f"{duration(step)} a step of {cost.work.tokens:,} tokens, {short(cost.work.tokens / step)} tokens/s",
+        "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the best {found['precision']} product here",
+        "time": f"{duration(cost.total)} until it is finished",
+    }
+    lines = [f"{what:<11} {told}" for what, told in facts.items()]
+    for part, seconds in cost.seconds.items():
+        stage, meaning = STAGES[part]
+        meaning = f"{cost.counts[part]:,} {meaning}" if part in cost.counts else meaning
+        lines.append(f"  {stage:<11} {duration(seconds):>8}  {meaning}")
+    return lines
+
+
+def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
+    """Several recipes: a row each, in the same units."""
+    from mini_tf.drawing.terminal import sentence, table
+
+    rows = [
+        [
+            name,
+            f"{cost.total / 60:.2f}",
+            f"{cost.counts['training']:,}",
+            f"{cost.pace.seconds * 1000:.1f}",
+            f"{cost.work.tokens / cost.pace.seconds:,.0f}",
+            f"{100 * cost.work.flops / cost.pace.seconds / cost.peak:.0f}",
+            f"{cost.memory.total / 2**20:,.0f}",
+            f"{cost.work.flops / 1e9:,.2f}",
+            f"{cost.parameters:,}",
+        ]
+        for name, cost in zip(names, costs, strict=True)
+    ]
+    console.picture(table(HEADERS, rows, colored=console.colored, width=console.width))
+    console.picture(sentence(MEANING, console.width))

@@ -1,0 +1,30 @@
+"""Numbers as people read them: with k, M and G, in bytes of a readable size, in seconds or minutes."""
+
+from collections.abc import Sequence
+
+
+def short(number: float) -> str:
+    """1234567 -> "1.23 M"."""
+    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P"))
+    return f"{number:.3g} {unit}".rstrip()
+
+
+def in_bytes(number: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    number, unit = _scaled(number, 1024, ("bytes", "KiB", "MiB", "GiB", "TiB"))
+    return f"{number:.4g} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """0.0312 -> "31.2 ms", 75 -> "75 s", 500 -> "8.3 min", 9000 -> "2.5 h"."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 99.5:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
+    """The number in the largest unit that leaves at least 1 of it."""
+    power = next((power for power in range(len(units)) if number < step ** (power + 1)), len(units) - 1)
+    return number / step**power, units[power]

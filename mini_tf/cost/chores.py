@@ -1,0 +1,135 @@
+"""What a run does besides its steps: evaluations, samples, checkpoints and the picture at the end, each done once and timed."""
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from mini_tf.diagnosis import copying
+from mini_tf.evaluate import evaluate
+from mini_tf.generation.writing import Writer
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run.disk import Disk
+from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.manifest import Manifest
+from mini_tf.seeds import seed_of
+from mini_tf.session import Parts
+from mini_tf.training.due import EVALUATIONS
+
+EVALUATED_SECONDS = 1.0
+"""An evaluation is timed on about so much of the text, and the rest is taken to be like it."""
+WRITTEN_TOKENS = 256
+"""Of a longer sample only so many are written, and the rest is taken to be like them."""
+SAVED_BYTES = 1 << 26
+"""Of a larger checkpoint only so many are written."""
+DRAWN_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Chores:
+    """Seconds of each, done once. whole: an evaluation of all held-out text; evaluation: one of those on the way."""
+
+    evaluation: float
+    whole: float
+    sample: float
+    save: float
+    closing: float
+
+
+def chores_of(parts: Parts, state_bytes: int) -> Chores:
+    """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
+    tokens = len(parts.val.store) - parts.objective.lookahead
+    rate = _evaluated_per_second(parts, tokens)
+    sample, text = _write(parts)
+    weights = sum(t.numel() * t.element_size() for t in parts.model.weights().values())
+    return Chores(
+        evaluation=min(parts.recipe.eval.tokens or tokens, tokens) / rate,
+        whole=tokens / rate,
+        sample=sample,
+        save=_save(weights, state_bytes),
+        closing=_draw() + (_compare(parts, text) if text else 0.0),
+    )
+
+
+def how_often(recipe: Recipe, steps: int, by_clock: bool) -> tuple[int, int]:
+    """Evaluations and checkpoints of a run, both also after the last step; each evaluation is taken for the best so far."""
+    often = recipe.eval.every_steps
+    if isinstance(often, int):
+        evaluations, period = math.ceil(steps / often), often
+    elif by_clock:
+        evaluations, period = EVALUATIONS, max(1, steps // EVALUATIONS)
+    else:
+        period = math.ceil(steps / EVALUATIONS)
+        evaluations = math.ceil(steps / period)
+    saves = recipe.checkpoint.every_steps
+    others = steps // saves - steps // math.lcm(saves, period) if isinstance(saves, int) else 0
+    return evaluations, evaluations + others
+
+
+def _evaluated_per_second(parts: Parts, tokens: int) -> float:
+    """Tokens, once the first batch has warmed up."""
+    batch = parts.setup.micro_batch_size * parts.recipe.train.context
+    few = min(tokens, batch * max(1, int(EVALUATED_SECONDS / _evaluate(parts, min(tokens, batch)))))
+    return few / _evaluate(parts, few)
+
+
+def _evaluate(parts: Parts, tokens: int) -> float:
+    began = time.perf_counter()
+    evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens)
+    return time.perf_counter() - began
+
+
+def _write(parts: Parts) -> tuple[float, str]:
+    """Seconds of a run's samples at one point, and the last of them; none where the model does not write."""
+    recipe = parts.recipe
+    if recipe.model.READS != "left" or not recipe.log.samples:
+        return 0.0, ""
+    length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)
+    for tokens in (2, length):  # a few to warm up
+        shorter = recipe.model_copy(update={"generate": recipe.generate.model_copy(update={"max_new_tokens": tokens})})
+        began = time.perf_counter()
+        writer = Writer(parts.model, parts.text.tokenizer, shorter, over_borders=True)
+        [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
+        taken = time.perf_counter() - began
+    return taken * recipe.generate.max_new_tokens / length, texts[-1].text
+
+
+def _compare(parts: Parts, text: str) -> float:
+    began = time.perf_counter()
+    copying(text, parts.text.train, parts.text.tokenizer)
+    return time.perf_counter() - began
+
+
+def _save(weights: int, state: int) -> float:
+    """Seconds to save and publish a checkpoint of so many bytes, in the folder for temporary files."""
+    share = min(1.0, SAVED_BYTES / (weights + state))
+    model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
+    with TemporaryDirectory(prefix="minitf-") as folder:
+        run = _run(Path(folder))
+        began = time.perf_counter()
+        run.save(0, Tensors(model, moments, {}), {}, 0.0)
+        run.publish()
+        return (time.perf_counter() - began) / share
+
+
+@cache
+def _draw() -> float:
+    """Seconds of the picture at the end, most of them for importing what draws: so only the first time tells."""
+    with TemporaryDirectory(prefix="minitf-") as folder:
+        run = _run(Path(folder))
+        for step in range(DRAWN_STEPS):
+            run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
+        began = time.perf_counter()
+        run.draw()
+        return time.perf_counter() - began
+
+
+def _run(folder: Path) -> Run:
+    """A run folder that nobody will find."""
+    run = Run(folder, Manifest(), -1, "new", Disk())
+    run.begin(stood_before=True)
+    return run

@@ -1,0 +1,58 @@
+"""Cross-entropy straight from hidden vectors: the scores over the vocabulary are never all there at once.
+
+Rows are judged in chunks that stay in the cache; each chunk's scores become their own gradient in place, so nothing of size
+(T, V) is kept for the backward pass. Source of the idea: Wijmans et al. 2024, "Cut Your Losses", arXiv:2411.09009.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK = 2**19
+"""Scores that are there at once: 2 MiB, what a core's cache holds."""
+
+
+def cross_entropy(
+    hidden: Float[Tensor, "T D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None, labels: Int[Tensor, " T"]
+) -> Float[Tensor, ""]:
+    """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats."""
+    known = hidden.dtype == weight.dtype and not torch.is_autocast_enabled(hidden.device.type)
+    if not known or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        scores = F.linear(hidden, weight, bias)
+        # A sum of exponentials loses too much in half precision.
+        return F.cross_entropy(scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores, labels, reduction="sum")
+    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, labels)
+    return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """With p = softmax(s): d loss / d s = p - onehot(label). Gradients are made on the way forward, where the scores are at hand."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        d_bias = None if bias is None else torch.zeros_like(bias)
+        loss = hidden.new_zeros(())
+        rows = max(1, CHUNK // weight.shape[0])
+        for h, label, d_h in zip(hidden.split(rows), labels.split(rows), d_hidden.split(rows), strict=True):
+            scores = F.log_softmax(F.linear(h, weight, bias), dim=-1)
+            loss -= scores.gather(1, label[:, None]).sum()
+            d_scores = scores.exp_()
+            d_scores.scatter_add_(1, label[:, None], scores.new_full((len(label), 1), -1.0))
+            torch.mm(d_scores, weight, out=d_h)
+            d_weight.addmm_(d_scores.t(), h)
+            if d_bias is not None:
+                d_bias += d_scores.sum(dim=0)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        return d_hidden * d_loss, d_weight * d_loss, None if d_bias is None else d_bias * d_loss, None

@@ -1,0 +1,120 @@
+"""The lean step is the model: for every setting of the parts it knows, against one pass over the whole text without any state."""
+
+from typing import Any
+
+import pytest
+import torch
+from test_generation_decoding import STEPS, cached, some_ids, uncached
+from test_models import CONTEXT, model_of, usable
+
+from mini_tf.errors import DataFault
+from mini_tf.generation.decoding import Reading, Remembering, padded
+from mini_tf.generation.lean import ROOM, Lean
+from mini_tf.nn.model import Model
+from mini_tf.recipe.kinds import listing
+
+READ_BY_SOFTMAX = {"softmax", "window"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{
+        f"{norm} {place}": {"norm": norm, "norm_place": place, "bias": True}
+        for norm in ("layer", "rms")
+        for place in ("pre", "post", "none")
+    },
+    **{activation: {"activation": activation} for activation in ("gelu", "gelu_tanh", "relu", "relu2", "swiglu")},
+    "no residual": {"residual": False, "init_std": 0.6},
+    "no feed-forward": {"d_ff": 0},
+    "as many keys as heads": {"n_kv_heads": 4},
+    "one key": {"n_kv_heads": 1},
+    "one head": {"n_heads": 1, "n_kv_heads": 1},
+    "wide keys": {"d_k": 10, "d_v": 4},
+    "embedding": {"embed_norm": True, "embed_scale": True, "n_types": 2},
+    "head": {"head": "bert", "tied": False},
+    "dropout": {"dropout_rate": 0.5},
+}
+
+
+def softmax_with(**settings: Any) -> Any:
+    from mini_tf.recipe.kinds import settings_of
+
+    return {"attention": (settings_of("attention", "softmax")(**settings), settings_of("attention", "window")(window=3, **settings))}
+
+
+SETTINGS |= {"qk_norm": softmax_with(qk_norm=True), "no scale": softmax_with(scale="none"), "a scale": softmax_with(scale=0.3)}
+
+
+def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int = STEPS, context: int = CONTEXT) -> None:
+    """Texts of these lengths, together, for n steps."""
+    assert Lean.fits(model)
+    texts = [some_ids(length, seed=length).tolist() for length in lengths]
+    following = some_ids(n, len(texts), seed=4)
+    together = cached(model, texts, following, context)
+    for row, text in enumerate(texts):
+        expected = uncached(model, text, following[:, row].tolist(), context)
+        torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str) -> None:
+    """With a window in one of the layers; padded and not; beyond the context."""
+    mixers = {} if "attention" in SETTINGS[name] else {"mixers": ("window", "softmax")}
+    model = model_of("decoder", positions=positions, n_layers=2, **mixers, **SETTINGS[name])
+    assert_goes_on_as_the_whole(model, (5, 5))
+    assert_goes_on_as_the_whole(model, (3, 20, 1))
+
+
+@pytest.mark.parametrize("positions", [word for word in listing("positions") if word != "learned"])
+@pytest.mark.parametrize("lengths", [(3,), (3, 70)])
+def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) -> None:
+    model = model_of("decoder", ("softmax", "window"), positions, n_layers=2)
+    assert_goes_on_as_the_whole(model, lengths, n=3 * ROOM, context=1000)
+
+
+def test_rows_change_places_in_models_with_a_bias_turns_and_a_window() -> None:
+    for positions in ("alibi", "rotary", "learned"):
+        model = model_of("decoder", ("window", "softmax"), positions, n_layers=2)
+        texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]
+        following, rows = some_ids(5, 3, seed=4), torch.tensor([2, 0, 0])
+        reading = Reading(model, texts, CONTEXT)
+        reading.scores()
+        for ids in following[:2]:
+            reading.after(ids)
+        reading.select(rows)
+        found = [reading.after(ids[rows]).log_softmax(dim=-1) for ids in following[2:]]
+        for place, row in enumerate(rows.tolist()):
+            expected = uncached(model, texts[row], following[:, row].tolist(), CONTEXT)[3:]
+            torch.testing.assert_close(torch.stack(found)[:, place], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("lengths", [(6, 6), (6, 2)])
+def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(lengths: tuple[int, ...]) -> None:
+    model = model_of("decoder", positions="rotary", d_model=64, d_k=16, init_std=0.1, **SETTINGS["swiglu"]).float()
+    with torch.inference_mode():
+        tokens = padded([some_ids(length, seed=length).tolist() for length in lengths], torch.device("cpu"))
+        states = [model(tokens, state=model.start(2)).state for _ in range(2)]
+        lean, ordinary = Lean(model, states[0], lengths), Remembering(model, states[1])
+        for ids in some_ids(9, 2, seed=4):
+            found, expected = (memory.after(ids).log_softmax(dim=-1) for memory in (lean, ordinary))
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("mixer", [*listing("attention"), "toy"])
+def test_only_decoders_that_read_by_softmax_are_read_lean(mixer: str) -> None:
+    """Others go on as the whole too."""
+    positions = next(word for word in ("rotary", "none") if usable(mixer, word))
+    model = model_of("decoder", ("softmax", mixer), positions, n_layers=2)
+    assert Lean.fits(model) == (mixer in READ_BY_SOFTMAX)
+    assert not Lean.fits(model.train())
+    model.eval()
+    text, following = some_ids(5).tolist(), some_ids(STEPS, 1, seed=4)
+    expected = uncached(model, text, following[:, 0].tolist(), CONTEXT)
+    torch.testing.assert_close(cached(model, [text], following, CONTEXT)[:, 0], expected, rtol=0, atol=1e-8)
+    assert not Lean.fits(model_of("encoder"))
+
+
+def test_learned_positions_end_where_they_end() -> None:
+    reading = Reading(model_of("decoder", positions="learned"), [[1] * (CONTEXT - 1)], context=CONTEXT + 5)
+    reading.scores()
+    reading.after(torch.tensor([1]))
+    with pytest.raises(DataFault, match="a text of 17 tokens is longer than the 16 learned positions"):
+        reading.after(torch.tensor([1]))

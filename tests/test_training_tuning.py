@@ -1,0 +1,442 @@
+"""What `auto` comes to by trying: decided by figures alone, within a small share of the run, without a trace, and once."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+
+import pytest
+import torch
+from commands import QUIET, TINY, minitf, tiny_model
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from toys import mixer_kinds, mixer_settings
+
+from mini_tf.errors import StorageFault
+from mini_tf.nn.mixer import Place, Width
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.state import State
+from mini_tf.training import tuning, tuning_cache
+from mini_tf.training.device import Setup
+from mini_tf.training.feed import Feed
+from mini_tf.training.plan import Plan
+from mini_tf.training.schedule import Horizon
+from mini_tf.training.trial import Trial
+from mini_tf.training.tuning import BUSY, SHARE, SHORT, TOO_DEAR, TOO_SHORT, Work, choose, choose_compiling, tune
+from mini_tf.training.tuning_cache import remembered
+
+ALL = frozenset({"precision", "threads", "micro_batch_size", "compile"})
+
+
+@dataclass
+class Machine:
+    """A made-up one: seconds of a row as it starts, and by what each setting multiplies them. `tried`: all that was asked."""
+
+    row: float
+    bf16: float = 5.0
+    threads: dict[int, float] = field(default_factory=lambda: {1: 1.8})
+    passes: dict[int, float] = field(default_factory=dict)
+    compiled: float = 0.8
+    compiling: float = 30.0
+    tried: list[tuple[Setup, int]] = field(default_factory=list)
+    spent: float = 0.0
+
+    def __call__(self, setup: Setup, rows: int, turn: int = 0) -> float:
+        seconds = self.row * rows * (self.bf16 if setup.precision == "bf16" else 1.0)
+        seconds *= self.threads.get(setup.threads, 1.0) * self.passes.get(setup.micro_batch_size, 1.0)
+        if setup.compile:
+            first = not any(earlier.compile for earlier, _ in self.tried)
+            seconds = seconds * self.compiled + (self.compiling if first else 0.0)
+        self.tried.append((setup, rows))
+        self.spent += seconds
+        return seconds
+
+
+def setup(batch_size: int = 16, threads: int = 2, undecided: frozenset[str] = ALL) -> Setup:
+    return Setup(threads=threads, micro_batch_size=batch_size, undecided=undecided)
+
+
+def work(steps: int, batch_size: int = 16) -> Work:
+    return Work(batch_size, Horizon(steps))
+
+
+def test_fast_units_for_bf16_are_found_and_told_in_figures() -> None:
+    found = tune(setup(), work(2000), Machine(1.502 / 16, bf16=574 / 1502))
+    assert (found.precision, found.threads, found.micro_batch_size) == ("bf16", 2, 16)
+    assert found.reasons["precision"] == "574 ms a step against 1,502 in fp32, measured"
+    assert found.measured["precision"] == {"fp32": 1.502, "bf16": 0.574}
+    assert found.undecided == set()
+    assert found.record == {**found.found, "measured": found.measured}
+
+
+def test_a_small_model_that_bf16_slows_down_stays_in_fp32() -> None:
+    found = tune(setup(24), work(20_000, 24), Machine(0.064 / 24, bf16=74 / 64))
+    assert found.precision == "fp32"
+    assert found.reasons["precision"] == "64 ms a step against 74 in bf16, measured"
+
+
+@pytest.mark.parametrize(("steps", "times"), [(1000, 1), (20_000, 2)])
+def test_a_machine_without_units_for_bf16_tries_it_once_and_where_that_is_cheap_once_more(steps: int, times: int) -> None:
+    machine = Machine(0.01, bf16=5.0)
+    found = tune(setup(), work(steps), machine)
+    assert found.precision == "fp32"
+    assert found.reasons["precision"] == "160 ms a step against 800 in bf16, measured"
+    assert sum(tried.precision == "bf16" for tried, _ in machine.tried) == times
+
+
+def test_a_first_try_that_had_to_prepare_kernels_is_no_verdict() -> None:
+    tries: list[float] = []
+
+    def measure(setup: Setup, rows: int, turn: int) -> float:
+        if setup.precision == "fp32":
+            return 0.1 * rows
+        tries.append((0.3 if not tries else 0.05) * rows)
+        return tries[-1]
+
+    assert tune(setup(), work(5000), measure).precision == "bf16"
+    assert len(tries) > 4
+
+
+@pytest.mark.parametrize("steps", [10, 155])
+def test_a_run_under_ten_seconds_tries_nothing_and_says_so(steps: int) -> None:
+    machine = Machine(0.004, bf16=0.1, threads={1: 0.1})
+    start = setup()
+    found = tune(start, work(steps), machine)
+    assert found.found == start.found
+    assert found.reasons == dict.fromkeys(ALL, TOO_SHORT)
+    assert found.measured == {}
+    assert all(tried == start for tried, _ in machine.tried)
+    assert machine.spent <= 0.02 * SHORT
+
+
+def test_a_clock_that_runs_out_in_ten_seconds_is_not_even_looked_at() -> None:
+    machine = Machine(1.0)
+    assert tune(setup(), Work(16, Horizon(seconds=9.0)), machine).reasons["precision"] == TOO_SHORT
+    assert machine.tried == []
+
+
+def test_a_first_row_that_took_long_is_looked_at_again_with_more_rows() -> None:
+    rows: list[int] = []
+
+    def measure(setup: Setup, n: int, turn: int) -> float:
+        rows.append(n)
+        return 0.03 if len(rows) == 1 else 0.0001 * n
+
+    assert tune(setup(8), work(400, 8), measure).reasons["precision"] == TOO_SHORT
+    assert rows == [1, 8, 8]
+
+
+@pytest.mark.parametrize("row", [0.0005, 0.01, 0.3])
+@pytest.mark.parametrize("steps", [50, 1000, 30_000])
+@pytest.mark.parametrize("bf16", [0.3, 1.4, 5.0])
+@pytest.mark.parametrize("threads", [2, 64])
+def test_all_tries_together_take_a_small_share_of_the_run(row: float, steps: int, bf16: float, threads: int) -> None:
+    machine = Machine(row, bf16, threads={threads // 2: 1.5, 1: float(threads)}, passes={8: 1.4, 4: 1.4})
+    tune(setup(threads=threads, undecided=ALL - {"compile"}), work(steps), machine)
+    assert machine.spent <= max(SHARE * row * 16 * steps, 3 * row)
+
+
+def test_a_run_of_minutes_tries_bf16_on_few_rows_but_threads_and_passes_on_whole_ones_only() -> None:
+    machine = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})
+    found = tune(setup(), Work(16, Horizon(seconds=100.0)), machine)
+    assert found.precision == "bf16"
+    assert (found.threads, found.micro_batch_size) == (2, 16)
+    assert found.reasons["threads"] == found.reasons["micro_batch_size"] == TOO_DEAR
+    assert found.reasons["precision"] == "600 ms a step against 1,500 in fp32, measured on 2 of 16 rows"
+    assert {rows for tried, rows in machine.tried if tried.precision == "bf16"} == {2}
+    long = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})
+    found = tune(setup(undecided=ALL - {"compile"}), work(20_000), long)
+    assert (found.threads, found.micro_batch_size) == (1, 8)
+    assert {rows for tried, rows in long.tried if tried.threads == 1 or tried.micro_batch_size < 16} == {16}
+
+
+def test_one_thread_and_smaller_passes_are_taken_where_they_are_clearly_faster() -> None:
+    found = tune(setup(), work(100_000), Machine(0.001, threads={1: 0.7}, passes={8: 0.97, 4: 0.8}))
+    assert (found.threads, found.micro_batch_size) == (1, 4)
+    assert found.reasons["threads"] == "11 ms a step against 16 with 2, measured"
+    assert found.reasons["micro_batch_size"] == "9 ms a step against 11 in passes of 16, 11 in passes of 8, measured"
+
+
+def test_what_is_only_a_little_faster_is_not_taken() -> None:
+    assert choose("precision", {"fp32": 0.1, "bf16": 0.095}) == ("fp32", "100 ms a step against 95 in bf16, measured, no clear gain")
+    assert choose("precision", {"fp32": 0.1, "bf16": 0.09})[0] == "bf16"
+    assert choose("threads", {64: 0.1, 32: 0.05, 1: 0.02}) == (1, "20 ms a step against 100 with 64, 50 with 32, measured")
+
+
+def test_a_clock_that_somebody_else_disturbs_decides_nothing() -> None:
+    noise = itertools.cycle([1.0, 1.0, 3.0])
+
+    def measure(setup: Setup, rows: int, turn: int) -> float:
+        return 0.01 * rows * next(noise) * (0.3 if setup.precision == "bf16" else 1.0)
+
+    start = setup()
+    found = tune(start, work(50_000), measure)
+    assert found.found == start.found
+    assert set(found.reasons.values()) == {BUSY}
+
+
+def test_only_what_is_undecided_is_tried() -> None:
+    machine = Machine(0.01, bf16=0.1, threads={1: 0.1}, passes={8: 0.5})
+    found = tune(setup(undecided=frozenset({"micro_batch_size"})), work(50_000), machine)
+    assert (found.precision, found.threads, found.compile, found.micro_batch_size) == ("fp32", 2, False, 8)
+    assert {(tried.precision, tried.threads, tried.compile) for tried, _ in machine.tried} == {("fp32", 2, False)}
+
+
+def test_a_single_row_leaves_no_passes_to_compare() -> None:
+    assert tune(setup(1), work(50_000, 1), Machine(0.1)).reasons["micro_batch_size"] == "nothing else to try"
+
+
+def test_compiling_is_tried_on_long_runs_and_kept_where_it_saves_more_than_it_costs() -> None:
+    short = Machine(0.01, compiled=0.1)
+    found = tune(setup(), work(5000), short)
+    assert (found.compile, found.reasons["compile"]) == (False, "not tried in under 15 min of training")
+    assert not any(tried.compile for tried, _ in short.tried)
+    found = tune(setup(), work(50_000), Machine(0.01, compiled=0.8))
+    assert (found.compile, found.reasons["compile"]) == (
+        True, "128 ms a step against 160 without, measured; 30 s of compiling save 27 min",
+    )  # fmt: skip
+    assert found.measured["compile"] == {"false": 0.16, "true": 0.128, "cost": 30.0}
+    assert tune(setup(), work(6000), Machine(0.01, compiled=0.99)).compile is False
+
+
+def test_compiling_that_saves_less_than_it_costs_is_told_so() -> None:
+    assert choose_compiling(0.1, 0.098, 30.0, 1000.0) == (False, "compiled 98 ms a step against 100 without, measured: not worth 30 s")
+    assert choose_compiling(0.1, 0.09, 30.0, 1000.0)[0] is True
+
+
+def test_a_compiler_that_is_missing_or_fails_means_no_compiling_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(setup: Setup, rows: int, turn: int) -> float:
+        if setup.compile:
+            raise ImportError("no such header\nand more")
+        return 0.01 * rows
+
+    found = tune(setup(), work(50_000), broken)
+    assert (found.compile, found.reasons["compile"]) == (False, "compiling failed: ImportError")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setenv("CXX", "ccache-less-c++ -O9")
+    found = tune(setup(), work(50_000), Machine(0.01))
+    assert (found.compile, found.reasons["compile"]) == (False, "there is no compiler ccache-less-c++")
+
+
+class Sums:
+    def __init__(self, loss: Tensor) -> None:
+        self.parts, self.metrics, self.state = {"loss": loss}, {}, None
+
+
+class MixerTask(nn.Module):
+    """A mixer of any kind, asked for small outputs, behind dropout."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(11, 12)
+        self.mixer = mixer_settings(kind).build(Width(12, 12, 4, 2, 6, 4), Place(0, 1))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, batch: "Ids", state: State | None) -> Sums:
+        x, places = self.embedding(batch.ids), Places(batch.ids.shape[1])
+        return Sums(self.dropout(self.mixer(x, x, Visibility(True, places, places)).y).square().sum())
+
+
+@dataclass(frozen=True)
+class Ids:
+    ids: Tensor
+
+    def to(self, device: torch.device) -> "Ids":
+        return self
+
+
+class Rows:
+    """Rows without a text."""
+
+    def take(self, rows: object, epoch: int, keys: Tensor) -> "Rows":
+        self.n = len(keys)
+        return self
+
+    def part(self, first: int, last: int) -> Ids:
+        return Ids(torch.arange(first * 5, last * 5).reshape(-1, 5) % 11)
+
+
+def feed(batch_size: int = 4) -> Feed:
+    return Feed(Plan(20, batch_size, 0), Rows(), lambda ids: ids, 1)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", mixer_kinds())
+def test_a_trial_leaves_no_trace(kind: str, precision: str) -> None:
+    task = MixerTask(kind).eval()
+    before = {name: tensor.clone() for name, tensor in [*task.named_parameters(), *task.named_buffers()]}
+    gradient = torch.ones(11, 12)
+    task.embedding.weight.grad = gradient
+    drawn, threads = torch.get_rng_state(), torch.get_num_threads()
+    seconds = Trial(task, feed())(Setup(precision=precision, threads=threads + 1, micro_batch_size=2), 4)
+    assert 0 < seconds < inf
+    after = dict([*task.named_parameters(), *task.named_buffers()])
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert task.embedding.weight.grad is gradient
+    assert torch.equal(gradient, torch.ones(11, 12))
+    assert all(p.grad is None for p in task.mixer.parameters())
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert (torch.get_num_threads(), task.training) == (threads, False)
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(4, [2, 2]), (2, [2]), (1, [1])])
+def test_a_trial_reads_as_many_rows_as_it_is_told_in_passes_of_the_setup(rows: int, passes: list[int]) -> None:
+    task, seen = MixerTask("softmax"), []
+    task.register_forward_pre_hook(lambda module, given: seen.append(len(given[0].ids)))
+    ticks = iter([1.0, 3.5])
+    assert Trial(task, feed(), lambda: next(ticks))(Setup(micro_batch_size=2), rows) == 2.5
+    assert seen == passes
+
+
+@pytest.mark.parametrize("model", ["decoder", "stream"])
+def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, and its continuation takes what it found instead of measuring again."""
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    changes = [f"{tiny_model('decoder')[:-1]}, dropout_rate: 0.1}}", "train.steps=60", "eval.tokens=100", "checkpoint.every_steps=60"]
+    if model == "stream":
+        changes = [f"{tiny_model('decoder')[:-1]}, attention: window}}", "train.stream=true", *changes[1:]]
+    monkeypatch.setattr(tuning, "SHORT", 0.0)
+    monkeypatch.setattr(tuning, "SHARE", 1.0)
+    monkeypatch.setattr(tuning, "SCATTERED", inf)
+    measuring = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured")
+    assert measuring.exit_code == 0, measuring.stderr
+    auto = json.loads((tmp_path / "measured" / "run.json").read_text())["auto"]
+    assert auto["measured"]["precision"].keys() == {"fp32", "bf16"}
+    assert all(0 < seconds < 60 for seconds in auto["measured"]["precision"].values())
+    assert "ms a step against" in measuring.stderr
+    told = [f"runtime.{name}={str(auto[name]).lower()}" for name in ("precision", "compile", "threads")]
+    told.append(f"train.micro_batch_size={auto['micro_batch_size']}")
+    explicit = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, *told, "-d", tmp_path / "told")
+    assert explicit.exit_code == 0, explicit.stderr
+    assert "ms a step against" not in explicit.stderr
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("measured", "told"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    monkeypatch.setattr(tuning, "tune", None)
+    more = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured", "--extend", "2")
+    assert more.exit_code == 0, more.stderr
+    assert "bit-exact" not in more.stderr
+    assert "as at the first start" in more.stderr
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tuning"
+
+
+def find() -> Setup:
+    return tune(setup(), work(2000), Machine(0.1, bf16=0.4))
+
+
+def never() -> Setup:
+    raise AssertionError("what is remembered is not measured again")
+
+
+def ask(find: Callable[[], Setup], said: list[str] | None = None, steps: int = 2000, **shape: int) -> Setup:
+    return remembered({"d_model": 8, **shape}, work(steps), setup(), find, [].append if said is None else said.append)
+
+
+def test_what_was_found_once_is_remembered_with_its_reasons(cache: Path) -> None:
+    first = ask(find)
+    assert ask(never) == first
+    assert ask(never, steps=2200) == first
+    assert (first.precision, first.undecided) == ("bf16", set())
+    assert [path.suffix for path in cache.iterdir()] == [".json"]
+
+
+def test_another_shape_machine_or_length_is_another_question(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(find)
+    asked = []
+
+    def count() -> Setup:
+        asked.append(1)
+        return find()
+
+    ask(count, d_model=9)
+    ask(count, steps=4000)
+    monkeypatch.setattr(tuning_cache, "available_cores", lambda: 77)
+    ask(count)
+    monkeypatch.setattr(tuning_cache, "_cpu", lambda: ["Another", "0"])
+    ask(count)
+    assert len(asked) == 4
+    assert len([*cache.iterdir()]) == 5
+
+
+@pytest.mark.parametrize(("row", "reason"), [(0.1, BUSY), (100.0, TOO_DEAR)])
+def test_what_a_busy_machine_hid_is_not_remembered(cache: Path, row: float, reason: str) -> None:
+    noise = itertools.cycle([1.0, 1.0, 3.0])
+    hundred_seconds = Work(16, Horizon(seconds=100.0 if reason == TOO_DEAR else 10_000.0))
+    for _ in range(2):
+        found = remembered(
+            {}, hundred_seconds, setup(), lambda: tune(setup(), hundred_seconds, lambda s, rows, turn: row * rows * next(noise)), str
+        )
+        assert found.reasons["precision"] == reason
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda kept: "{",
+        lambda kept: "[" * 100_000,
+        lambda kept: json.dumps([]),
+        lambda kept: json.dumps(kept | {"facts": {}}),
+        lambda kept: json.dumps(kept | {"decided": {}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"threads": [4096, "fast"]}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"threads": [True, "fast"]}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"precision": ["fp16", "fast"]}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"compile": [1, "fast"]}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"micro_batch_size": [3, "fast"]}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"compile": [True, 7]}}),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_told_of_and_made_anew(cache: Path, change: Callable[[dict], str]) -> None:
+    found = ask(find)
+    [file] = cache.iterdir()
+    file.write_text(change(json.loads(file.read_text())))
+    said: list[str] = []
+    assert ask(find, said) == found
+    assert len(said) == 1
+    assert said[0].startswith(f"tuning: {file} is damaged (")
+    assert ask(never) == found
+
+
+def test_a_reason_out_of_a_file_cannot_steer_the_terminal(cache: Path) -> None:
+    ask(find)
+    [file] = cache.iterdir()
+    kept = json.loads(file.read_text())
+    kept["decided"]["compile"][1] = "\x1b[2J"
+    file.write_text(json.dumps(kept))
+    assert ask(never).reasons["compile"] == "\\x1b[2J"
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    cache.parent.mkdir()
+    cache.write_text("a file where the folder should be")
+    assert ask(find, said) == find()
+    assert said[0].startswith("tuning: cannot be remembered: ")
+
+    def no_folder() -> Path:
+        raise StorageFault("cannot make the cache folder: read-only")
+
+    monkeypatch.setattr(tuning_cache, "cache_folder", no_folder)
+    assert ask(find, said) == find()
+    assert said[-1] == "tuning: cannot make the cache folder: read-only; nothing is remembered"
+
+
+def test_a_run_says_what_it_decided_in_one_line_without_saying_a_reason_twice() -> None:
+    told = replace(setup(), reasons={"device": "no accelerator is there", **{key: TOO_SHORT for key in sorted(ALL)}}).spoken()
+    assert told == f"device cpu (no accelerator is there), fp32, compile off, 2 threads, 16 rows a pass ({TOO_SHORT})"
+
+
+def test_tiny_runs_of_the_tests_measure_nothing(cache: Path, tmp_path: Path) -> None:
+    done = minitf("pretrain", TINY, *QUIET, "train.steps=5", "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert f"fp32, compile off ({TOO_SHORT})" in done.stderr
