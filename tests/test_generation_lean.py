@@ -9,7 +9,8 @@ from test_models import CONTEXT, model_of, usable
 
 from mini_tf.errors import DataFault
 from mini_tf.generation.decoding import Reading, Remembering, padded
-from mini_tf.generation.lean import ROOM, Lean
+from mini_tf.generation.kept import ROOM
+from mini_tf.generation.lean import Lean
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kinds import listing
 

@@ -5,7 +5,7 @@ scores are made only where somebody asks for them.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -15,6 +15,7 @@ from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.head import Head, Transform
 from mini_tf.nn.init import init_weights
 from mini_tf.nn.mixer import Mixed, Mixer
+from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.norm import build_norm
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Stack, StackSettings
@@ -35,6 +36,8 @@ class ModelSettings(StackSettings, sections.ModelSettings):
     """A norm on the embeddings."""
     embed_scale: bool = False
     """Token vectors are multiplied by sqrt(d_model), as in the 2017 paper."""
+    ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
+    """Rows of further tables, of pairs of tokens, triples, ...: what stands just before is added to the embedding."""
     n_types: int = Field(0, ge=0, le=1024)
     """Segment embeddings (BERT has 2); 0 = none."""
 
@@ -102,7 +105,10 @@ class OneStack(Model):
         position = settings.positions.build(settings.d_model, settings.n_heads, settings.key_width, context)
         scale = settings.d_model**0.5 if settings.embed_scale else 1.0
         embed_norm = norm() if settings.embed_norm else nn.Identity()
-        self.embedding = Embedding(vocabulary_size, settings.d_model, position, settings.n_types, embed_norm, scale, settings.dropout_rate)
+        ngrams = NGrams(vocabulary_size, settings.d_model, settings.ngrams) if settings.ngrams else None
+        self.embedding = Embedding(
+            vocabulary_size, settings.d_model, position, ngrams, settings.n_types, embed_norm, scale, settings.dropout_rate
+        )
         self.stack = Stack(settings, settings.READS == "left", position)
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, norm()) if bert else None
@@ -110,7 +116,8 @@ class OneStack(Model):
         init_weights(self, self.stack.writers, None if settings.tied else self.head.linear, settings.init_std, settings.init)
 
     def start(self, batch: int) -> State:
-        return {"seen": 0, "layers": self.stack.start(batch)}
+        before: State = {"before": self.embedding.start(batch)} if self.embedding.reach else {}
+        return {"seen": 0, "layers": self.stack.start(batch), **before}
 
     def trim(self, state: State) -> State:
         return state | {"layers": self.stack.trim(state["layers"])}
@@ -120,8 +127,14 @@ class OneStack(Model):
             raise ValueError("a model of one stack reads no source")
         places = inputs.places if inputs.places is not None else self._next_places(inputs.ids, state)
         layers = None if state is None else state["layers"]
-        mixed: Mixed = self.stack(self.embedding(inputs, places), places, at=at, state=layers)
-        return mixed._replace(state=None if state is None else self._after(places, mixed.state or {}))
+        before = None if state is None else state.get("before")
+        mixed: Mixed = self.stack(self.embedding(inputs, places, before), places, at=at, state=layers)
+        if state is None:
+            return mixed._replace(state=None)
+        after = self._after(places, mixed.state or {})
+        if before is not None:
+            after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.reach :]
+        return mixed._replace(state=after)
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         scores: Tensor = self.head(hidden, words)

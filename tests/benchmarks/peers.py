@@ -1,0 +1,60 @@
+"""Which peers are there, which are not and why, and their versions."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .contest import Options
+
+_SCRIPT = Path(sys.executable).with_name("minitf")
+MINITF = [str(_SCRIPT)] if _SCRIPT.exists() else [sys.executable, "-m", "mini_tf"]
+"""How the command is called."""
+
+
+def missing_package(*names: str) -> str:
+    """Why a peer that needs these packages cannot be measured; empty where it can."""
+    absent = [name for name in names if not installed(name)]
+    return f"{' and '.join(absent)} not installed (pip install -e '.[bench]')" if absent else ""
+
+
+def missing_nanogpt(options: Options) -> str:
+    """Why nanoGPT cannot be measured; empty where it can."""
+    if options.nanogpt is None:
+        return "no checkout given (--nanogpt FOLDER)"
+    absent = [name for name in ("model.py", "train.py", "configurator.py") if not (options.nanogpt / name).exists()]
+    return f"{options.nanogpt} holds no {', '.join(absent)}" if absent else ""
+
+
+def missing_command(name: str) -> str:
+    """Why minitf's command `name` cannot be measured; empty where it can."""
+    done = subprocess.run([*MINITF, name, "--help"], capture_output=True, check=False)
+    return "" if done.returncode == 0 else f"this minitf has no command {name!r}"
+
+
+def beside_python(name: str) -> str:
+    """The program of an installed package."""
+    return shutil.which(name, path=str(Path(sys.executable).parent)) or name
+
+
+def installed(name: str) -> str:
+    """The version of a package, empty where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def versions(options: Options) -> Iterator[tuple[str, str]]:
+    """What is compared, each with its version or commit."""
+    yield "minitf", _commit(Path(__file__).parents[2])
+    for name in ("torch", "transformers", "accelerate", "litgpt", "tokenizers"):
+        yield name, installed(name) or "not installed"
+    yield "nanoGPT", _commit(options.nanogpt) if options.nanogpt else "not given"
+
+
+def _commit(folder: Path) -> str:
+    done = subprocess.run(["git", "-C", str(folder), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "commit unknown"

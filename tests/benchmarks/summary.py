@@ -1,0 +1,108 @@
+"""What the measurements of a contest come to: medians, ratios of neighbours in time, and whether the goals are met."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .contest import Contest, Goal, Side
+from .measuring import Record, key_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """One side. spread: (largest - smallest) / median, of several runs. ratio: how many times better minitf is; None for minitf itself.
+
+    absent: why there is nothing to show. counts: False where the loss that had to be reached was not.
+    """
+
+    side: Side
+    median: float | None = None
+    spread: float | None = None
+    ratio: float | None = None
+    mfu: float | None = None
+    goal: Goal | None = None
+    verdict: str = ""
+    counts: bool = True
+    details: tuple[str, ...] = ()
+    absent: str = ""
+
+
+def rows(contest: Contest, record: Record, runs: int, peak: float | None) -> list[Row]:
+    """A row for each side, in order. peak: FLOP/s of the machine."""
+    measured = {side.name: record.runs(side, runs) for side in contest.sides}
+    limit = _limit(contest, measured)
+    counting = {name: _reached(found, limit) for name, found in measured.items()}
+    own = next((side for side in contest.sides if side.own and counting[side.name]), None)
+    return [_row(contest, side, own, measured, record, runs, peak, counting[side.name]) for side in contest.sides]
+
+
+def _row(
+    contest: Contest,
+    side: Side,
+    own: Side | None,
+    measured: dict[str, list[Any]],
+    record: Record,
+    runs: int,
+    peak: float | None,
+    counts: bool,
+) -> Row:
+    found = measured[side.name]
+    values = [float(f[contest.figure]) for f in found if f is not None]
+    goal = contest.goals.get(side.name)
+    if not values:
+        failed = next((record.faults[key] for run in range(runs) if (key := key_of(side, run)) in record.faults), "")
+        return Row(
+            side, goal=goal, absent=f"not measured: {side.missing}" if side.missing else f"FAILED: {failed}" if failed else "not measured"
+        )
+    median = statistics.median(values)
+    ratio = None if own is None or side.own else _ratio(contest, measured[own.name], found)
+    flops = [f["flops"] for f in found if f is not None and "flops" in f]
+    met = median if side.own else ratio
+    return Row(
+        side, median, (max(values) - min(values)) / abs(median) if len(values) > 1 and median else None, ratio,
+        statistics.median(flops) / peak if flops and peak else None, goal,
+        _verdict(goal, met, contest.more or not side.own, counts), counts, tuple(_details(contest, found)),
+    )  # fmt: skip
+
+
+def _ratio(contest: Contest, own: Sequence[Any], peer: Sequence[Any]) -> float | None:
+    """The median over the runs that both sides have of how many times better the own side is."""
+    pairs = [(float(a[contest.figure]), float(b[contest.figure])) for a, b in zip(own, peer, strict=True) if a and b]
+    return statistics.median(a / b if contest.more else b / a for a, b in pairs) if pairs else None
+
+
+def _limit(contest: Contest, measured: dict[str, list[Any]]) -> float | None:
+    if not isinstance(contest.reach, str):
+        return contest.reach
+    losses = [f["loss"] for f in measured[contest.reach] if f is not None]
+    return statistics.median(losses) if losses else None
+
+
+def _reached(found: Sequence[Any], limit: float | None) -> bool:
+    losses = [f["loss"] for f in found if f is not None and "loss" in f]
+    return limit is None or not losses or statistics.median(losses) <= limit
+
+
+def _verdict(goal: Goal | None, value: float | None, more: bool, counts: bool) -> str:
+    if goal is None or value is None:
+        return ""
+
+    def met(wanted: float) -> bool:
+        return counts and (value >= wanted if more else value <= wanted)
+
+    if goal.stretch is not None and met(goal.stretch):
+        return "stretch"
+    return "target" if met(goal.target) else "short"
+
+
+def _details(contest: Contest, found: Sequence[Any]) -> list[str]:
+    """Further figures that the contest wants told, as medians with their range; and what a side says of itself."""
+    told = []
+    for name in contest.tell:
+        values = [float(f[name]) for f in found if f is not None and name in f]
+        if values:
+            extent = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 and max(values) > min(values) else ""
+            told.append(f"{name} {statistics.median(values):.4g}{extent}")
+    said = [str(f["detail"]) for f in found if f is not None and f.get("detail")]
+    return told + said[:1]
