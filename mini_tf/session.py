@@ -25,7 +25,7 @@ from mini_tf.seeds import seed_of
 from mini_tf.text.packing import Packing
 from mini_tf.text.token_store import Text
 from mini_tf.training.device import Setup
-from mini_tf.training.due import Due
+from mini_tf.training.due import Due, step_work
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Progress, Report, Training, train
 from mini_tf.training.optimizer import build as build_optimizer
@@ -130,7 +130,7 @@ class Session:
         plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
         feed = Feed(plan, parts.train, parts.objective.prepare, micro)
         self.training = Training(parts.task, feed, self.optimizer, course, parts.setup, recipe.train.seed, recipe.optimizer.clip)
-        self.due = Due(recipe, course.horizon)
+        self.due = Due(recipe, course.horizon, step_work(parts.model, recipe))
         self.tally = Tally(_began=began)
         self.start = Progress()
         self.over = False
@@ -147,21 +147,24 @@ class Session:
                 self.tally.learnt(report.loss)
                 last = self.training.course.finished(report.step, report.seconds)
                 scored = last or self.due.evaluation(report)
-                score = self._evaluate(report, bar) if scored else None
+                score = self._evaluate(report, bar, last) if scored else None
                 if not scored:
                     self._record(report, {}, bar)
                 self.over = last or (scored and self._out_of_patience())
                 if self.over or stop or self.due.checkpoint(report) or score == self.tally.best:
                     self._save(report, score)
                     saved = report.step
+                if scored:
+                    self._sample(report.step)
                 if self.over or stop:
                     break
             else:
                 self.over = True
         if report is not None and self.over and not scored:  # the clock ran out while the last step was looked at
-            score = self._evaluate(report, bar)
+            score = self._evaluate(report, bar, last=True)
             if saved != report.step:
                 self._save(report, score)
+            self._sample(report.step)
         return self.start.step if report is None else report.step
 
     def _resume(self) -> None:
@@ -182,14 +185,14 @@ class Session:
         scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, self.micro, tokens)
         return {f"val.{name}": value for name, value in scores.items() if name != "targets"}
 
-    def _evaluate(self, report: Report, bar: Any) -> float:
-        """Measure, sample and record after a step; the validation loss."""
-        tokens = self.parts.recipe.eval.tokens
+    def _evaluate(self, report: Report, bar: Any, last: bool) -> float:
+        """Measure and record after a step; the validation loss."""
+        # The last evaluation takes all of the text; it begins as the others did where it is compared with them.
+        tokens = None if last and self.tally.best == math.inf else self.parts.recipe.eval.tokens
         scores = self._measure(tokens)
         if tokens is None:
             self.full = report.step, scores
         self.tally.evaluated(scores["val.loss"])
-        self._sample(report.step)
         self._record(report, scores | {"train.loss": self.tally.train_loss}, bar)
         return scores["val.loss"]
 

@@ -154,24 +154,29 @@ def due_by_hand(evaluates: int, saves: int, steps: int) -> tuple[int, int]:
     return len(evaluated), len(evaluated | {step for step in range(1, steps + 1) if step % saves == 0})
 
 
+MUCH = 1e12
+"""Operations of a step so heavy that nothing is left out for being too near."""
+
+
 @pytest.mark.parametrize("steps", [1, 7, 60, 61, 100, 1234])
 def test_evaluations_and_checkpoints_are_as_many_as_a_run_makes(steps: int) -> None:
     tenth = math.ceil(steps / 10)
-    assert how_often(recipe_of(), steps, by_clock=False) == due_by_hand(tenth, tenth, steps)
+    assert how_often(recipe_of(), steps, None, MUCH) == due_by_hand(tenth, tenth, steps)
+    assert how_often(recipe_of(), steps, None, MUCH / 50) == due_by_hand(max(tenth, 50), max(tenth, 50), steps)
     recipe = recipe_of("eval.every_steps=20")
-    assert how_often(recipe, steps, by_clock=False) == due_by_hand(20, 20, steps)
+    assert how_often(recipe, steps, None, MUCH) == due_by_hand(20, 20, steps)
     recipe = recipe_of("eval.every_steps=20", "checkpoint.every_steps=15")
     evaluations, saves = due_by_hand(20, 15, steps)
-    counted = how_often(recipe, steps, by_clock=False)
+    counted = how_often(recipe, steps, None, MUCH)
     assert counted[0] == evaluations
     assert 0 <= counted[1] - saves <= 1  # a checkpoint of the last step may be counted twice
 
 
 def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    done = minitf("pretrain", TINY, *EXACT, "train.steps=23", "checkpoint.keep_last=100", "optimizer.lr=1e-3", "-q", "-d", folder)
+    done = minitf("pretrain", TINY, *EXACT, "train.steps=23", "eval.every_steps=5", "checkpoint.keep_last=100", "optimizer.lr=1e-3", "-q", "-d", folder)
     assert done.exit_code == 0
-    evaluations, saves = how_often(recipe_of(), 23, by_clock=False)
+    evaluations, saves = how_often(recipe_of("eval.every_steps=5"), 23, None, MUCH)
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     assert sum("val.loss" in line for line in lines) == evaluations == len(list((folder / "samples").iterdir()))
     assert len(list((folder / "checkpoints").glob("step-*"))) == saves
@@ -181,16 +186,16 @@ CHORES = Chores(evaluation=0.5, whole=3.0, sample=0.25, save=0.125, closing=1.0)
 
 
 def test_the_time_is_the_sum_of_what_is_done() -> None:
-    counts, seconds = whole_run(recipe_of("eval.tokens=100"), Horizon(steps=100), 0.01, CHORES)
+    counts, seconds = whole_run(recipe_of("eval.tokens=100"), Horizon(steps=100), 0.01, CHORES, MUCH)
     assert counts == {"training": 100, "evaluation": 10, "samples": 10, "saving": 10}
     assert seconds == {"training": 1.0, "evaluation": 8.0, "samples": 2.5, "saving": 1.25, "closing": 1.0}
-    whole_text = whole_run(recipe_of(), Horizon(steps=100), 0.01, CHORES)[1]
+    whole_text = whole_run(recipe_of(), Horizon(steps=100), 0.01, CHORES, MUCH)[1]
     assert whole_text["evaluation"] == 5.0  # the last one on the way was already of all the text
 
 
 @pytest.mark.parametrize("changes", [(), ("eval.every_steps=50",)])
 def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(changes: tuple[str, ...]) -> None:
-    counts, seconds = whole_run(recipe_of(*changes), Horizon(seconds=20.0), 0.01, CHORES)
+    counts, seconds = whole_run(recipe_of(*changes), Horizon(seconds=20.0), 0.01, CHORES, MUCH)
     last = CHORES.evaluation + CHORES.sample + CHORES.save
     within = sum(seconds[part] for part in ("training", "evaluation", "samples", "saving")) - last
     assert within == pytest.approx(20.0, abs=last)

@@ -18,7 +18,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.seeds import seed_of
 from mini_tf.session import Parts
-from mini_tf.training.due import EVALUATIONS
+from mini_tf.training.due import evaluated_every, evaluations_within
 
 EVALUATED_SECONDS = 1.0
 """An evaluation is timed on about so much of the text, and the rest is taken to be like it."""
@@ -55,16 +55,14 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     )
 
 
-def how_often(recipe: Recipe, steps: int, by_clock: bool) -> tuple[int, int]:
-    """Evaluations and checkpoints of a run, both also after the last step; each evaluation is taken for the best so far."""
-    often = recipe.eval.every_steps
-    if isinstance(often, int):
-        evaluations, period = math.ceil(steps / often), often
-    elif by_clock:
-        evaluations, period = EVALUATIONS, max(1, steps // EVALUATIONS)
+def how_often(recipe: Recipe, steps: int, seconds: float | None, work: float) -> tuple[int, int]:
+    """Evaluations and checkpoints of a run of steps of `work` operations, both also after the last step; each evaluation is
+    taken for the best so far. seconds: where the clock decides."""
+    if seconds is not None and recipe.eval.every_steps == "auto":
+        period = max(1, steps // evaluations_within(seconds))
     else:
-        period = math.ceil(steps / EVALUATIONS)
-        evaluations = math.ceil(steps / period)
+        period = evaluated_every(recipe, steps, work)
+    evaluations = math.ceil(steps / period)
     saves = recipe.checkpoint.every_steps
     others = steps // saves - steps // math.lcm(saves, period) if isinstance(saves, int) else 0
     return evaluations, evaluations + others

@@ -8,6 +8,7 @@ from mini_tf.cost.chores import Chores, chores_of, how_often
 from mini_tf.cost.steps import Memory, Pace, Work, memory_of, pace_of, work_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.session import Parts
+from mini_tf.training.due import step_work
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import build as build_optimizer
@@ -73,7 +74,7 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     work, memory = work_of(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
     chores = chores_of(parts, memory.optimizer)
-    counts, times = whole_run(recipe, parts.course.horizon, pace.seconds, chores)
+    counts, times = whole_run(recipe, parts.course.horizon, pace.seconds, chores, step_work(parts.model, recipe))
     return Cost(
         found=setup.found,
         parameters=sum(p.numel() for p in parts.model.parameters()),
@@ -86,15 +87,18 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     )
 
 
-def whole_run(recipe: Recipe, horizon: Horizon, step: float, chores: Chores) -> tuple[dict[str, int], dict[str, float]]:
-    """How often a run does what, and the seconds of it in all. Where the clock decides, what is done on the way takes from its time."""
-    steps = horizon.steps or _steps_within(recipe, horizon.seconds or 0.0, step, chores)
-    evaluations, saves = how_often(recipe, steps, by_clock=horizon.steps is None)
+def whole_run(
+    recipe: Recipe, horizon: Horizon, step: float, chores: Chores, work: float
+) -> tuple[dict[str, int], dict[str, float]]:
+    """How often a run does what, and the seconds of it in all; `work`: operations of a step. Where the clock decides, what is done on the way takes from its time."""
+    steps = horizon.steps or _steps_within(recipe, horizon.seconds or 0.0, step, chores, work)
+    evaluations, saves = how_often(recipe, steps, horizon.seconds, work)
     samples = evaluations if chores.sample else 0
-    final = 0.0 if recipe.eval.tokens is None else chores.whole
+    alone = evaluations == 1  # then it takes all of the text at once
+    final = 0.0 if recipe.eval.tokens is None or alone else chores.whole
     seconds = {
         "training": steps * step,
-        "evaluation": evaluations * chores.evaluation + final,
+        "evaluation": (chores.whole if alone else evaluations * chores.evaluation) + final,
         "samples": samples * chores.sample,
         "saving": saves * chores.save,
         "closing": chores.closing,
@@ -102,11 +106,11 @@ def whole_run(recipe: Recipe, horizon: Horizon, step: float, chores: Chores) -> 
     return {"training": steps, "evaluation": evaluations, "samples": samples, "saving": saves}, seconds
 
 
-def _steps_within(recipe: Recipe, seconds: float, step: float, chores: Chores) -> int:
+def _steps_within(recipe: Recipe, seconds: float, step: float, chores: Chores, work: float) -> int:
     """Steps in so many seconds, of which evaluations, samples and checkpoints before the last ones take their part."""
     steps = max(1, int(seconds / step))
     for _ in range(20):  # how many they are depends on the steps again; it settles quickly
-        evaluations, saves = how_often(recipe, steps, by_clock=True)
+        evaluations, saves = how_often(recipe, steps, seconds, work)
         between = (evaluations - 1) * (chores.evaluation + chores.sample) + (saves - 1) * chores.save
         steps = max(1, int(seconds / (step + between / steps)))
     return steps

@@ -44,7 +44,8 @@ class _SquaredReLU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
-        return (dy * positive).mul_(2)
+        dx: Tensor = (dy * positive).mul_(2)
+        return dx
 
 
 class FeedForward(nn.Module):

@@ -36,12 +36,11 @@ class NGrams(nn.Module):
         length, nothing = ids.shape[1], self.vocabulary_size
         line = torch.cat([before, ids], dim=1)
         positions = places.all_positions(ids.device)
-        key, summed = ids, None
+        key, summed = ids, torch.zeros((), device=ids.device)
         for back, (table, hashed) in enumerate(zip(self.tables, self.hashed, strict=True), start=1):
+            assert isinstance(table, nn.Embedding)
             earlier = line[:, self.reach - back : self.reach - back + length]
             key = key * (nothing + 1) + torch.where(positions >= back, earlier, nothing)
-            row = ((key * _STEP) >> (63 - _KEPT_BITS) & (1 << _KEPT_BITS) - 1) % len(table.weight) if hashed else key  # type: ignore[arg-type]
-            embedded = table(row)
-            summed = embedded if summed is None else summed + embedded
-        assert summed is not None
+            row = ((key * _STEP) >> (63 - _KEPT_BITS) & (1 << _KEPT_BITS) - 1) % table.num_embeddings if hashed else key
+            summed = summed + table(row)
         return summed

@@ -51,7 +51,7 @@ class _UnitRMS(torch.autograd.Function):
         d = x.shape[-1]
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         r = norm.square_().mul_(1 / d).add_(eps).rsqrt_()
-        y = x * r
+        y: Tensor = x * r
         ctx.save_for_backward(y, r)
         return y
 

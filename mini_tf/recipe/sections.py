@@ -177,7 +177,7 @@ def _divisors(n: int) -> list[int]:
 
 class Eval(Section):
     every_steps: Count | Literal["auto"] = "auto"
-    """auto: ten times a run."""
+    """auto: ten times a run, or less often where a run takes seconds."""
     tokens: Count | None = None
     """At most so many tokens of the held-out text while training (the first ones); the last evaluation takes all."""
     patience: Count | None = None

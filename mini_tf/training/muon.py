@@ -41,7 +41,8 @@ def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
             a, b, c = a / SAFETY, b / SAFETY**3, c / SAFETY**5
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x if wide is matrices else x.mT
+    found: Tensor = x if wide is matrices else x.mT
+    return found
 
 
 class Muon:
