@@ -126,7 +126,7 @@ class Session:
         recipe, course = parts.recipe, parts.course
         for begin, steps in run.manifest.extensions:
             course = course.extended(begin, steps)
-        self.optimizer = build_optimizer(recipe.optimizer, parts.model)
+        self.optimizer = build_optimizer(recipe.optimizer, parts.model, parts.setup.products)
         plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
         feed = Feed(plan, parts.train, parts.objective.prepare, micro)
         self.training = Training(parts.task, feed, self.optimizer, course, parts.setup, recipe.train.seed, recipe.optimizer.clip)

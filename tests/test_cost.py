@@ -23,7 +23,7 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.flops import flops_of
 from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.peak import peak_flops, products_in
+from mini_tf.training.peak import peak_flops
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Horizon
 
@@ -146,7 +146,7 @@ def test_steps_are_timed_up_to_the_end_of_the_run_and_no_further() -> None:
 def test_the_peak_is_finite_and_of_the_type_that_products_have() -> None:
     assert 1e8 < peak_flops(CPU, torch.float32, 0) < 1e15
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        assert products_in(settle(recipe_of(f"runtime.precision={precision}").runtime)) == dtype
+        assert settle(recipe_of(f"runtime.precision={precision}").runtime).products == dtype
 
 
 def due_by_hand(evaluates: int, saves: int, steps: int) -> tuple[int, int]:

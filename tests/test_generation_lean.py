@@ -30,6 +30,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "wide keys": {"d_k": 10, "d_v": 4},
     "embedding": {"embed_norm": True, "embed_scale": True, "n_types": 2},
     "head": {"head": "bert", "tied": False},
+    "n-grams": {"ngrams": (50, 60, 70)},
+    "norms without weights": {"norm": "rms", "norm_weight": False},
     "dropout": {"dropout_rate": 0.5},
 }
 
@@ -73,7 +75,7 @@ def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) 
 
 def test_rows_change_places_in_models_with_a_bias_turns_and_a_window() -> None:
     for positions in ("alibi", "rotary", "learned"):
-        model = model_of("decoder", ("window", "softmax"), positions, n_layers=2)
+        model = model_of("decoder", ("window", "softmax"), positions, n_layers=2, ngrams=(50, 60))
         texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]
         following, rows = some_ids(5, 3, seed=4), torch.tensor([2, 0, 0])
         reading = Reading(model, texts, CONTEXT)

@@ -12,7 +12,7 @@ from mini_tf.training.due import step_work
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.peak import peak_flops, products_in
+from mini_tf.training.peak import peak_flops
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Horizon
 
@@ -69,7 +69,7 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     recipe, setup = parts.recipe, parts.setup
     plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
     feed = Feed(plan, parts.train, parts.objective.prepare, setup.micro_batch_size)
-    optimizer = build_optimizer(recipe.optimizer, parts.model)
+    optimizer = build_optimizer(recipe.optimizer, parts.model, setup.products)
     training = Training(parts.task, feed, optimizer, parts.course, setup, recipe.train.seed, recipe.optimizer.clip)
     work, memory = work_of(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
@@ -81,7 +81,7 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
         work=work,
         memory=memory,
         pace=pace,
-        peak=peak_flops(setup.device, products_in(setup)),
+        peak=peak_flops(setup.device, setup.products),
         counts=counts,
         seconds={"start": IMPORTS + opening, "warm_up": pace.warm_up, **times},
     )

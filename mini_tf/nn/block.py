@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.mixer import Mixed, Mixer
 from mini_tf.nn.places import Visibility
 from mini_tf.nn.state import State
@@ -29,7 +30,7 @@ class Step(nn.Module):
     def __init__(self, part: nn.Module, norm: nn.Module, post: bool, residual: bool, dropout_rate: float) -> None:
         super().__init__()
         self.part, self.norm, self.post, self.residual = part, norm, post, residual
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
 
     def before(self, x: Tensor) -> Tensor:
         """What the part is given."""

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position
@@ -31,7 +32,7 @@ class Embedding(nn.Module):
         self.position = position
         self.norm = norm
         self.scale = scale
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
 
     @property
     def reach(self) -> int:

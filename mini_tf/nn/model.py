@@ -100,7 +100,7 @@ class OneStack(Model):
         self.context = context
 
         def norm() -> nn.Module:
-            return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias)
+            return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
 
         position = settings.positions.build(settings.d_model, settings.n_heads, settings.key_width, context)
         scale = settings.d_model**0.5 if settings.embed_scale else 1.0

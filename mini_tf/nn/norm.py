@@ -14,7 +14,7 @@ NormKind = Literal["layer", "rms"]
 def build_norm(kind: NormKind, d_model: int, eps: float, bias: bool, weight: bool = True) -> nn.Module:
     """A norm over the last axis; `weight`: with a learned scale, `bias`: LayerNorm with a learned shift too."""
     if kind == "layer":
-        return nn.LayerNorm(d_model, eps=eps, bias=bias, elementwise_affine=weight)
+        return nn.LayerNorm(d_model, eps=eps, bias=bias and weight, elementwise_affine=weight)
     return RMSNorm(d_model, eps, weight)
 
 

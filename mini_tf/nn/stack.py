@@ -46,6 +46,8 @@ class StackSettings(Kind):
     """LayerNorm, or RMSNorm."""
     norm_place: Literal["pre", "post", "none"] = "pre"
     """Before each part, after each residual sum, or nowhere; pre adds one after the last layer."""
+    norm_weight: bool = True
+    """Norms have a learned scale."""
     norm_eps: float = Field(1e-5, gt=0, le=0.1)
     """Added to the variance."""
     residual: bool = True
@@ -113,7 +115,7 @@ class Stack(nn.Module):
         post, none = settings.norm_place == "post", settings.norm_place == "none"
 
         def norm() -> nn.Module:
-            return nn.Identity() if none else build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias)
+            return nn.Identity() if none else build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
 
         def step(part: nn.Module) -> Step:
             return Step(part, norm(), post, settings.residual, settings.dropout_rate)

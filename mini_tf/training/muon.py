@@ -56,7 +56,8 @@ class Muon:
         rest: AdamW,
         products: torch.dtype = torch.float32,
     ) -> None:
-        self.settings, self.rest, self.products = settings, rest, products
+        self.settings, self.rest = settings, rest
+        self.products = torch.float32 if products == torch.float16 else products  # the powers would overflow
         self.matrices = dict(matrices)
         self.momentum = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.matrices.items()}
         self.rows = {name: list(rows.get(name, [p.shape[0]])) for name, p in self.matrices.items()}

@@ -4,17 +4,8 @@ import time
 
 import torch
 
-from mini_tf.training.device import Setup
-
 _SIDES = {"cpu": (512, 1024, 2048)}
 _SIDES_OF_GPUS = (4096, 8192)
-
-
-def products_in(setup: Setup) -> torch.dtype:
-    """The type that matrix products of a forward pass are computed in."""
-    one = torch.ones(1, 1, device=setup.device)
-    with setup.autocast():
-        return (one @ one).dtype
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:

@@ -1,0 +1,136 @@
+"""Operations written by hand with their own backward pass, against torch's plain ones and against finite differences."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.testing import assert_close
+
+from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
+from mini_tf.nn.dropout import Dropout
+from mini_tf.nn.feed_forward import activate
+from mini_tf.nn.norm import rms_norm
+from mini_tf.nn.places import Places
+from mini_tf.recipe.kinds import settings_of
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
+
+
+def gradients(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
+    """The answer, and its gradients for an answer weighed by random numbers."""
+    answer = function(*inputs)
+    weights = torch.randn(answer.shape, generator=torch.Generator().manual_seed(9), dtype=answer.dtype)
+    return answer, *torch.autograd.grad(answer, inputs, weights)
+
+
+def assert_same(ours: Callable[..., Tensor], plain: Callable[..., Tensor], *inputs: Tensor) -> None:
+    for mine, theirs in zip(gradients(ours, *inputs), gradients(plain, *inputs), strict=True):
+        assert_close(mine, theirs)
+
+
+def plain_rms(x: Tensor, weight: Tensor, eps: float = 0.1) -> Tensor:
+    return x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rms_norm_is_its_formula_in_values_and_gradients(dtype: torch.dtype) -> None:
+    x, weight = drawn(3, 5, 8, dtype=dtype), drawn(8, seed=1, dtype=dtype)
+    assert_same(lambda x, w: rms_norm(x, 0.1, w), plain_rms, x, weight)
+    assert_same(lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(8, dtype=dtype)), x)
+
+
+def test_rms_norm_of_a_part_of_a_wider_tensor_is_that_of_its_copy() -> None:
+    wide = drawn(3, 5, 12)
+    part = wide[..., 2:10].unflatten(-1, (2, 4))
+    assert_same(lambda _: rms_norm(wide[..., 2:10].unflatten(-1, (2, 4)), 1e-5), lambda _: rms_norm(part.contiguous(), 1e-5), wide)
+
+
+def test_rms_norm_of_a_zero_vector_is_zero_with_a_finite_gradient() -> None:
+    x = torch.zeros(2, 4, requires_grad=True)
+    y, dx = gradients(lambda x: rms_norm(x, 1e-5), x)
+    assert y.abs().max() == 0
+    assert dx.isfinite().all()
+
+
+def test_rms_norm_passes_gradcheck() -> None:
+    assert gradcheck(lambda x, w: rms_norm(x, 0.1, w), (drawn(2, 3, 6), drawn(6, seed=1)))
+
+
+def test_squared_relu_is_the_square_of_relu_in_values_and_gradients() -> None:
+    x = drawn(4, 7)
+    assert_same(lambda x: activate("relu2", x), lambda x: F.relu(x) ** 2, x)
+    assert gradcheck(lambda x: activate("relu2", x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rotary_turns_as_real_numbers_do(dtype: torch.dtype) -> None:
+    rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
+    x, places = drawn(2, 5, 3, 8, dtype=dtype), Places(5, 3)
+
+    def plain(x: Tensor) -> Tensor:
+        angle = torch.arange(3, 8)[:, None] * 100.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+        cos, sin = (t[:, None].to(dtype) for t in (angle.double().cos(), angle.double().sin()))
+        first, second = x[..., :4], x[..., 4:]
+        return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
+
+    assert_same(lambda x: rotary.turn(x, places), plain, x)
+    if dtype == torch.float64:
+        assert gradcheck(lambda x: rotary.turn(x, places), x)
+
+
+def test_rotary_in_half_precision_is_near_the_exact_one() -> None:
+    rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
+    x = drawn(2, 5, 3, 8, dtype=torch.float32).detach()
+    assert_close(rotary.turn(x.bfloat16(), Places(5)).float(), rotary.turn(x, Places(5)), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, CHUNK // 1000 + 7])
+def test_cross_entropy_from_hidden_vectors_is_the_one_from_scores(bias: bool, rows: int) -> None:
+    hidden, weight, shift = drawn(rows, 4), drawn(1000, 4, seed=1), drawn(1000, seed=2)
+    labels = torch.randint(1000, (rows,), generator=torch.Generator().manual_seed(3))
+
+    def plain(hidden: Tensor, weight: Tensor, *shift: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(hidden, weight, *shift), labels, reduction="sum")
+
+    inputs = (hidden, weight, shift) if bias else (hidden, weight)
+    assert_same(lambda h, w, b=None: cross_entropy(h, w, b, labels), plain, *inputs)
+
+
+def test_cross_entropy_passes_gradcheck_and_follows_the_factor_of_what_comes_after() -> None:
+    labels = torch.tensor([1, 0, 3])
+    inputs = (drawn(3, 2), drawn(4, 2, seed=1), drawn(4, seed=2))
+    assert gradcheck(lambda h, w, b: cross_entropy(h, w, b, labels) * 0.3, inputs)
+
+
+def test_dropout_drops_its_share_keeps_the_mean_and_scales_gradients_by_the_same_mask() -> None:
+    dropout, x = Dropout(0.1), torch.ones(1001, 999, requires_grad=True)
+    torch.manual_seed(0)
+    y = dropout(x)
+    assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.9])
+    share = (y == 0).float().mean().item()
+    assert share == pytest.approx(0.1, abs=5 * (0.1 * 0.9 / y.numel()) ** 0.5)
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(dx, y.detach())
+    torch.manual_seed(0)
+    assert torch.equal(dropout(x), y)
+    assert not torch.equal(dropout(x), y)
+
+
+def test_neighbours_are_dropped_independently_of_each_other() -> None:
+    torch.manual_seed(1)
+    dropped = (Dropout(0.5)(torch.ones(400_000)) == 0).float() - 0.5
+    for apart in range(1, 9):
+        correlation = (dropped[apart:] * dropped[:-apart]).mean().item() * 4
+        assert abs(correlation) < 5 / 400_000**0.5
+
+
+def test_dropout_is_nothing_in_evaluation_or_at_rate_0() -> None:
+    x = torch.ones(5)
+    assert Dropout(0.0)(x) is x
+    assert Dropout(0.5).eval()(x) is x
