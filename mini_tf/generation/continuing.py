@@ -49,9 +49,8 @@ class Continuing:
         self._ids: Tensor | None = None
         self._seen: Tensor | None = None
 
-    @torch.inference_mode()
     def step(self) -> Step:
-        """Choose the next token of every row."""
+        """Choose the next token of every row; in inference mode."""
         scores = self.reading.scores() if self._ids is None else self.reading.after(self._ids)
         logprobs = None if self.n_top is None else scores.float().log_softmax(dim=-1)
         if self.sampling.repetition_penalty != 1:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mini_tf.generation.lean import Lean
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
@@ -29,19 +30,19 @@ class Reading:
         self.texts = [tuple(text[-context:]) for text in texts]
         self._since: list[Tensor] = []
         self._longest = 0
-        self._state: State | None = None
+        self._memory: Lean | Remembering
 
     @torch.inference_mode()
     def scores(self) -> Tensor:
         """Scores (B, V) of the tokens that follow the texts, which are read from their beginning; equal ones once."""
         different = list(dict.fromkeys(self.texts))
         self._since, self._longest = [], max(map(len, different))
-        scores = self._read(padded(different, self.device), self.model.start(len(different)))
-        if len(different) == len(self.texts):
-            return scores
-        rows = torch.tensor([different.index(text) for text in self.texts])
-        self._state = states.reorder(self._state, rows)
-        return scores[rows]
+        scores, state = _read(self.model, padded(different, self.device), self.model.start(len(different)))
+        if len(different) < len(self.texts):
+            rows = torch.tensor([different.index(text) for text in self.texts])
+            scores, state = scores[rows], states.reorder(state, rows) or {}
+        self._memory = Lean(self.model, state, [*map(len, self.texts)]) if Lean.fits(self.model) else Remembering(self.model, state)
+        return scores
 
     @torch.inference_mode()
     def after(self, ids: Tensor) -> Tensor:
@@ -49,28 +50,45 @@ class Reading:
         self._since.append(ids)
         self._longest += 1
         if self._longest <= self.context:
-            return self._read(Tokens(ids[:, None]), self._state)
+            return self._memory.after(ids)
         self._begin_again()
         return self.scores()
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row `rows[i]` was."""
-        self._state = states.reorder(self._state, rows)
+        self._memory.select(rows)
         self.texts = [self.texts[row] for row in rows.tolist()]
         if self._since:
             self._since = list(torch.stack(self._since)[:, rows])
-
-    def _read(self, tokens: Tokens, state: State | None) -> Tensor:
-        mixed = self.model(tokens, state=state)
-        assert mixed.state is not None
-        self._state = self.model.trim(mixed.state)
-        return self.model.logits(mixed.y[:, -1])
 
     def _begin_again(self) -> None:
         """Rows that have outgrown the context begin at its last half; the others still where they began."""
         since = torch.stack(self._since, dim=1).tolist()
         whole = [(*text, *new) for text, new in zip(self.texts, since, strict=True)]
         self.texts = [text if len(text) <= self.context else text[-max(1, self.context // 2) :] for text in whole]
+
+
+class Remembering:
+    """Any model, going on from its `state`."""
+
+    def __init__(self, model: Model, state: State) -> None:
+        self._model, self._state = model, state
+
+    def after(self, ids: Tensor) -> Tensor:
+        """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
+        scores, self._state = _read(self._model, Tokens(ids[:, None]), self._state)
+        return scores
+
+    def select(self, rows: Tensor) -> None:
+        """Row i becomes what row `rows[i]` was."""
+        self._state = states.reorder(self._state, rows) or {}
+
+
+def _read(model: Model, tokens: Tokens, state: State) -> tuple[Tensor, State]:
+    """Scores (B, V) of the tokens that follow, and the state then."""
+    mixed = model(tokens, state=state)
+    assert mixed.state is not None
+    return model.logits(mixed.y[:, -1]), model.trim(mixed.state)
 
 
 def padded(texts: Sequence[Sequence[int]], device: torch.device) -> Tokens:

@@ -120,7 +120,7 @@ class Writer:
 
 def _tokens(steps: Sequence[Step]) -> list[list[tuple[int, Scored | None]]]:
     """What was chosen in each row, one step after the other; brought from the device in one go."""
-    ids = torch.stack([step.ids for step in steps], dim=1).tolist()
+    ids = (torch.stack([step.ids for step in steps], dim=1) if len(steps) > 1 else steps[0].ids[:, None]).tolist()
     likely = [step.likely for step in steps if step.likely is not None]
     if not likely:
         return [[(id, None) for id in row] for row in ids]

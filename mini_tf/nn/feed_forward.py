@@ -25,7 +25,7 @@ def activate(kind: Activation, x: Tensor) -> Tensor:
     if kind == "relu":
         return F.relu(x)
     if kind == "relu2":
-        squared: Tensor = _SquaredReLU.apply(x)
+        squared: Tensor = _SquaredReLU.apply(x) if torch.is_grad_enabled() else F.relu(x).square_()
         return squared
     gate, value = x.chunk(2, dim=-1)
     return F.silu(gate) * value

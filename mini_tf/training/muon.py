@@ -33,7 +33,8 @@ SAFETY = 1.01
 def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
     """(n, R, C) -> the nearest (semi-)orthogonal matrices, roughly: the more steps, the nearer the singular values are to 1."""
     wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
-    norms = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True, dtype=torch.float32)
+    exact = torch.float32 if wide.dtype == torch.bfloat16 else wide.dtype
+    norms = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True, dtype=exact)
     x = wide / (norms * SAFETY + 1e-7).to(wide.dtype)
     for step in range(n_steps):
         a, b, c = COEFFICIENTS[min(step, len(COEFFICIENTS) - 1)]

@@ -1,0 +1,177 @@
+"""One token more of every row, in as few operations as that takes: what the model itself would compute, several times faster.
+
+The step of a small model is all overhead: modules, places, and caches that grow by being copied cost several times what the
+products do. Here keys and values lie in tensors with room ahead, what depends on the place alone is made once for all layers,
+and the sum with the residual stream is part of a product. Embedding, activation, positions and head are the model's own; norms
+and the reading of one query are written out. `Lean.fits` tells which models can be read so. Prompts, and all other models, are
+read by the model itself.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_tf.generation.here import Here, Hereabouts
+from mini_tf.generation.kept import Kept, Seen
+from mini_tf.nn.block import Block, Step
+from mini_tf.nn.embedding import Embedding
+from mini_tf.nn.feed_forward import FeedForward, activate
+from mini_tf.nn.heads import Headed
+from mini_tf.nn.model import Model, OneStack
+from mini_tf.nn.norm import RMSNorm
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+
+
+class Lean:
+    """A model that goes on from `state`, after it has read texts of these `lengths`, padded on the left to the longest."""
+
+    @staticmethod
+    def fits(model: Model) -> bool:
+        """Whether this is a decoder of one stack, in eval, whose mixers are all multi-head ones, which read by softmax."""
+        if type(model) is not OneStack or not model.stack.causal or model.training:
+            return False
+        steps = [step.part for step in model.stack.modules() if isinstance(step, Step)]
+        return all(isinstance(part, Headed) or type(part) is FeedForward for part in steps)
+
+    def __init__(self, model: Model, state: State, lengths: Sequence[int]) -> None:
+        assert isinstance(model, OneStack)
+        self._model, self._n = model, max(lengths)
+        weight = model.embedding.tokens.weight
+        self._before: Tensor | None = state.get("before")
+        self._table = weight if _is_a_table(model.embedding) else None
+        pads = [self._n - length for length in lengths]
+        self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
+        self._layers = [_Layer(block) for block in model.stack.layers if isinstance(block, Block)]
+        self._norm = _normed(model.stack.norm, weight[0])
+        self._kept = Kept([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
+        self._hereabouts = Hereabouts(model.embedding.position, self._layers[0].width, weight)
+
+    def after(self, ids: Tensor) -> Tensor:
+        """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
+        x, here = self._embedded(ids), self._hereabouts.at(self._n, len(ids), self._pads)
+        for layer, seen in zip(self._layers, self._kept.at(self._n), strict=True):
+            x = layer(x, here, seen)
+        self._n += 1
+        return self._model.logits(self._norm(x))
+
+    def select(self, rows: Tensor) -> None:
+        """Row i becomes what row `rows[i]` was."""
+        self._hereabouts.forget()
+        self._kept.select(rows)
+        rows = rows.to(self._model.embedding.tokens.weight.device)
+        self._pads, self._before = (None if kept is None else kept[rows] for kept in (self._pads, self._before))
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        """Vectors (B, D) of the next tokens."""
+        if self._table is not None:
+            return self._table.index_select(0, ids)
+        places = Places(1, self._n) if self._pads is None else Places(1, positions=(self._n - self._pads)[:, None])
+        inputs, before = Tokens(ids[:, None]), self._before
+        if before is not None:
+            self._before = torch.cat([before, inputs.ids], dim=1)[:, 1:]
+        embedded: Tensor = self._model.embedding(inputs, places, before)[:, 0]
+        return embedded
+
+
+class _Layer:
+    """A block for one token of every row: (B, D) -> (B, D)."""
+
+    def __init__(self, block: Block) -> None:
+        own, feed_forward = block.own, block.feed_forward
+        assert own is not None
+        assert isinstance(own.part, Headed)
+        self.width = own.part.width
+        self._read, self._own = _Read(own.part), _Around(own, own.part.out)
+        if feed_forward is None:
+            self._fed = None
+        else:
+            assert isinstance(feed_forward.part, FeedForward)
+            self._fed, up = _Around(feed_forward, feed_forward.part.down), feed_forward.part.up
+            self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
+
+    def __call__(self, x: Tensor, here: Here, seen: Seen) -> Tensor:
+        x = self._own.after(x, self._read(self._own.before(x), here, seen))
+        if self._fed is None:
+            return x
+        return self._fed.after(x, activate(self._activation, F.linear(self._fed.before(x), self._up, self._up_bias)))
+
+
+class _Around:
+    """What a residual step does around its part, without dropout; `last` is the linear map that the part ends with."""
+
+    def __init__(self, step: Step, last: nn.Linear) -> None:
+        self._norm, self._post, self._residual = _normed(step.norm, last.weight[:, 0]), step.post, step.residual
+        self._weight, self._bias = last.weight, last.bias
+        self._transposed = last.weight.t()
+
+    def before(self, x: Tensor) -> Tensor:
+        return x if self._post else self._norm(x)
+
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream (B, D) with what `last` makes of y (B, ..)."""
+        if not self._residual:
+            x = F.linear(y, self._weight, self._bias)
+        else:
+            x = torch.addmm(x, y, self._transposed)
+            x = x if self._bias is None else x + self._bias
+        return self._norm(x) if self._post else x
+
+
+class _Read:
+    """What a mixer's heads read, (B, H V), for one token of every row; R of H queries share one of G keys, as if they stood behind
+    each other."""
+
+    def __init__(self, mixer: Headed) -> None:
+        width, weight = mixer.width, mixer.qkv.weight
+        self._qkv, self._qkv_bias = weight, mixer.qkv.bias
+        self._d_k, self._d_v, self._groups, self._heads = width.d_k, width.d_v, width.n_kv_heads, width.n_heads
+        self._qk_norm = _rms_normed(weight.new_ones(width.d_k), torch.finfo(weight.dtype).eps) if mixer.qk_norm else None
+        self._sizes = [mixer.sizes[0] + mixer.sizes[1], mixer.sizes[2]]
+        self._scale, self._no_bias = mixer.scale, weight.new_zeros(1)
+        self._window = mixer.view(Visibility(True, Places(1), Places(1))).window
+
+    def __call__(self, x: Tensor, here: Here, seen: Seen) -> Tensor:
+        rows, (own_key, own_value, keys, values), bias = x.shape[0], seen, here.bias
+        q_and_k, v = F.linear(x, self._qkv, self._qkv_bias).split_with_sizes(self._sizes, dim=1)
+        q_and_k = q_and_k.view(rows, -1, self._d_k)
+        if self._qk_norm is not None:
+            q_and_k = self._qk_norm(q_and_k)
+        if here.turn is not None:
+            q_and_k = q_and_k @ here.turn  # (B, H + G, K) @ (K, K) or (B, K, K)
+        q, k = q_and_k.split_with_sizes([self._heads, self._groups], dim=1)
+        own_key.copy_(k.reshape(-1, self._d_k))
+        own_value.copy_(v.reshape(-1, self._d_v))
+        if self._window is not None and here.n > self._window:
+            first = here.n - self._window
+            keys, values, bias = keys[:, :, first:], values[:, first:], None if bias is None else bias[:, :, first:]
+        q = q.reshape(rows * self._groups, -1, self._d_k)
+        if bias is None:
+            scores = torch.baddbmm(self._no_bias, q, keys, beta=0, alpha=self._scale)
+        else:
+            scores = torch.baddbmm(bias, q, keys, alpha=self._scale)
+        return torch.bmm(scores.softmax(dim=-1), values).view(rows, -1)  # (B G, R, n + 1) @ (B G, n + 1, V)
+
+
+def _is_a_table(embedding: Embedding) -> bool:
+    """Whether nothing is done to the vectors of tokens in eval."""
+    working = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | nn.Dropout)}
+    return working == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.attaches
+
+
+def _normed(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """A norm of vectors `like` this one, as a function."""
+    if type(norm) is nn.LayerNorm:
+        shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    return _rms_normed(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps) if type(norm) is RMSNorm else norm.forward
+
+
+def _rms_normed(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+    """RMSNorm in four operations: x / sqrt(|x|^2 + D eps), times sqrt(D) and the weight."""
+    d = len(weight)
+    least, scale = weight.new_tensor((d * eps) ** 0.5), weight * d**0.5
+    return lambda x: (x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)).mul_(scale)
