@@ -20,7 +20,7 @@ from mini_tf.recipe import reading
 from mini_tf.run import folder as run_folder
 from mini_tf.text.tokenizer import Tokenizer
 
-SHORT = ("train.steps=20",)
+SHORT = ("train.steps=20", "eval.every_steps=2")
 
 
 @pytest.fixture(scope="module")

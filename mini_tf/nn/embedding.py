@@ -16,19 +16,18 @@ class Embedding(nn.Module):
 
     def __init__(
         self,
-        vocabulary_size: int,
-        d_model: int,
+        tokens: nn.Embedding,
         position: Position,
         ngrams: NGrams | None,
-        n_types: int,
+        types: nn.Embedding | None,
         norm: nn.Module,
         scale: float,
         dropout_rate: float,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary_size, d_model)
+        self.tokens = tokens
         self.ngrams = ngrams
-        self.types = nn.Embedding(n_types, d_model) if n_types else None
+        self.types = types
         self.position = position
         self.norm = norm
         self.scale = scale

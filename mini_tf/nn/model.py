@@ -105,10 +105,10 @@ class OneStack(Model):
         position = settings.positions.build(settings.d_model, settings.n_heads, settings.key_width, context)
         scale = settings.d_model**0.5 if settings.embed_scale else 1.0
         embed_norm = norm() if settings.embed_norm else nn.Identity()
+        tokens = nn.Embedding(vocabulary_size, settings.d_model)
         ngrams = NGrams(vocabulary_size, settings.d_model, settings.ngrams) if settings.ngrams else None
-        self.embedding = Embedding(
-            vocabulary_size, settings.d_model, position, ngrams, settings.n_types, embed_norm, scale, settings.dropout_rate
-        )
+        types = nn.Embedding(settings.n_types, settings.d_model) if settings.n_types else None
+        self.embedding = Embedding(tokens, position, ngrams, types, embed_norm, scale, settings.dropout_rate)
         self.stack = Stack(settings, settings.READS == "left", position)
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, norm()) if bert else None

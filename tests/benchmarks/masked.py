@@ -31,7 +31,7 @@ def contests(options: Options) -> Iterator[Contest]:
 
 def measure(side: str, name: str = "encoder", seconds: float = SECONDS) -> dict[str, Any]:
     if side == "minitf":
-        os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as its command does, before torch is there
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as its command does, before torch is there
     import torch
 
     torch.set_num_threads(threads())

@@ -64,7 +64,7 @@ def measure(side: str, name: str, path: str = "") -> dict[str, Any]:
 
 def in_process(side: str, name: str, checkout: Path, seconds: float = SECONDS) -> dict[str, Any]:
     if side == "minitf":
-        os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as its command does, before torch is there
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as its command does, before torch is there
     import torch
 
     from . import hugging_face, loops, weights
