@@ -8,6 +8,7 @@ from mini_tf.text.tokenizer import Tokenizer
 
 COPY_CHECK_TOKENS = 10_000_000
 """Of the training text, that a sample is compared with at most."""
+_PIECE, _OVERLAP = 1 << 16, 1 << 8  # tokens that are looked at together; eight words are fewer than overlap
 WIDE_GAP = 0.25
 """Share of the held-out loss by which it may exceed the training loss before we speak of overfitting."""
 SPOKEN = ("val.loss", "val.bits_per_byte", "val.accuracy")
@@ -35,10 +36,12 @@ def copying(sample: str, store: TokenStore, tokenizer: Tokenizer) -> str:
 
 
 def _documents(store: TokenStore, tokenizer: Tokenizer) -> Iterator[str]:
+    """The text in pieces that overlap, since one document may be the whole of it."""
     left = COPY_CHECK_TOKENS
     for n in range(store.n_documents):
         ids = store.document(n)[:left]
-        yield tokenizer.decode(ids)
+        for first in range(0, max(1, len(ids) - _OVERLAP), _PIECE):
+            yield tokenizer.decode(ids[first : first + _PIECE + _OVERLAP])
         left -= len(ids)
         if left <= 0:
             return

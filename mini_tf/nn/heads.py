@@ -116,12 +116,14 @@ class Headed(Mixer):
         if isinstance(memory, Recalled) or memory.shape != x.shape:
             raise ValueError("a mixer built for self-attention reads x itself; build it with side 'cross' to read a memory")
         q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
-        # Queries and keys are as wide as each other, so they are normalised and turned together.
-        turned = self._normed(self._heads(q_and_k))
+        # Queries and keys are as wide as each other, so they are turned and normalised together; in this order, which gives the
+        # same, since turning keeps lengths, only what the scores need anyway is kept for the backward pass.
+        turned = self._heads(q_and_k)
         if (position := self._position[0]) is not None and "rotary" in position.attaches:
             turned = position.turn(turned, visibility.own)
-        q, k = turned.transpose(1, 2).split([self.width.n_heads, self.width.n_kv_heads], dim=1)
-        return q, k, self._heads(v, self.width.d_v).transpose(1, 2)
+        q, k = self._normed(turned).transpose(1, 2).split([self.width.n_heads, self.width.n_kv_heads], dim=1)
+        # As a view, v would keep the whole joint product for the backward pass.
+        return q, k, self._heads(v, self.width.d_v).contiguous().transpose(1, 2)
 
     def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
         return x.reshape(*x.shape[:-1], -1, d or self.width.d_k)

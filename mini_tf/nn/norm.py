@@ -32,9 +32,10 @@ class RMSNorm(nn.Module):
 
 def rms_norm(x: Float[Tensor, "*at D"], eps: float, weight: Tensor | None = None) -> Float[Tensor, "*at D"]:
     """x / sqrt(mean(x^2) + eps) * weight, over the last axis."""
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.rms_norm(x, x.shape[-1:], weight, eps)
-    y: Tensor = _UnitRMS.apply(x, eps)
+    # Squares are summed in fp32 at least.
+    y: Tensor = _UnitRMS.apply(x.float(), eps).to(x.dtype) if x.dtype in (torch.bfloat16, torch.float16) else _UnitRMS.apply(x, eps)
     return y if weight is None else y * weight
 
 

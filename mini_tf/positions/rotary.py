@@ -40,9 +40,9 @@ class Rotary(Position):
 
     def turn(self, x: Tensor, places: Places) -> Tensor:
         turns = self._turns(places, x)
-        if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling():
-            turned: Tensor = _Turn.apply(x, turns)
-            return turned
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            turned: Tensor = _Turn.apply(x.float() if x.dtype in (torch.bfloat16, torch.float16) else x, turns)
+            return turned.to(x.dtype)
         cos, sin = turns.real.to(x.dtype), turns.imag.to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
