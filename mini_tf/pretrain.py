@@ -58,8 +58,8 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         run.note_auto(parts.setup.record)
         run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
         run.write("tokenizer.json", text.tokenizer.to_json())
-        introduce(parts, parts.setup.micro_batch_size, voice)
-        session = Session(run, parts, voice, parts.setup.micro_batch_size, began)
+        introduce(parts, voice)
+        session = Session(run, parts, voice, began)
         with StopRequest() as stop:
             return session.finish(session.learn(stop), stop)
 
@@ -110,14 +110,9 @@ def decide(parts: Parts, say: Say) -> Setup:
     return remembered(shape, work, setup, lambda: tune(setup, work, Trial(parts.task, single_rows)), say)
 
 
-def micro_batch_of(parts: Parts) -> int:
-    """Rows of a forward pass, as `build` decided."""
-    return parts.setup.micro_batch_size
-
-
-def introduce(parts: Parts, micro: int, voice: Voice) -> None:
+def introduce(parts: Parts, voice: Voice) -> None:
     """Say what a person wants to know before a run: machine, model, text and the arithmetic of a batch."""
-    train, text, horizon = parts.recipe.train, parts.text, parts.course.horizon
+    train, text, horizon, micro = parts.recipe.train, parts.text, parts.course.horizon, parts.setup.micro_batch_size
     voice.say(parts.setup.spoken())
     parameters = sum(p.numel() for p in parts.model.parameters())
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
@@ -138,5 +133,5 @@ def estimate(recipe: Recipe, voice: Voice, seconds: float | None = None) -> Cost
     began = time.monotonic()
     reopen(recipe.data, text.tokenizer, text.hashes)  # out of the cache, as a run will find it
     parts = build(recipe, text, settle(recipe.runtime), voice.detail)
-    introduce(parts, parts.setup.micro_batch_size, voice)
+    introduce(parts, voice)
     return cost_of(parts, time.monotonic() - began, seconds)

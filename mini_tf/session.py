@@ -121,14 +121,14 @@ class Tally:
 class Session:
     """One run under way, from where its folder stands to its end."""
 
-    def __init__(self, run: Run, parts: Parts, voice: Voice, micro: int, began: float) -> None:
-        self.run, self.parts, self.voice, self.micro = run, parts, voice, micro
+    def __init__(self, run: Run, parts: Parts, voice: Voice, began: float) -> None:
+        self.run, self.parts, self.voice = run, parts, voice
         recipe, course = parts.recipe, parts.course
         for begin, steps in run.manifest.extensions:
             course = course.extended(begin, steps)
         self.optimizer = build_optimizer(recipe.optimizer, parts.model, parts.setup.products)
         plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
-        feed = Feed(plan, parts.train, parts.objective.prepare, micro)
+        feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
         self.training = Training(parts.task, feed, self.optimizer, course, parts.setup, recipe.train.seed, recipe.optimizer.clip)
         self.due = Due(recipe, course.horizon, step_work(parts.model, recipe))
         self.tally = Tally(_began=began)
@@ -182,7 +182,7 @@ class Session:
 
     def _measure(self, tokens: int | None) -> dict[str, float]:
         parts = self.parts
-        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, self.micro, tokens)
+        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens)
         return {f"val.{name}": value for name, value in scores.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any, last: bool) -> float:

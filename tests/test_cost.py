@@ -174,7 +174,18 @@ def test_evaluations_and_checkpoints_are_as_many_as_a_run_makes(steps: int) -> N
 
 def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    done = minitf("pretrain", TINY, *EXACT, "train.steps=23", "eval.every_steps=5", "checkpoint.keep_last=100", "optimizer.lr=1e-3", "-q", "-d", folder)
+    done = minitf(
+        "pretrain",
+        TINY,
+        *EXACT,
+        "train.steps=23",
+        "eval.every_steps=5",
+        "checkpoint.keep_last=100",
+        "optimizer.lr=1e-3",
+        "-q",
+        "-d",
+        folder,
+    )
     assert done.exit_code == 0
     evaluations, saves = how_often(recipe_of("eval.every_steps=5"), 23, None, MUCH)
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())

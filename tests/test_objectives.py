@@ -21,10 +21,10 @@ from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.packing import Packing
 from mini_tf.text.token_store import TokenStore, encode_file
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
+from mini_tf.training.adamw import AdamW
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training, train
-from mini_tf.training.adamw import AdamW
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Course, Horizon

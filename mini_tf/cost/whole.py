@@ -87,10 +87,11 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     )
 
 
-def whole_run(
-    recipe: Recipe, horizon: Horizon, step: float, chores: Chores, work: float
-) -> tuple[dict[str, int], dict[str, float]]:
-    """How often a run does what, and the seconds of it in all; `work`: operations of a step. Where the clock decides, what is done on the way takes from its time."""
+def whole_run(recipe: Recipe, horizon: Horizon, step: float, chores: Chores, work: float) -> tuple[dict[str, int], dict[str, float]]:
+    """How often a run does what, and the seconds of it in all; `work`: operations of a step.
+
+    Where the clock decides, what is done on the way takes from its time.
+    """
     steps = horizon.steps or _steps_within(recipe, horizon.seconds or 0.0, step, chores, work)
     evaluations, saves = how_often(recipe, steps, horizon.seconds, work)
     samples = evaluations if chores.sample else 0

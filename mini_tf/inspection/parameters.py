@@ -14,12 +14,12 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.sections import Optimizer
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
+from mini_tf.training.optimizer import build as build_optimizer
 
 _WHOLE = (Mixer, FeedForward, Position)
 """Modules that are one part, whatever they hold."""
-TENSORS_IN_TRAINING = 4
-"""A parameter, its gradient, and AdamW's two moments, all of one type."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,14 @@ class Memory:
 
 
 @torch.inference_mode()
-def memory_of(model: Model, remembers: bool) -> Memory:
+def memory_of(model: Model, optimizer: Optimizer, remembers: bool) -> Memory:
     """`remembers`: whether the model reads what stands before alone, so that it can go on from a state."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    learned = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    moments = sum(t.numel() * t.element_size() for t in build_optimizer(optimizer, model).state_tensors().values() if t.dim())
     whole = _state_bytes(model, model.context) if remembers else None
     last = None if whole is None else whole - (_state_bytes(model, model.context - 1) if model.context > 1 else 0)
-    return Memory(weights, weights + (TENSORS_IN_TRAINING - 1) * learned, whole, last)
+    return Memory(weights, weights + gradients + moments, whole, last)
 
 
 def _state_bytes(model: Model, length: int) -> int:

@@ -115,7 +115,11 @@ class Stack(nn.Module):
         post, none = settings.norm_place == "post", settings.norm_place == "none"
 
         def norm() -> nn.Module:
-            return nn.Identity() if none else build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
+            return (
+                nn.Identity()
+                if none
+                else build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
+            )
 
         def step(part: nn.Module) -> Step:
             return Step(part, norm(), post, settings.residual, settings.dropout_rate)

@@ -1,9 +1,9 @@
 """`minitf inspect model`: what a run's model is made of, and what it costs."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console, command
+from mini_tf.cli.numbers import in_bytes, short
 from mini_tf.cli.options import RUN, STEP
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
     settings = trained.recipe.model
     parts = parts_of(trained.model)
     total = sum(part.parameters for part in parts)
-    work, memory = work_of(trained.model), memory_of(trained.model, remembers=settings.READS == "left")
+    work, memory = work_of(trained.model), memory_of(trained.model, trained.recipe.optimizer, settings.READS == "left")
     facts = {
         "kind": settings.kind,
         "attention": [mixer.kind for mixer in getattr(settings, "attention", ())],
@@ -69,29 +69,12 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
 def _cost(work: "Work", memory: "Memory") -> list[str]:
     lines = [
         "",
-        f"work      {_short(work.forward)}FLOP a token, {_short(work.scores)}FLOP of it for scores over the vocabulary",
-        f"          {_short(work.training)}FLOP a token in training; on texts of {work.length:,} tokens, all scored",
-        f"memory    {_bytes(memory.weights)} of weights; in training {_bytes(memory.training)} with gradients",
-        "          and AdamW's moments, and what the batch needs",
+        f"work      {short(work.forward)}FLOP a token, {short(work.scores)}FLOP of it for scores over the vocabulary",
+        f"          {short(work.training)}FLOP a token in training; on texts of {work.length:,} tokens, all scored",
+        f"memory    {in_bytes(memory.weights)} of weights; in training {in_bytes(memory.training)} with gradients",
+        "          and the optimizer's moments, and what the batch needs",
     ]
     if memory.state is None:
         return [*lines, "state     none: it reads both sides, so a text is read as a whole"]
-    grown = f"{_bytes(memory.state_per_token)} a token" if memory.state_per_token else "which no longer grows"
-    return [*lines, f"state     {_bytes(memory.state)} a text of {work.length:,} tokens, {grown}"]
-
-
-def _short(number: float) -> str:
-    """1234567 -> "1.23 M"."""
-    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T"))
-    return f"{number:.3g} {unit}"
-
-
-def _bytes(number: float) -> str:
-    number, unit = _scaled(number, 1024, ("bytes", "KiB", "MiB", "GiB"))
-    return f"{number:.4g} {unit}"
-
-
-def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
-    """The number in the largest unit that leaves at least 1 of it."""
-    power = next((power for power in range(len(units)) if number < step ** (power + 1)), len(units) - 1)
-    return number / step**power, units[power]
+    grown = f"{in_bytes(memory.state_per_token)} a token" if memory.state_per_token else "which no longer grows"
+    return [*lines, f"state     {in_bytes(memory.state)} a text of {work.length:,} tokens, {grown}"]
