@@ -147,7 +147,7 @@ class Session:
                 self.tally.learnt(report.loss)
                 last = self.training.course.finished(report.step, report.seconds)
                 scored = last or self.due.evaluation(report)
-                score = self._evaluate(report, bar, last) if scored else None
+                score = self._evaluate(report, bar) if scored else None
                 if not scored:
                     self._record(report, {}, bar)
                 self.over = last or (scored and self._out_of_patience())
@@ -161,7 +161,7 @@ class Session:
             else:
                 self.over = True
         if report is not None and self.over and not scored:  # the clock ran out while the last step was looked at
-            score = self._evaluate(report, bar, last=True)
+            score = self._evaluate(report, bar)
             if saved != report.step:
                 self._save(report, score)
             self._sample(report.step)
@@ -185,10 +185,9 @@ class Session:
         scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens)
         return {f"val.{name}": value for name, value in scores.items() if name != "targets"}
 
-    def _evaluate(self, report: Report, bar: Any, last: bool) -> float:
+    def _evaluate(self, report: Report, bar: Any) -> float:
         """Measure and record after a step; the validation loss."""
-        # The last evaluation takes all of the text; it begins as the others did where it is compared with them.
-        tokens = None if last and self.tally.best == math.inf else self.parts.recipe.eval.tokens
+        tokens = self.parts.recipe.eval.tokens
         scores = self._measure(tokens)
         if tokens is None:
             self.full = report.step, scores

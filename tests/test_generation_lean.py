@@ -12,6 +12,7 @@ from mini_tf.generation.decoding import Reading, Remembering, padded
 from mini_tf.generation.kept import ROOM
 from mini_tf.generation.lean import Lean
 from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 
 READ_BY_SOFTMAX = {"softmax", "window"}
@@ -121,3 +122,13 @@ def test_learned_positions_end_where_they_end() -> None:
     reading.after(torch.tensor([1]))
     with pytest.raises(DataFault, match="a text of 17 tokens is longer than the 16 learned positions"):
         reading.after(torch.tensor([1]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "alone"), [({}, True), ({"dropout_rate": 0.5}, True), ({"n_types": 2}, False), ({"ngrams": (9,)}, False)]
+)
+def test_an_embedding_that_is_only_a_table_is_read_as_one(settings: dict[str, Any], alone: bool) -> None:
+    model = model_of("decoder", **settings)
+    model(Tokens(some_ids(1, 3)), state=(state := model.start(1)))
+    mixed = model(Tokens(some_ids(1, 3)), state=state)
+    assert (Lean(model, mixed.state, [3])._table is not None) == alone

@@ -247,3 +247,14 @@ def test_a_row_that_ends_in_padding_cannot_be_continued() -> None:
     model = model_of("decoder")
     with pytest.raises(ValueError, match="pad prompts on the left"):
         model(Tokens(some_ids(1, 3), Places.packed(torch.tensor([[1, 1, 0]]))), state=model.start(1))
+
+
+def test_queries_are_normalised_alike_in_half_and_full_precision() -> None:
+    """However small they are, as in a fresh model: a model trained in bf16 is prompted in fp32."""
+    torch.manual_seed(0)
+    mixer = settings_of("attention", "softmax")(qk_norm=True)
+    model = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, attention=(mixer,)).build(V, CONTEXT)  # type: ignore[attr-defined]
+    [headed] = model.mixers()
+    x = torch.full((1, 3, 2, 8), 1e-3)
+    torch.testing.assert_close(headed._normed(x.bfloat16()).float(), headed._normed(x), rtol=0.02, atol=0.0)
+    torch.testing.assert_close(headed._normed(x).square().mean(dim=-1), torch.full((1, 3, 2), 1.0), rtol=0.2, atol=0.0)

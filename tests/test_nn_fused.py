@@ -50,6 +50,17 @@ def test_rms_norm_of_a_part_of_a_wider_tensor_is_that_of_its_copy() -> None:
     assert_same(lambda _: rms_norm(wide[..., 2:10].unflatten(-1, (2, 4)), 1e-5), lambda _: rms_norm(part.contiguous(), 1e-5), wide)
 
 
+def test_rms_norm_bears_gradients_and_inputs_of_any_strides() -> None:
+    x = drawn(6, 6)
+    for make in (lambda t: t.sum(), lambda t: (t.t() * torch.arange(36.0).view(6, 6)).sum(), lambda t: t.expand(3, 6, 6).sum()):
+        mine, theirs = (torch.autograd.grad(make(f(x)), x)[0] for f in (lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(6))))
+        assert_close(mine, theirs, check_dtype=False)
+        mine, theirs = (
+            torch.autograd.grad(make(f(x.t())), x)[0] for f in (lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(6)))
+        )
+        assert_close(mine, theirs, check_dtype=False)
+
+
 def test_rms_norm_of_a_zero_vector_is_zero_with_a_finite_gradient() -> None:
     x = torch.zeros(2, 4, requires_grad=True)
     y, dx = gradients(lambda x: rms_norm(x, 1e-5), x)
@@ -120,6 +131,10 @@ def test_dropout_drops_its_share_keeps_the_mean_and_scales_gradients_by_the_same
     torch.manual_seed(0)
     assert torch.equal(dropout(x), y)
     assert not torch.equal(dropout(x), y)
+
+
+def test_nearly_everything_can_be_dropped() -> None:
+    assert (Dropout(0.999999)(torch.ones(100_000)) == 0).float().mean() > 0.999
 
 
 def test_neighbours_are_dropped_independently_of_each_other() -> None:

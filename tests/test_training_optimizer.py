@@ -66,21 +66,6 @@ def test_weight_decay_pulls_on_matrices_but_not_on_vectors_or_embeddings() -> No
         assert_close(p.detach(), before[name] * (1 - 0.5 * 0.1) if decayed else before[name])
 
 
-def test_embeddings_are_known_by_name_where_they_are_not_torchs() -> None:
-    class Table(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(3, 2))
-
-    model = nn.ModuleDict({"embedding": Table(), "head": Table()})
-    optimizer = build(SETTINGS, model)
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer.step(0.5)
-    assert float(model["embedding"].weight.detach().min()) == 1.0
-    assert float(model["head"].weight.detach().max()) < 1.0
-
-
 def test_frozen_parameters_and_those_without_a_gradient_keep_still() -> None:
     model = tiny_model()
     model[1].requires_grad_(False)

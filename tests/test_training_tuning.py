@@ -272,7 +272,7 @@ def test_a_trial_leaves_no_trace(kind: str, precision: str) -> None:
     task.embedding.weight.grad = gradient
     drawn, threads = torch.get_rng_state(), torch.get_num_threads()
     seconds = Trial(task, feed())(Setup(precision=precision, threads=threads + 1, micro_batch_size=2), 4)
-    assert 0 < seconds < inf
+    assert seconds > 0
     after = dict([*task.named_parameters(), *task.named_buffers()])
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
@@ -302,7 +302,7 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
     if model == "stream":
         changes = [f"{tiny_model('decoder')[:-1]}, attention: window}}", "train.stream=true", *changes[1:]]
     monkeypatch.setattr(tuning, "SHORT", 0.0)
-    monkeypatch.setattr(tuning, "SHARE", 1.0)
+    monkeypatch.setattr(tuning, "SHARE", 1e9)
     monkeypatch.setattr(tuning, "SCATTERED", inf)
     measuring = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured")
     assert measuring.exit_code == 0, measuring.stderr

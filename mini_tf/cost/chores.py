@@ -59,7 +59,7 @@ def how_often(recipe: Recipe, steps: int, seconds: float | None, work: float) ->
     """Evaluations and checkpoints of a run of steps of `work` operations, both also after the last step; each evaluation is
     taken for the best so far. seconds: where the clock decides."""
     if seconds is not None and recipe.eval.every_steps == "auto":
-        period = max(1, steps // evaluations_within(seconds))
+        period = max(1, steps // evaluations_within(recipe, seconds))
     else:
         period = evaluated_every(recipe, steps, work)
     evaluations = math.ceil(steps / period)

@@ -95,11 +95,10 @@ def whole_run(recipe: Recipe, horizon: Horizon, step: float, chores: Chores, wor
     steps = horizon.steps or _steps_within(recipe, horizon.seconds or 0.0, step, chores, work)
     evaluations, saves = how_often(recipe, steps, horizon.seconds, work)
     samples = evaluations if chores.sample else 0
-    alone = evaluations == 1  # then it takes all of the text at once
-    final = 0.0 if recipe.eval.tokens is None or alone else chores.whole
+    final = 0.0 if recipe.eval.tokens is None else chores.whole
     seconds = {
         "training": steps * step,
-        "evaluation": (chores.whole if alone else evaluations * chores.evaluation) + final,
+        "evaluation": evaluations * chores.evaluation + final,
         "samples": samples * chores.sample,
         "saving": saves * chores.save,
         "closing": chores.closing,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mini_tf.generation.here import Here, Hereabouts
 from mini_tf.generation.kept import Kept, Seen
 from mini_tf.nn.block import Block, Step
+from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.feed_forward import FeedForward, activate
 from mini_tf.nn.heads import Headed
@@ -158,7 +159,7 @@ class _Read:
 
 def _is_a_table(embedding: Embedding) -> bool:
     """Whether nothing is done to the vectors of tokens in eval."""
-    working = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | nn.Dropout)}
+    working = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | Dropout)}
     return working == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.attaches
 
 

@@ -15,12 +15,15 @@ from torch.autograd.function import once_differentiable
 CHUNK = 2**19
 """Scores that are there at once: 2 MiB, what a core's cache holds."""
 
+FEWEST = 64
+"""Rows of a chunk: fewer would not fill a product."""
+
 
 def cross_entropy(
     hidden: Float[Tensor, "T D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None, labels: Int[Tensor, " T"]
 ) -> Float[Tensor, ""]:
     """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats."""
-    known = hidden.dtype == weight.dtype and not torch.is_autocast_enabled(hidden.device.type)
+    known = hidden.device.type == "cpu" and hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
     if not known or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         scores = F.linear(hidden, weight, bias)
         # A sum of exponentials loses too much in half precision.
@@ -38,7 +41,7 @@ class _CrossEntropy(torch.autograd.Function):
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
         loss = hidden.new_zeros(())
-        rows = max(1, CHUNK // weight.shape[0])
+        rows = max(FEWEST, CHUNK // weight.shape[0])
         for h, label, d_h in zip(hidden.split(rows), labels.split(rows), d_hidden.split(rows), strict=True):
             scores = F.log_softmax(F.linear(h, weight, bias), dim=-1)
             loss -= scores.gather(1, label[:, None]).sum()

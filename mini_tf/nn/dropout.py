@@ -35,7 +35,8 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
         drawn = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-        keep = (drawn[: x.numel()] >= round(rate * 2**16) - 2**15).view(x.shape)
+        threshold = min(round(rate * 2**16), 2**16 - 1) - 2**15
+        keep = (drawn[: x.numel()] >= threshold).view(x.shape)
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - rate)
         return (x * keep).mul_(ctx.scale)

@@ -129,7 +129,8 @@ class Headed(Mixer):
         return x.reshape(*x.shape[:-1], -1, d or self.width.d_k)
 
     def _normed(self, x: Tensor) -> Tensor:
-        return rms_norm(x, torch.finfo(x.dtype).eps) if self.qk_norm else x
+        # Of fp32 at least, so that a model trained in half precision is the same function in full.
+        return rms_norm(x, torch.finfo(torch.promote_types(x.dtype, torch.float32)).eps) if self.qk_norm else x
 
     def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
         """Keys, values and the view with what was kept before them, and the state that follows."""

@@ -62,6 +62,7 @@ class _UnitRMS(torch.autograd.Function):
         y, r = ctx.saved_tensors
         d = y.shape[-1]
         norm = torch.full_like(r, d**0.5)
-        rows = [t.reshape(-1, t.shape[-1]) for t in (dy, y, r * d**0.5, norm)]
+        # The kernel reads memory as if it were contiguous, whatever the strides say.
+        rows = [t.reshape(-1, t.shape[-1]).contiguous() for t in (dy, y, r * d**0.5, norm)]
         dx, _ = torch.ops.aten._weight_norm_interface_backward(*rows, 0)
         return dx.view_as(y), None

@@ -31,7 +31,7 @@ class Rotary(Position):
     def __init__(self, d_k: int, base: float) -> None:
         super().__init__()
         self.d_k, self.base = d_k, base
-        self._last: tuple[Places, Tensor] | None = None
+        self._last: tuple[Places, tuple[Tensor, Tensor, Tensor | None]] | None = None
 
     def angles(self, device: torch.device) -> Tensor:
         """By how much each pair turns from one token to the next, (K/2,) in float64, the fastest first."""
@@ -39,23 +39,36 @@ class Rotary(Position):
         return self.base ** (-pair / self.d_k)
 
     def turn(self, x: Tensor, places: Places) -> Tensor:
-        turns = self._turns(places, x)
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
-            turned: Tensor = _Turn.apply(x.float() if x.dtype in (torch.bfloat16, torch.float16) else x, turns)
+        half = x.dtype in (torch.bfloat16, torch.float16)
+        cos, sin, turns = self._turns(places, x)
+        if turns is not None:
+            turned: Tensor = _Turn.apply(x.float() if half else x, turns)
             return turned.to(x.dtype)
-        cos, sin = turns.real.to(x.dtype), turns.imag.to(x.dtype)
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
-    def _turns(self, places: Places, like: Tensor) -> Tensor:
-        """e^(i angle) of every pair, (B or 1, L, 1, K/2) complex; made once for all layers, which are given the same places."""
-        exact = torch.complex128 if like.dtype == torch.float64 else torch.complex64
-        if self._last is not None and self._last[0] is places and self._last[1].dtype == exact and self._last[1].device == like.device:
+    def _turns(self, places: Places, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a CPU both as one complex number.
+
+        Made once for all layers, which are given the same places. A compiler knows no complex numbers, some devices no float64.
+        """
+        exact = torch.float64 if like.dtype == torch.float64 else torch.float32
+        if (
+            self._last is not None
+            and self._last[0] is places
+            and self._last[1][0].dtype == exact
+            and self._last[1][0].device == like.device
+        ):
             return self._last[1]
-        angle = places.all_positions(like.device)[..., None].double() * self.angles(like.device)
-        turns = torch.complex(angle.cos(), angle.sin())[:, :, None].to(exact)
-        self._last = (places, turns)
-        return turns
+        positions = places.all_positions(like.device)[..., None]
+        if like.device.type == "mps":
+            positions = positions.cpu()
+        angle = positions.double() * self.angles(positions.device)
+        cos, sin = ((part[:, :, None].to(exact)).to(like.device) for part in (angle.cos(), angle.sin()))
+        eager = like.device.type == "cpu" and not torch.compiler.is_compiling()
+        self._last = (places, (cos, sin, torch.complex(cos, sin) if eager else None))
+        return self._last[1]
 
 
 class _Turn(torch.autograd.Function):

@@ -112,6 +112,11 @@ class Optimizer(Section):
     clip: float = Field(1.0, ge=0, le=1e6)
     """Largest global norm of the gradient; 0 = no clipping."""
 
+    def rules(self) -> Iterator[tuple[str, str]]:
+        for name in ("momentum", "orthogonal_steps"):
+            if self.kind != "muon" and getattr(self, name) != type(self).model_fields[name].default:
+                yield name, f"only muon has it, not {self.kind}"
+
     def rate_of(self, role: str) -> float:
         """The learning rate of a `matrix`, `embedding`, `head` or `vector`."""
         if role == "embedding":

@@ -27,13 +27,16 @@ def step_work(model: nn.Module, recipe: Recipe) -> float:
 
 def evaluated_every(recipe: Recipe, steps: int, work: float) -> int:
     """Steps between two evaluations of a run of `steps` with `work` operations each; the last step is always evaluated."""
-    every = recipe.eval.every_steps
-    return every if every != "auto" else max(1, math.ceil(steps / EVALUATIONS), math.ceil(SPACING / work))
+    if recipe.eval.every_steps != "auto":
+        return recipe.eval.every_steps
+    # Whoever counts evaluations wants them.
+    spaced = 1 if recipe.eval.patience else math.ceil(SPACING / work)
+    return max(1, math.ceil(steps / EVALUATIONS), spaced)
 
 
-def evaluations_within(seconds: float) -> int:
+def evaluations_within(recipe: Recipe, seconds: float) -> int:
     """Evaluations of a run where the clock decides."""
-    return max(1, min(EVALUATIONS, int(seconds / SPACING_SECONDS)))
+    return EVALUATIONS if recipe.eval.patience else max(1, min(EVALUATIONS, int(seconds / SPACING_SECONDS)))
 
 
 class Due:
@@ -57,7 +60,7 @@ class Due:
 
     def _evaluated(self, what: str, report: Report) -> bool:
         if self.recipe.eval.every_steps == "auto" and self.horizon.steps is None:
-            return self._share(what, report, evaluations_within(self.horizon.seconds or 0.0))
+            return self._share(what, report, evaluations_within(self.recipe, self.horizon.seconds or 0.0))
         return report.step % evaluated_every(self.recipe, self.horizon.steps or 0, self.work) == 0
 
     def _share(self, what: str, report: Report, parts: int) -> bool:

@@ -62,7 +62,7 @@ def roles_of(model: nn.Module) -> dict[str, Role]:
     heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, Head)} - tables
     roles: dict[str, Role] = {}
     for name, p in model.named_parameters():
-        if id(p) in tables or name.endswith("embedding.weight"):
+        if id(p) in tables:
             roles[name] = "embedding"
         elif id(p) in heads:
             roles[name] = "head"

@@ -1,6 +1,6 @@
 """A trial: how long forward and backward of the real task take on real rows, in any setup; nothing of it stays.
 
-What is timed is a training step without its optimizer, which no setting of a setup changes.
+What is timed is a training step without its optimizer: to step would change the weights.
 """
 
 import time

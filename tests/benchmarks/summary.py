@@ -59,6 +59,8 @@ def _row(
     ratio = None if own is None or side.own else _ratio(contest, measured[own.name], found)
     flops = [f["flops"] for f in found if f is not None and "flops" in f]
     met = median if side.own else ratio
+    if not side.own:  # its time counts whatever its loss; what has to reach the loss is what it is compared with
+        counts = own is not None
     return Row(
         side, median, (max(values) - min(values)) / abs(median) if len(values) > 1 and median else None, ratio,
         statistics.median(flops) / peak if flops and peak else None, goal,

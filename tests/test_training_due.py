@@ -1,0 +1,59 @@
+"""When evaluation, saving and a line are due."""
+
+import pytest
+
+from mini_tf.recipe import reading
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.training.due import EVALUATIONS, SPACING, SPACING_SECONDS, Due, evaluated_every, evaluations_within, step_work
+from mini_tf.training.loop import Report
+from mini_tf.training.schedule import Horizon
+
+
+def recipe_of(*overrides: str) -> Recipe:
+    return reading.read("gpt-char", overrides).recipe
+
+
+def report(step: int, seconds: float = 0.0) -> Report:
+    return Report(step=step, seconds=seconds, loss=1.0, losses={}, metrics={}, lr=0.1, grad_norm=1.0)
+
+
+def due_steps(due: Due, steps: int, seconds_each: float = 0.0) -> list[int]:
+    return [step for step in range(1, steps + 1) if due.evaluation(report(step, step * seconds_each))]
+
+
+def test_a_long_run_is_evaluated_ten_times() -> None:
+    assert due_steps(Due(recipe_of(), Horizon(steps=1000), SPACING), 1000) == list(range(100, 1001, 100))
+
+
+def test_between_two_evaluations_of_a_light_model_lies_enough_work() -> None:
+    assert due_steps(Due(recipe_of(), Horizon(steps=1000), SPACING / 400), 1000) == [400, 800]
+    assert due_steps(Due(recipe_of(), Horizon(steps=1000), SPACING / 5000), 1000) == []
+
+
+@pytest.mark.parametrize("given", ["eval.every_steps=7", "eval.patience=2"])
+def test_whoever_says_when_or_counts_evaluations_has_them_however_light_the_model(given: str) -> None:
+    every = 7 if "every" in given else 3
+    assert evaluated_every(recipe_of(given), 30, SPACING / 5000) == every
+
+
+def test_where_the_clock_decides_evaluations_are_equal_shares_of_the_time_and_seconds_apart() -> None:
+    assert evaluations_within(recipe_of(), 1000.0) == EVALUATIONS
+    assert evaluations_within(recipe_of(), 3 * SPACING_SECONDS) == 3
+    assert evaluations_within(recipe_of(), 1.0) == 1
+    assert evaluations_within(recipe_of("eval.patience=2"), 1.0) == EVALUATIONS
+    due = Due(recipe_of("train.time=15s"), Horizon(seconds=3 * SPACING_SECONDS), 1.0)
+    assert due_steps(due, 150, SPACING_SECONDS / 50) == [50, 100, 150]
+
+
+def test_checkpoints_go_with_evaluations_or_by_their_own_count() -> None:
+    due = Due(recipe_of(), Horizon(steps=100), SPACING)
+    assert [step for step in range(1, 101) if due.checkpoint(report(step))] == list(range(10, 101, 10))
+    due = Due(recipe_of("checkpoint.every_steps=33"), Horizon(steps=100), SPACING)
+    assert [step for step in range(1, 101) if due.checkpoint(report(step))] == [33, 66, 99]
+
+
+def test_the_work_of_a_step_is_six_operations_a_weight_of_a_product_and_a_token() -> None:
+    recipe = recipe_of("model.d_model=8", "model.n_layers=1", "model.n_heads=2", "train.batch_size=3", "train.context=5")
+    model = recipe.model.build(20, 5)
+    weights = 8 * 24 + 8 * 8 + 8 * 32 + 32 * 8 + 8 * 20  # qkv, out, up, down, head; the embedding is looked up
+    assert step_work(model, recipe) == 6 * weights * 15
