@@ -179,6 +179,14 @@ def test_a_time_does_not_count_before_the_loss_is_reached() -> None:
         assert found[2].ratio == 4.0
 
 
+def test_a_peer_that_ends_above_the_loss_is_compared_all_the_same() -> None:
+    contest = Contest("c", "s", [OURS, THEIRS], {"theirs": Goal(5.0, 8.0)}, more=False, reach=1.88)
+    for loss, verdict, ratio in ((1.87, "target", 6.0), (1.89, "short", None)):
+        ours, theirs = kept(contest, ours=[{"value": 10.0, "loss": loss}], theirs=[{"value": 60.0, "loss": 1.898}])
+        assert (ours.counts, theirs.counts, theirs.ratio) == (loss < 1.88, True, ratio)
+        assert theirs.verdict == (verdict if ratio else "")
+
+
 def test_the_guard_tells_a_ratio_under_its_floor_and_one_that_is_missing() -> None:
     contest = Contest("step 4x128", "tokens/s", [OURS, Side("plain torch", ["plain"])])
     for value, faults in ((1.0, 0), (0.95, 0), (0.85, 1)):

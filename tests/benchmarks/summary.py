@@ -59,12 +59,12 @@ def _row(
     ratio = None if own is None or side.own else _ratio(contest, measured[own.name], found)
     flops = [f["flops"] for f in found if f is not None and "flops" in f]
     met = median if side.own else ratio
-    if not side.own:  # its time counts whatever its loss; what has to reach the loss is what it is compared with
-        counts = own is not None
+    # A peer's time counts whatever its loss; what has to reach the loss is what it is compared with.
+    judged = counts if side.own else own is not None
     return Row(
         side, median, (max(values) - min(values)) / abs(median) if len(values) > 1 and median else None, ratio,
         statistics.median(flops) / peak if flops and peak else None, goal,
-        _verdict(goal, met, contest.more or not side.own, counts), counts, tuple(_details(contest, found)),
+        _verdict(goal, met, contest.more or not side.own, judged), counts or not side.own, tuple(_details(contest, found)),
     )  # fmt: skip
 
 
