@@ -37,7 +37,7 @@ def remembered(shape: dict[str, Any], work: Work, setup: Setup, find: Callable[[
     except StorageFault as fault:
         say(f"tuning: {fault.message}; nothing is remembered")
         return find()
-    if path.exists():
+    if path.is_file():
         try:
             found = _read(path, facts, setup)
             say(f"tuning: known from an earlier run ({path})")
