@@ -211,11 +211,11 @@ class Runtime(Section):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Numbers in the forward pass; weights and optimizer are always fp32."""
+    """Numbers in the forward pass; weights and optimizer are always fp32. auto measures whether bf16 is faster."""
     compile: Literal["auto"] | bool = "auto"
-    """Whether torch.compile is used."""
+    """Whether torch.compile is used. auto tries it where a run is long enough to pay for that."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
-    """CPU threads; auto: the cores this process may use."""
+    """CPU threads; auto: the cores this process may use, or fewer where that is measured to be faster."""
 
     def rules(self) -> Iterator[tuple[str, str]]:
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):
