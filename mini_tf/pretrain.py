@@ -48,7 +48,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             run.publish()  # puts a model.safetensors right that was lost or damaged since
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)
-        voice.log = run.log
+        voice.log, voice.crash = run.log, run.crash
         if options.extend is not None:
             run.extend(options.extend)
         if run.status == "continued":

@@ -38,6 +38,7 @@ class Voice(Protocol):
     """Where the run's conversation goes."""
 
     log: Any
+    crash: Any
 
     def say(self, line: str) -> None: ...
     def detail(self, line: str) -> None: ...

@@ -55,13 +55,14 @@ class ReaderLeft(Exception):
 
 
 class Console:
-    """One command's terminal. `log` receives every line said, once a run folder is known: set it to `run.log`."""
+    """One command's terminal. Once a run folder is known, `log` receives every line said, and `crash` the traceback of a bug."""
 
     def __init__(
         self, *, command: str = "", quiet: bool = False, verbose: bool = False, json: bool = False, debug: bool = False, color: str = "auto"
     ) -> None:
         self.command, self.quiet, self.verbose, self.json, self.debug, self.color = command, quiet, verbose, json, debug, color
         self.log: Callable[[str], None] | None = None
+        self.crash: Callable[[str], Path] | None = None
         self._answer: dict[str, Any] = {}
         self._bar: tqdm[Any] | None = None
 

@@ -87,13 +87,16 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
     """What decides the result of a run, for hashing.
 
     Without log, checkpoint, generate, expect, runtime.device and train.micro_batch_size, which changes only the order of sums and
-    the draws of dropout; and without the names of data and tokenizer files, since contents decide and not paths: their hashes
-    belong beside this. Names of built-in corpora stay.
+    the draws of dropout; without what ends a run early or lets it go on, but changes no step that is made; and without the names of
+    data and tokenizer files, since contents decide and not paths: their hashes belong beside this (data.errors is in them). Names
+    of built-in corpora stay.
     """
     plain = recipe.model_dump(mode="json")
     for section in ("log", "checkpoint", "generate", "expect"):
         del plain[section]
-    del plain["runtime"]["device"], plain["train"]["micro_batch_size"], plain["tokenizer"]["path"]
+    del plain["runtime"]["device"], plain["tokenizer"]["path"], plain["data"]["errors"]
+    for key in ("micro_batch_size", "on_nonfinite", "most_skips", "stop_above"):
+        del plain["train"][key]
     for side in ("train", "val"):
         given = plain["data"][side]
         if given not in BUILT_IN_DATA:

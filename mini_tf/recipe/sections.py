@@ -58,6 +58,8 @@ class Data(Section):
     """Columns or keys to read: {text: review}."""
     header: Literal["auto"] | bool = "auto"
     """Whether csv and tsv files name their columns in the first line."""
+    errors: Literal["strict", "replace"] = "strict"
+    """Bytes that are not UTF-8: strict refuses the file, replace reads each as U+FFFD and says how many."""
     pack: Literal["docs", "concat", "none"] = "concat"
     """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
 
@@ -164,6 +166,12 @@ class Train(Section):
     """Rows continue from step to step and the model's state is carried along."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Decides every random draw of the run."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite ends the run before the step (exit 7), or the step is left out and counted."""
+    most_skips: int = Field(10, ge=1, le=10**6)
+    """Steps in a row that may be left out so, before the run ends all the same."""
+    stop_above: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """A training loss above this ends the run as diverged (exit 7)."""
 
     def rules(self) -> Iterator[tuple[str, str]]:
         given = [name for name in HORIZONS if getattr(self, name) is not None]

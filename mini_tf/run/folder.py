@@ -14,6 +14,7 @@ a start that is refused (exit 2, 3, 4, 5, 9, before anything was recorded) takes
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +50,7 @@ class Run:
     """One run's folder, held by this process. `status` says how it was found; a finished one may only be read or extended."""
 
     def __init__(self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk) -> None:
-        self.folder, self.manifest, self.status, self._lock, self._disk = folder, record, status, lock, disk
+        self.folder, self.manifest, self.status, self.disk, self._lock = folder, record, status, disk, lock
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
         self._stood_before = False
         self._metrics, self._timing = Lines(folder / "metrics.jsonl"), Lines(folder / "timing.jsonl")
@@ -114,7 +115,7 @@ class Run:
         there = self.manifest.model if loading.is_published(self.folder, self.manifest) else None
         if which == "best" and there and _rank(there["score"], there["step"]) <= _rank(chosen.score, chosen.step):
             return
-        replace(self._disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
+        replace(self.disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
         self._update(model={"step": chosen.step, "score": chosen.score, "sha256": chosen.sha256[MODEL]})
 
     def note_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,11 +141,11 @@ class Run:
         """One of the folder's own text files, replaced as a whole."""
         if name not in _TEXTS:
             raise ValueError(f"a run folder has no {name!r}")
-        replace(self._disk, self.folder / name, text.encode())
+        replace(self.disk, self.folder / name, text.encode())
 
     def sample(self, step: int, text: str) -> None:
         """A text the model wrote after a step: samples/step-00000500.txt."""
-        self._disk.mkdir(self.folder / "samples")
+        self.disk.mkdir(self.folder / "samples")
         path = self.folder / "samples" / f"step-{step:08d}.txt"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # unlike a checkpoint it may be lost in a power cut
 
@@ -158,6 +159,12 @@ class Run:
         """A line of log.txt."""
         with open(self.folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(line + "\n")
+
+    def crash(self, text: str) -> Path:
+        """Keep what a bug left to say (a traceback): crash-20261121-231500.txt."""
+        path = self.folder / f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.txt"
+        self.disk.write(path, text.encode(errors="backslashreplace"))
+        return path
 
     def draw(self) -> None:
         """loss.png from metrics.jsonl; nothing if there is nothing to draw."""
@@ -195,13 +202,13 @@ class Run:
 
     def _vanish(self) -> None:
         """Leave no trace of a start that was refused; a folder that stood empty before stays empty."""
-        self._disk.remove(self.folder)
+        self.disk.remove(self.folder)
         if self._stood_before:
-            self._disk.mkdir(self.folder)
+            self.disk.mkdir(self.folder)
 
     def _update(self, **fields: Any) -> None:
         self.manifest = self.manifest.model_copy(update=fields)
-        manifest.write(self.folder, self.manifest, self._disk)
+        manifest.write(self.folder, self.manifest, self.disk)
 
 
 def _rank(score: float | None, step: int) -> tuple[float, int]:
