@@ -7,6 +7,7 @@ import torch
 
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault
+from mini_tf.nn.sketch import sketched
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity
@@ -17,7 +18,7 @@ from mini_tf.session import Outcome, Parts, Session, Voice
 from mini_tf.text.token_store import Say, Text, open_text, reopen
 from mini_tf.training.device import Setup, settle
 from mini_tf.training.feed import Feed
-from mini_tf.training.memory import fitting_micro_batch
+from mini_tf.training.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.plan import Plan
 from mini_tf.training.signals import StopRequest
 from mini_tf.training.trial import Trial
@@ -82,6 +83,8 @@ def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None
             f"data.train: a stream reads whole rows of {recipe.train.context} tokens, there are {len(text.train)}",
             hint="train.stream=false",
         )
+    sketch = sketched(lambda: recipe.model.build(vocabulary.size, recipe.train.context))
+    refuse_too_large(sketch, recipe.optimizer, setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "weights"))
     model = recipe.model.build(vocabulary.size, recipe.train.context)
     model.to(setup.device)

@@ -8,7 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
+from mini_tf.limits import limits
 from mini_tf.nn.model import Model
+from mini_tf.nn.sketch import sketched
+from mini_tf.plain_file import read_plain
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
@@ -52,9 +55,11 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     except (RecipeFault, DataFault) as error:  # here they are files of the run, not what somebody wrote
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
     config = _read_config(folder / "config.json", tokenizer.vocabulary.size)
+    sketch = sketched(lambda: recipe.model.build(config["vocabulary_size"], config["context"]))
+    weights = loading.load_model(folder, step, specs(sketch.weights()))  # what does not fit is refused before memory is taken for it
     model = recipe.model.build(config["vocabulary_size"], config["context"])
     assert isinstance(model, Model)
-    model.load_weights(loading.load_model(folder, step, specs(model.weights())))
+    model.load_weights(weights)
     return Trained(folder, recipe, tokenizer, model.to(setup.device).eval(), setup, auto)
 
 
@@ -71,7 +76,7 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
 
 def _read_config(path: Path, vocabulary_size: int) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_plain(path, limits().record_bytes))
         if config["minitf_format"] > FORMAT:
             raise RunFault(f"{path}: written by a newer minitf (format {config['minitf_format']}; this one reads {FORMAT})")
         if config["vocabulary_size"] != vocabulary_size:
@@ -80,6 +85,6 @@ def _read_config(path: Path, vocabulary_size: int) -> dict[str, Any]:
             raise ValueError(f"context {config['context']} must be a whole number up to {2**20}")
     except FileNotFoundError as error:
         raise RunFault(f"{path}: there is no such file", hint="the run never began training", where=[str(path)]) from error
-    except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise RunFault(f"{path}: not a config.json of minitf: {error}", where=[str(path)]) from error
     return dict(config)

@@ -1,4 +1,4 @@
-"""How many rows fit into one forward pass: measured on one row, not estimated from a formula.
+"""What fits into memory: the model at all, by its count of parameters; and rows of a forward pass, measured on one row.
 
 Micro-batches change memory and speed, never the result, so the largest that fits is taken.
 """
@@ -11,9 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mini_tf.errors import RecipeFault
+from mini_tf.limits import limits
+from mini_tf.recipe.sections import Optimizer
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 
+MOMENTS = {"adamw": 2, "muon": 1}
+"""Numbers that the optimizer keeps for a parameter; of muon, for those of matrices."""
 _SHARE = 0.5  # of free memory: the backward pass holds gradients of activations beside the activations
 
 
@@ -42,6 +47,18 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
     with torch.random.fork_rng(devices), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), setup.autocast():
         forward()
     return sum(sizes.values())
+
+
+def refuse_too_large(sketch: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+    """RecipeFault where weights, gradients and moments alone are more than this machine has free; `sketch` may lie on the meta device."""
+    parameters = sum(p.numel() for p in sketch.parameters())
+    needed, free = parameters * 4 * (2 + MOMENTS[optimizer.kind]), free_bytes(device)
+    if needed > free * limits().memory_percent / 100:
+        raise RecipeFault(
+            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with their gradients and the optimizer; "
+            f"{free / 2**30:,.1f} GiB are free",
+            hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
+        )
 
 
 def free_bytes(device: torch.device) -> int:
