@@ -8,6 +8,7 @@ They belong to whoever gives the command and never to a file, so no recipe can r
 import os
 import re
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -55,7 +56,10 @@ def _read(text: str) -> Limits:
         name, _, value = word.partition("=")
         found = re.fullmatch(r"([0-9]{1,15})([KMG]?)", value)
         if name not in names:
-            raise UsageFault(f"{VARIABLE}: no such limit {name[:40]!r}", hint=f"there are {', '.join(names)}")
+            near = get_close_matches(name, names, n=1)
+            raise UsageFault(
+                f"{VARIABLE}: no such limit {name[:40]!r}", hint=f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            )
         if found is None or int(found[1]) == 0:
             raise UsageFault(f"{VARIABLE}: {name} must be a whole number from 1 such as 64M, got {value[:40]!r}")
         given[name] = int(found[1]) * _UNITS[found[2]]

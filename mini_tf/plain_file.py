@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from mini_tf.limits import spoken
 
+_BLOCK = 1 << 20
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -34,8 +35,11 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 def read_plain(path: Path, most: int) -> bytes:
     """All of a plain file; OSError where it holds more than `most` bytes, or is no plain file."""
+    blocks, size = [], 0
     with open_plain(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+        while size <= most and (block := file.read(_BLOCK)):  # not `most` at once: memory for it would be taken first
+            blocks.append(block)
+            size += len(block)
+    if size > most:
         raise OSError(errno.EFBIG, f"it is larger than {spoken(most)}", os.fspath(path))
-    return data
+    return b"".join(blocks)

@@ -1,10 +1,27 @@
-"""Text from a model, from data or from a user, made safe for a terminal: nothing in it may move the cursor or hide what it is."""
+"""Text from a model, from data or from a user, made safe for a terminal: nothing in it may move the cursor or hide what it is.
+
+Shown as their numbers: what steers (control codes, bidi marks, line separators), what carries text that nobody sees (tags, invisible
+operators, marks of annotations, byte order marks), halves of a surrogate pair. Left as they are: what ordinary writing needs and what is
+harmless by itself, such as joiners and variation selectors (emoji, Persian, Hindi), blanks of no width (Khmer, Thai), soft hyphens; but of
+several in a row, which no writing needs and which can hide a message, only the first. The three flags that are written in tags
+(England, Scotland, Wales) are the price.
+"""
 
 import re
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_HIDING = "\u180e\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e00ff"
+_SELECTORS = "\u180b-\u180d\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_SINGLE = f"\u00ad\u034f\u200b-\u200d{_SELECTORS}"
+# A joiner behind a selector is how emoji are composed: a heart, its colour, a joiner, a flame.
+_UNSAFE = re.compile(f"[{_STEERING}{_HIDING}]|(?<=[{_SINGLE}])(?!(?<=[{_SELECTORS}])\u200d)[{_SINGLE}]")
 
 
 def safe_text(text: str) -> str:
-    """The text with everything visible that could steer a terminal: control codes, bidi marks, lone surrogates; \\n and \\t pass."""
-    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", text)
+    """The text with everything visible that could steer a terminal or hide in it; \\n and \\t pass."""
+    return _UNSAFE.sub(_number, text)
+
+
+def _number(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,10 +1,9 @@
 """A training session on a run folder: reads the reports of training, and evaluates, records, samples and saves when each is due."""
 
-import math
 import shlex
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,12 +11,14 @@ from typing import Any, Protocol
 from torch import nn
 
 from mini_tf.diagnosis import copying, overfitting, spoken
+from mini_tf.errors import RunFault, StorageFault
 from mini_tf.evaluate import evaluate, pack
 from mini_tf.generation.writing import Writer
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import dump
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model
 from mini_tf.run.tensors import specs
@@ -25,13 +26,16 @@ from mini_tf.seeds import seed_of
 from mini_tf.text.packing import Packing
 from mini_tf.text.token_store import Text
 from mini_tf.training.device import Setup
+from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import Due, step_work
 from mini_tf.training.feed import Feed
-from mini_tf.training.loop import Progress, Report, Training, train
+from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
+from mini_tf.training.optimizer import Optimizer
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Course, horizon_of
 from mini_tf.training.signals import StopRequest
+from mini_tf.training.tally import Tally
 
 
 class Voice(Protocol):
@@ -80,43 +84,15 @@ class Parts:
         return Course(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
 
 
-@dataclass
-class Tally:
-    """What a session keeps between two evaluations, and over interruptions: all of it is in every checkpoint.
-
-    best, worse: the lowest validation loss, and evaluations since. loss, steps: training losses since the last evaluation,
-    summed. train_loss: their mean at the last evaluation. wall_seconds: of all processes that worked on this run.
-    """
-
-    best: float = math.inf
-    worse: int = 0
-    loss: float = 0.0
-    steps: int = 0
-    train_loss: float = math.nan
-    val_loss: float = math.nan
-    wall_seconds: float = 0.0
-    _began: float = field(default_factory=time.monotonic)
-
-    def save(self) -> dict[str, Any]:
-        """As JSON keeps it, to the bit."""
-        floats = {name: getattr(self, name).hex() for name in ("best", "loss", "train_loss", "val_loss")}
-        return {**floats, "worse": self.worse, "steps": self.steps, "wall_seconds": self.wall()}
-
-    def load(self, saved: dict[str, Any]) -> None:
-        for name in ("best", "loss", "train_loss", "val_loss"):
-            setattr(self, name, float.fromhex(saved[name]))
-        self.worse, self.steps, self.wall_seconds = saved["worse"], saved["steps"], saved["wall_seconds"]
-
-    def wall(self) -> float:
-        return self.wall_seconds + time.monotonic() - self._began
-
-    def learnt(self, loss: float) -> None:
-        self.loss, self.steps = self.loss + loss, self.steps + 1
-
-    def evaluated(self, loss: float) -> None:
-        self.train_loss, self.val_loss, self.loss, self.steps = self.loss / max(1, self.steps), loss, 0.0, 0
-        self.worse = 0 if loss < self.best else self.worse + 1
-        self.best = min(self.best, loss)
+def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
+    """What steps through the recipe's course; extensions: (begin, steps) of each --extend."""
+    recipe, course = parts.recipe, parts.course
+    for begin, steps in extensions:
+        course = course.extended(begin, steps)
+    train = recipe.train
+    plan = Plan(parts.train.n_rows, train.batch_size, train.seed, train.stream)
+    feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
+    return Training(parts.task, feed, optimizer, course, parts.setup, train.seed, recipe.optimizer.clip, Tolerance.of(train))
 
 
 class Session:
@@ -124,16 +100,11 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, voice: Voice, began: float) -> None:
         self.run, self.parts, self.voice = run, parts, voice
-        recipe, course = parts.recipe, parts.course
-        for begin, steps in run.manifest.extensions:
-            course = course.extended(begin, steps)
-        self.optimizer = build_optimizer(recipe.optimizer, parts.model, parts.setup.products)
-        plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
-        feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
-        self.training = Training(parts.task, feed, self.optimizer, course, parts.setup, recipe.train.seed, recipe.optimizer.clip)
-        self.due = Due(recipe, course.horizon, step_work(parts.model, recipe))
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.model, parts.setup.products)
+        self.training = training_of(parts, run.manifest.extensions, self.optimizer)
+        self.due = Due(parts.recipe, self.training.course.horizon, step_work(parts.model, parts.recipe))
         self.tally = Tally(_began=began)
-        self.start = Progress()
+        self.start, self.skips = Progress(), 0
         self.over = False
         self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of the whole held-out text, and its step
 
@@ -143,9 +114,9 @@ class Session:
         if self.over:
             return self.start.step
         report, scored, saved = None, False, self.start.step
-        with self.voice.bar(self.training.course.horizon.steps or 0, initial=self.start.step) as bar:
+        with self.voice.bar(self.training.course.horizon.steps or 0, initial=self.start.step) as bar, self._keeping_what_diverged():
             for report in train(self.training, self.start):
-                self.tally.learnt(report.loss)
+                self._count(report)
                 last = self.training.course.finished(report.step, report.seconds)
                 scored = last or self.due.evaluation(report)
                 score = self._evaluate(report, bar) if scored else None
@@ -168,15 +139,46 @@ class Session:
             self._sample(report.step)
         return self.start.step if report is None else report.step
 
+    def _count(self, report: Report) -> None:
+        """Add a step to what is counted, and warn aloud where it is no ordinary one."""
+        self.skips = report.skips
+        if report.problem is not None:
+            count = f"{report.skips_in_a_row} in a row, {report.skips} in all"
+            self.voice.warn(f"step {report.step}: {report.problem.what}; it is left out ({count})")
+            return
+        if self.tally.jumps(report.loss):
+            self.voice.warn(
+                f"step {report.step}: the loss jumps to {report.loss:.3g}; since the last evaluation it was {self.tally.mean:.3g}"
+            )
+        self.tally.learnt(report.loss)
+
+    @contextmanager
+    def _keeping_what_diverged(self) -> Iterator[None]:
+        """Within it a step that ends the run is recorded, and kept to be replayed; a disk that fails hides nothing of it."""
+        try:
+            yield
+        except DivergedStep as fault:
+            try:
+                self.run.record({**self._line(fault.report), "diverged": True})
+                facts = dump.Facts.of(fault, self.parts.setup)
+                dump.write(self.run.disk, self.run.folder, facts, self.parts.model.weights(), states.save(fault.at.state))
+                self.voice.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
+            except (OSError, StorageFault) as error:
+                self.voice.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
+            raise
+
     def _resume(self) -> None:
-        saved = self.run.resume(self.voice.warn, specs(self.parts.model.weights()))
+        saved = self.run.resume(self.voice.warn, specs(self.parts.model.weights()), specs(self.optimizer.state_tensors()))
         if saved is None:
             return
-        self.parts.model.load_weights(saved.model)
-        self.optimizer.load(saved.optimizer)
-        self.start = Progress.of(saved.counters, states.load(saved.state))
-        self.tally.load(saved.counters)
-        self.run.publish()  # the process may have been killed between saving and publishing
+        with saved.taken_over():
+            self.parts.model.load_weights(saved.model)
+            self.optimizer.load(saved.optimizer)
+            self.start = Progress.of(saved.counters, states.load(saved.state))
+            self.tally.load(saved.counters)
+        self.skips = self.start.skips
+        if self.tally.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
+            self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
             self.tally.worse = 0  # what ended the run before is forgiven by asking for more
         self.over = self._out_of_patience()
@@ -201,22 +203,26 @@ class Session:
         bar.update(report.step - bar.n)
         bar.set_postfix(loss=f"{report.loss:.3f}", refresh=False)
         aloud = bool(evaluated) or self.due.line(report)
-        if aloud or report.step % self.parts.recipe.log.every_steps == 0:
-            line = {
-                "step": report.step,
-                "tokens": report.tokens,
-                "epoch": round(self.training.feed.plan.epochs(report.step), 4),
-                "loss": report.loss,
-                "lr": report.lr,
-                "grad_norm": report.grad_norm,
-            }
-            line |= {f"loss.{name}": value for name, value in report.losses.items() if len(report.losses) > 1}
-            self.run.record({**line, **report.metrics, **evaluated}, report.seconds)
+        if aloud or report.skipped or report.step % self.parts.recipe.log.every_steps == 0:
+            self.run.record({**self._line(report), **report.metrics, **evaluated}, report.seconds)
         if aloud:
             # A live bar shows the ordinary steps itself.
             tell = self.voice.say if evaluated or bar.disable else self.run.log
             told = f", {spoken(evaluated)}" if evaluated else ""
             tell(f"step {report.step}: loss {report.loss:.4f}{told}{self._time_left(report)}")
+
+    def _line(self, report: Report) -> dict[str, Any]:
+        """What metrics.jsonl has of a step, as it is: nothing is left out of a mean, or put in place of what is not finite."""
+        line = {
+            "step": report.step,
+            "tokens": report.tokens,
+            "epoch": round(self.training.feed.plan.epochs(report.step), 4),
+            "loss": report.loss,
+            "lr": report.lr,
+            "grad_norm": report.grad_norm,
+        }
+        line |= {f"loss.{name}": value for name, value in report.losses.items() if len(report.losses) > 1}
+        return line | ({"skipped": report.skips} if report.skipped else {})
 
     def _time_left(self, report: Report) -> str:
         horizon, done = self.training.course.horizon, report.step - self.start.step
@@ -247,7 +253,11 @@ class Session:
         if recipe.model.READS == "left" and recipe.log.samples:
             writer = Writer(self.parts.model, self.parts.text.tokenizer, recipe, over_borders=True)
             prompt = writer.prompt(recipe.generate.prompt)
-            [texts] = writer.write([prompt], seed_of("sample"), recipe.log.samples)
+            try:
+                [texts] = writer.write([prompt], seed_of("sample"), recipe.log.samples)
+            except RunFault as fault:  # the next step will tell what is wrong
+                self.voice.warn(f"step {step}: no sample: {fault.message}")
+                return
             self.run.sample(step, "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n")
 
     def finish(self, step: int, stop: StopRequest) -> Outcome:
@@ -276,6 +286,8 @@ class Session:
         model = self.run.manifest.model
         best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
         yield f"done: {spoken(metrics)}{best}"
+        if self.skips:
+            yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
         yield overfitting(self.training.feed.plan.epochs(step), self.tally.train_loss, self.tally.val_loss)
         if sample := self.run.last_sample():
             yield copying(sample, self.parts.text.train, self.parts.text.tokenizer)

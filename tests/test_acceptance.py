@@ -101,7 +101,7 @@ def test_a_diverged_run_is_7_and_says_where(tmp_path: Path) -> None:
     explosive = "model={kind: decoder, d_model: 32, n_layers: 8, n_heads: 2, norm_place: none, activation: relu2, init_std: 10}"
     done = minitf("pretrain", TINY, *QUIET, explosive, "-d", tmp_path / "run")
     assert done.exit_code == 7, done.stderr
-    assert "step 1: the loss 'next_token' is nan, but must be finite (micro-batch 1 of 1, rows" in done.stderr
+    assert "step 1: the loss 'next_token' is nan, but must be finite (micro-batch 1 of 1, documents " in done.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["state"], record["exit_code"]) == ("diverged", 7)
 

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ def test_every_help_is_free_of_slow_imports() -> None:
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("--json") >= 3
+
+
+def test_the_console_script_starts_where_ctrl_c_is_quiet_from_the_first_line() -> None:
+    [script] = metadata.entry_points(group="console_scripts", name="minitf")
+    assert script.value == "mini_tf.__main__:main"
 
 
 def test_the_version_is_a_product() -> None:

@@ -78,12 +78,17 @@ def test_safe_text_shows_what_it_stops(text: str, shown: str) -> None:
         (MemoryError(), 6),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:128] DefaultCPUAllocator: can't allocate memory"), 6),
         (type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory"), 6),
+        (type("AcceleratorError", (RuntimeError,), {})("CUDA error: out of memory"), 6),
+        (type("AcceleratorError", (RuntimeError,), {})("CUDA error: unspecified launch failure"), 9),
+        (RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later"), 9),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 6),
         (OSError(errno.ENOSPC, "No space left on device"), 6),
         (OSError(errno.EIO, "Input/output error"), 6),
         (KeyError("x"), 1),
         (KeyboardInterrupt(), 130),
         (BrokenPipeError(), 141),
         (typer.Exit(143), 143),
+        (SystemExit(131), 131),
     ],
 )
 def test_every_error_has_its_exit_code_and_no_traceback(error: BaseException, code: int) -> None:
@@ -102,17 +107,59 @@ def test_several_faults_are_a_line_each() -> None:
     assert run_with(failing_with(fault)) == (3, "", "r.yaml:3: a: wrong\nr.yaml:5: b: \\x1b[31mwrong\n")
 
 
-def test_a_bug_shows_its_traceback_only_with_debug_and_in_the_log() -> None:
+def test_a_bug_shows_its_traceback_only_with_debug_and_keeps_it_in_the_log_and_in_a_file(tmp_path: Path) -> None:
     logged: list[str] = []
 
     def body(console: Console) -> None:
-        console.log = logged.append
-        raise KeyError("x")
+        secret = "s3cret"
+        console.log, console.crash = logged.append, lambda text: keep(tmp_path / "crash.txt", text)
+        raise KeyError(f"\x1b[2J{len(secret)}\nof two lines")
 
     exit_code, _, stderr = run_with(body)
-    assert (exit_code, stderr) == (1, "a bug in minitf: KeyError: 'x'; --debug shows where\n")
+    assert (exit_code, stderr) == (1, f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; {tmp_path}/crash.txt says where\n")
+    kept = (tmp_path / "crash.txt").read_text()
+    assert kept.startswith("Traceback")
+    assert "in body\n" in kept
+    assert "s3cret" not in kept.replace('secret = "s3cret"', "")
+    assert "\x1b" not in kept
     assert "Traceback" in logged[0]
     assert "Traceback" in run_with(body, "--debug")[2]
+
+
+def keep(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("in_run", [None, "full"])
+def test_without_a_run_folder_that_takes_it_a_traceback_goes_into_the_cache(
+    in_run: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(text: str) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def body(console: Console) -> None:
+        console.crash = full if in_run else None
+        raise AssertionError("of\nmany\nlines")
+
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    exit_code, _, stderr = run_with(body)
+    [kept] = (tmp_path / "cache" / "crashes").glob("crash-*.txt")
+    assert (exit_code, stderr) == (1, f"a bug in minitf: AssertionError: of; {kept} says where\n")
+    assert kept.read_text().endswith("AssertionError: of\nmany\nlines\n")
+
+
+def test_a_traceback_that_can_be_kept_nowhere_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "file" / "cache"))
+    assert run_with(failing_with(KeyError("x"))) == (1, "", "a bug in minitf: KeyError: 'x'; --debug shows where\n")
+
+
+def test_out_of_memory_tells_the_way_out_in_one_line() -> None:
+    said = "[enforce fail at alloc_cpu.cpp:128] DefaultCPUAllocator: can't allocate memory\nframe #0: c10::Error"
+    exit_code, _, stderr = run_with(failing_with(RuntimeError(said)))
+    assert (exit_code, stderr.count("\n")) == (6, 1)
+    assert "half the train.micro_batch_size" in stderr
 
 
 def test_json_is_exactly_one_object_with_null_for_nan() -> None:
@@ -262,6 +309,11 @@ def test_a_full_disk_behind_stdout_is_6(tmp_path: Path) -> None:
     done = in_a_shell("toy 3 >/dev/full", tmp_path)
     assert done.returncode == 6
     assert b"the disk is full" in done.stderr
+
+
+def test_a_full_disk_behind_stdout_does_not_hide_why_a_command_failed(tmp_path: Path) -> None:
+    done = in_a_shell("toy --json none >/dev/full", tmp_path)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
 
 
 def test_without_a_terminal_there_are_no_control_codes_and_text_is_utf8_in_any_locale(tmp_path: Path) -> None:

@@ -102,14 +102,18 @@ def test_a_minus_as_file_is_stdin_and_a_byte_order_mark_before_it_is_no_text(dec
 def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The second line may come after the answer to the first: somebody talks with the model."""
 
-    class Talk(io.StringIO):
-        @property
-        def buffer(self) -> Iterator[bytes]:  # type: ignore[override]
-            yield b"Once\n"
-            assert capsys.readouterr().out.count("\n") == 1
-            yield b"The\n"
+    def said() -> Iterator[bytes]:
+        yield b"Once\n"
+        assert capsys.readouterr().out.count("\n") == 1
+        yield b"The\n"
 
-    monkeypatch.setattr(sys, "stdin", Talk())
+    class Talk(io.BytesIO):
+        lines = said()
+
+        def readline(self, size: int | None = -1) -> bytes:
+            return next(self.lines, b"")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Talk()))
     with pytest.raises(SystemExit) as leaving:
         main(["generate", str(decoder), "--max-new-tokens", "3"])
     assert leaving.value.code == 0

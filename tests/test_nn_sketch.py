@@ -1,6 +1,5 @@
 """A sketch of a model has the real one's names, shapes and types and takes no memory; by it a model that cannot fit is refused."""
 
-import time
 from pathlib import Path
 
 import pytest

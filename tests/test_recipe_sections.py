@@ -158,7 +158,7 @@ def test_faults_inside_a_kind_keep_their_place() -> None:
     found = told(Pair, mixers=[{"kind": "window", "window": Written("0")}, {"kind": "windw"}], place={"kind": "rotary", "bse": 1})
     assert found["mixers.0.window"] == "must be at least 1, got 0"
     assert found["mixers.1"] == "no such kind 'windw'; did you mean 'window'?"
-    assert found["place.bse"] == "no such key; did you mean base?"
+    assert found["place.bse"] == "no such key"
 
 
 @pytest.mark.parametrize("word", ["os", "../attention/window", "__init__", "mini_tf.attention.window", "", "Window"])

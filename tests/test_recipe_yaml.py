@@ -67,9 +67,9 @@ def test_an_alias_bomb_is_refused_before_it_grows() -> None:
     ("make", "reason"),
     [
         (lambda path: None, "No such file"),
-        (lambda path: path.mkdir(), "it is a directory"),
-        (os.mkfifo, "it is not a regular file"),
-        (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
+        (lambda path: path.mkdir(), "it is a folder, not a plain file"),
+        (os.mkfifo, "it is a pipe, not a plain file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a plain file"),
         (lambda path: path.symlink_to(path), "symbolic links"),
         (lambda path: path.write_bytes(b"#" * (1 << 20) + b"#"), "larger than 1 MiB"),
         (lambda path: path.write_bytes(b"a: 1\nb: \xff\n"), "r.yaml:2: byte 8 is not UTF-8"),

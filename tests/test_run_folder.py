@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -214,7 +215,7 @@ def test_model_safetensors_is_the_best_by_validation_loss_and_load_finds_each_st
         assert load_model(run.folder, which)["w"][0, 0] == step
     with pytest.raises(RunFault, match="has no checkpoint of step 10; it has 20, 40"):
         load_model(run.folder, 10)
-    with pytest.raises(RunFault, match="no such checkpoint: 'worst'"):
+    with pytest.raises(UsageFault, match="no such checkpoint: 'worst'; a step is a number, `last` or `best`"):
         load_model(run.folder, "worst")
 
 
@@ -261,8 +262,8 @@ def with_header(header: str, length: int | None = None) -> bytes:
         (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
         (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "it holds numbers of type 'F8_E8M0'"),
         (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "a name stands twice in its header"),
-        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "not a sound safetensors file"),
-        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "not a sound safetensors file"),
+        (with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'), "cannot stand at bytes 0 to 4"),
+        (with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'), "its tensors end at byte 8 of 4"),
     ],
 )
 def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:
@@ -283,7 +284,7 @@ def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(mon
     found, warned = {"device": "cpu", "threads": 2}, []
     with open_run(Place(), TINY) as run:
         run.note_auto(found)
-        check_exact(run, {"threads": 3}, True, fail_on_warning)  # a new run has nothing to keep to
+        check_exact(run, found, True, fail_on_warning)  # a new run has nothing to keep to
         train(run, 1, 10)
     with open_run(Place(), TINY) as run:
         check_exact(run, found, True, fail_on_warning)
@@ -295,6 +296,26 @@ def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(mon
         with pytest.raises(RunFault, match="cannot be continued bit-exact: torch") as refused:
             check_exact(run, found, True, fail_on_warning)
         assert "checkpoint.resume=auto" in str(refused.value.hint)
+
+
+def test_every_checkpoint_says_what_decided_its_last_bits_and_one_that_does_not_is_held_to_run_json() -> None:
+    identity = replace(TINY, decides={"optimizer.kind": "adamw"})
+    with open_run(Place(), identity) as run:
+        run.note_auto({"threads": 2})
+        check_exact(run, {"threads": 2}, True, fail_on_warning)
+        train(run, 1, 10)
+    kept = json.loads((run.checkpoints.path(10) / "MANIFEST.json").read_text())["fingerprint"]
+    assert (kept["threads"], kept["torch"], kept["optimizer"]) == (2, torch.__version__, "adamw 1")
+    assert re.fullmatch(r".+ [0-9a-f]{8}", kept["processor"])
+    with open_run(Place(), identity) as run:
+        assert not_exact(run, {"threads": 3}) == ["threads: 2 -> 3"]
+        check_exact(run, {"threads": 3}, False, lambda line: None)
+        train(run, 11, 20)
+        assert not_exact(run, {"threads": 3}) == []  # it continues from a checkpoint of three threads now
+    path = run.checkpoints.path(20) / "MANIFEST.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "fingerprint"}))
+    with open_run(Place(), identity) as run:
+        assert not_exact(run, {"threads": 3}) == ["threads: 2 -> 3"]
 
 
 def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_goes_on() -> None:
@@ -365,7 +386,7 @@ def test_files_have_no_special_rights() -> None:
     masked = os.umask(0)
     os.umask(masked)
     modes: dict[str, Any] = {str(path): path.stat().st_mode & 0o777 for path in run.folder.rglob("*") if path.is_file()}
-    assert set(modes.values()) == {0o666 & ~masked}
+    assert set(modes.values()) == {0o644 & ~masked}
 
 
 def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:

@@ -325,7 +325,7 @@ def content(**changes: object) -> dict[str, Any]:
     [
         ("not json", "not JSON"),
         ("[]", "it has no model"),
-        ('{"model": {"type": "Strange"}}', "crashed while loading"),
+        ('{"model": {"type": "Strange"}}', "its model 'Strange' is not known here"),
         (json.dumps(content(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000})), "writes 1000 characters"),
         (
             json.dumps(content(model={"type": "WordLevel", "vocab": {"<unk>": 0, "b": 4_000_000_000}, "unk_token": "<unk>"})),

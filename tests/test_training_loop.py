@@ -1,7 +1,9 @@
 """The loop: the same result however a batch is cut, wherever a run is interrupted, whatever its reader does meanwhile."""
 
 import itertools
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,8 +22,9 @@ from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.training import memory
 from mini_tf.training.device import Setup
+from mini_tf.training.divergence import Tolerance, ranges
 from mini_tf.training.feed import Feed
-from mini_tf.training.loop import Progress, Report, Training, train
+from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.memory import fitting_micro_batch
 from mini_tf.training.optimizer import build
@@ -40,7 +43,13 @@ class Sums:
 
 
 class Windows:
-    """Windows of a fixed text, with one token of lookahead."""
+    """Windows of a fixed text, with one token of lookahead; two windows a document, or none known."""
+
+    def __init__(self, documents: bool = False) -> None:
+        self.has_documents = documents
+
+    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        return np.unique(rows // 2) if self.has_documents else np.empty(0, np.int64)
 
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         return Rows(np.stack([TEXT[row * CONTEXT : (row + 1) * CONTEXT + 1] for row in rows]), keys)
@@ -169,18 +178,18 @@ def test_what_the_reader_does_between_reports_shifts_nothing() -> None:
 
 
 class Poison(Guess):
-    """Gives a loss or a gradient that is not finite in the third step."""
+    """Gives a loss or a gradient that is not finite in some of its calls, from 1; four are one step of micro-batches of two."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, calls: Collection[int] = (10,)) -> None:
         super().__init__()
-        self.where, self.calls = where, 0
+        self.where, self.poisoned, self.calls = where, calls, 0
 
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         self.calls += 1
         sums = super().forward(batch, state)
-        if self.calls == 10 and self.where == "loss":
+        if self.calls in self.poisoned and self.where == "loss":
             sums.parts["guess"] = sums.parts["guess"] * float("nan")
-        if self.calls == 10 and self.where == "gradient":
+        if self.calls in self.poisoned and self.where == "gradient":
             zero = self.head.bias.sum() * 0
             sums.parts["small"] = sums.parts["small"] + torch.sqrt(zero) * 0  # 0, whose slope is not a number
         return sums
@@ -189,8 +198,8 @@ class Poison(Guess):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("loss", r"step 3: the loss 'guess' is nan, but must be finite \(micro-batch 2 of 4, rows \d+, \d+\)"),
-        ("gradient", r"step 3: the norm of the gradient is nan \(in head\.bias\), but must be finite \(rows (\d+, ){7}\d+\)"),
+        ("loss", r"step 3: the loss 'guess' is nan, but must be finite \(micro-batch 2 of 4, rows [\d, -]+\)"),
+        ("gradient", r"step 3: the norm of the gradient is nan \(in head\.bias\), but must be finite \(rows [\d, -]+\)"),
     ],
 )
 def test_training_stops_before_a_loss_or_gradient_that_is_not_finite_reaches_the_weights(where: str, message: str) -> None:
@@ -208,9 +217,81 @@ def test_training_stops_before_a_loss_or_gradient_that_is_not_finite_reaches_the
     assert all(torch.equal(tensor, moments[name]) for name, tensor in training.optimizer.state_tensors().items())
 
 
-def test_the_rows_that_a_fault_names_are_those_of_the_plan() -> None:
-    feed = training_of(Guess(), micro=2).feed
-    assert [feed.row_numbers(4, micro) for micro in range(4)] == feed.plan.rows(4).rows.reshape(4, 2).tolist()
+@pytest.mark.parametrize("documents", [False, True])
+def test_a_fault_names_the_rows_of_the_plan_or_their_documents_from_1(documents: bool) -> None:
+    training = training_of(Poison("loss"), micro=2)
+    training = replace(training, feed=replace(training.feed, packing=Windows(documents)))
+    with pytest.raises(DivergedStep) as fault:
+        list(train(training))
+    rows = training.feed.plan.rows(2).rows[2:4]
+    assert fault.value.read.rows == [row + 1 for row in rows]
+    assert fault.value.read.documents == (sorted({row // 2 + 1 for row in rows.tolist()}) if documents else [])
+    assert (fault.value.at.step, fault.value.report.step, fault.value.problem.micro) == (2, 3, 1)
+    assert str(fault.value).endswith(f"{fault.value.read})")
+    assert str(fault.value.read).startswith("documents " if documents else "rows ")
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_step_that_may_be_skipped_leaves_no_trace_but_its_count(where: str) -> None:
+    task = Poison(where)
+    training = replace(training_of(task, micro=2), tolerance=Tolerance(most_skips=1))
+    reports = train(training)
+    good = list(itertools.islice(reports, 2))
+    before, moments = weights_of(task), {k: v.clone() for k, v in training.optimizer.state_tensors().items()}
+    bad = next(reports)
+    assert bad.skipped
+    assert (bad.skips, bad.skips_in_a_row) == (1, 1)
+    assert bad.problem is not None
+    assert math.isnan(bad.loss) == (where == "loss")  # the raw value
+    assert math.isnan(bad.grad_norm)
+    assert all(torch.equal(a, b) for a, b in zip(before, weights_of(task), strict=True))
+    assert all(torch.equal(tensor, moments[name]) for name, tensor in training.optimizer.state_tensors().items())
+    rest = list(reports)
+    assert [report.skipped for report in good + rest] == [False] * 5
+    assert [(report.skips, report.skips_in_a_row) for report in rest] == [(1, 0)] * 3
+    assert not torch.equal(before[0], weights_of(task)[0])
+    assert all(p.isfinite().all() for p in task.parameters())
+
+
+def test_more_skips_in_a_row_than_are_borne_end_training_and_others_do_not() -> None:
+    def steps_of(*bad: int) -> list[int]:
+        return [4 * step + 1 for step in bad]
+
+    scattered = replace(training_of(Poison("loss", steps_of(0, 1, 3, 5)), micro=2), tolerance=Tolerance(most_skips=2))
+    assert [report.skips for report in train(scattered)] == [1, 2, 2, 3, 3, 4]
+    in_a_row = replace(training_of(Poison("loss", steps_of(1, 2, 3)), micro=2), tolerance=Tolerance(most_skips=2))
+    with pytest.raises(DivergedStep, match=r"^step 4, after 2 left out in a row: the loss 'guess' is nan"):
+        list(train(in_a_row))
+
+
+@pytest.mark.parametrize("stopped_after", [2, 3, 4])
+def test_skips_are_counted_over_an_interruption(stopped_after: int) -> None:
+    def training_from(call: int) -> Training:
+        task = Poison("loss", [9, 13, 17])
+        task.calls = call
+        return replace(training_of(task, micro=2), tolerance=Tolerance(most_skips=2))
+
+    first = training_from(0)
+    last = list(itertools.islice(train(first), stopped_after))[-1]
+    second = training_from(4 * stopped_after)
+    second.task.load_state_dict(first.task.state_dict())
+    second.optimizer.load(first.optimizer.state_tensors())
+    with pytest.raises(DivergedStep, match=r"^step 5, after 2 left out"):
+        list(train(second, Progress.of(last.counters())))
+    counters = {key: value for key, value in last.counters().items() if not key.startswith("skips")}
+    assert Progress.of(counters).skips == 0  # a checkpoint from before they were counted
+
+
+def test_a_loss_above_what_is_borne_ends_training_before_the_step_and_is_never_skipped() -> None:
+    task = Guess()
+    first = next(train(training_of(Guess())))
+    training = replace(training_of(task), tolerance=Tolerance(most_skips=5, stop_above=first.loss - 0.01))
+    before = weights_of(task)
+    with pytest.raises(DivergedStep, match=rf"^step 1: the loss is {first.loss:.6g}, but train\.stop_above is "):
+        next(train(training))
+    assert all(torch.equal(a, b) for a, b in zip(before, weights_of(task), strict=True))
+    borne = replace(training_of(Guess()), tolerance=Tolerance(stop_above=first.loss))
+    assert next(train(borne)).loss == first.loss
 
 
 class Noted(Mixer):
@@ -291,6 +372,25 @@ def test_a_stream_goes_on_from_its_saved_state_and_refuses_another_micro_batch()
     assert fault.value.hint == "train.micro_batch_size=4"
 
 
+def test_a_stream_goes_on_after_a_skipped_step_from_the_state_before_it() -> None:
+    class Forgetful(Remember):
+        """Its third step is not a number, nor is what it remembers then."""
+
+        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+            sums = super().forward(batch, state)
+            bad = float("nan") if len(self.seen) in (5, 6) else 1.0
+            assert sums.state is not None
+            return Sums({"guess": sums.parts["guess"] * bad}, state={"total": sums.state["total"] * bad})
+
+    task = Forgetful()
+    reports = list(train(replace(training_of(task, micro=4, steps=4, stream=True), tolerance=Tolerance(most_skips=1))))
+    assert [report.skipped for report in reports] == [False, False, True, False]
+    starts = training_of(task, micro=4, stream=True).feed.plan.rows(0).rows
+    for row, total in zip(starts, torch.cat(task.seen[-2:]), strict=True):
+        windows = [(row + step) % N_ROWS for step in (0, 1, 3)]
+        assert int(total) == sum(int(TEXT[w * CONTEXT : (w + 1) * CONTEXT].sum()) for w in windows)
+
+
 def test_an_fp16_overflow_leaves_the_step_out_and_halves_the_scale() -> None:
     task = Poison("gradient")
     training = replace(training_of(task, micro=8, steps=12), setup=Setup(precision="fp16"))
@@ -302,7 +402,31 @@ def test_an_fp16_overflow_leaves_the_step_out_and_halves_the_scale() -> None:
     assert bad.skipped
     assert (bad.step, bad.loss_scale) == (10, LossScale(2.0**15))
     assert all(torch.equal(a, b) for a, b in zip(before, weights_of(task), strict=True))
+    assert (bad.problem, bad.skips, bad.skips_in_a_row) == (None, 1, 0)  # ordinary: it is counted, and never ends a run
     assert not next(reports).skipped
+
+
+def test_the_loss_scale_is_as_it_was_after_an_interruption() -> None:
+    def training_from(calls: int) -> Training:
+        task = Poison("gradient", [3, 7])
+        task.calls = calls
+        return replace(training_of(task, micro=8, steps=9), setup=Setup(precision="fp16"))
+
+    whole = [(report.loss_scale, report.skips) for report in train(training_from(0))]
+    assert whole[4:7] == [(LossScale(2.0**15, 2), 1), (LossScale(2.0**15, 3), 1), (LossScale(2.0**14, 0), 2)]
+    for stopped_after in (3, 6):
+        first, second = training_from(0), training_from(stopped_after)
+        last = list(itertools.islice(train(first), stopped_after))[-1]
+        second.task.load_state_dict(first.task.state_dict())
+        second.optimizer.load(first.optimizer.state_tensors())
+        rest = train(second, Progress.of(json.loads(json.dumps(last.counters()))))
+        assert [(report.loss_scale, report.skips) for report in rest] == whole[stopped_after:]
+
+
+def test_fp16_whose_scale_can_shrink_no_more_diverges() -> None:
+    training = replace(training_of(Poison("gradient", [1])), setup=Setup(precision="fp16"))
+    with pytest.raises(DivergedStep, match="norm of the gradient is nan"):
+        next(train(training, Progress(loss_scale=LossScale(1.0))))
 
 
 def test_the_loss_scale_does_not_change_what_is_learnt() -> None:
@@ -332,5 +456,10 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
 
 
 def test_counters_survive_json_exactly() -> None:
-    progress = Progress(step=3, tokens=10**12, seconds=1.5, loss_scale=LossScale(2.0**-3, 7))
+    progress = Progress(step=3, tokens=10**12, seconds=1.5, skips=5, skips_in_a_row=2, loss_scale=LossScale(2.0**-3, 7))
     assert Progress.of({**progress.counters(), "metrics_offset": 5}) == progress
+
+
+def test_numbers_in_a_row_are_told_as_a_range() -> None:
+    assert ranges([3, 4, 5, 9, 11, 12]) == "3-5, 9, 11-12"
+    assert ranges(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, ..."

@@ -9,7 +9,7 @@ import pytest
 from mini_tf.training.signals import StopRequest
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)])
 def test_the_first_signal_only_raises_a_flag_with_its_exit_code(number: signal.Signals, code: int) -> None:
     with StopRequest() as stop:
         assert not stop
@@ -55,3 +55,19 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
     thread.start()
     thread.join()
     assert failures == []
+
+
+def fail_after_a_signal(error: Exception) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise error
+
+
+def test_a_compiler_that_died_of_the_same_signal_is_no_bug() -> None:
+    failure = type("CppCompileError", (RuntimeError,), {"__module__": "torch._inductor.exc"})("C++ compile error")
+    with pytest.raises(SystemExit) as leaving, StopRequest():
+        fail_after_a_signal(failure)
+    assert leaving.value.code == 143
+    with pytest.raises(RuntimeError, match="compile error"), StopRequest():
+        raise failure
+    with pytest.raises(KeyError), StopRequest():
+        fail_after_a_signal(KeyError())

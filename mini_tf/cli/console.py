@@ -10,7 +10,6 @@ A command is a function whose first parameter is its `Console`; `@command` gives
         console.answer("a table", result={"rows": 3})       # stdout: the text, or with --json the one envelope
 """
 
-import errno
 import inspect
 import json
 import math
@@ -25,7 +24,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from mini_tf.cli.crash_files import keep_traceback
+from mini_tf.cli.interrupts import interruptible
 from mini_tf.errors import Refusal, StorageFault
+from mini_tf.failures import is_bug, refusal_of
 from mini_tf.safe_text import safe_text
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ class Console:
     def close(self, exit_code: int, error: Refusal | None = None) -> None:
         """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
         for line in _lines(error) if error else ():
-            self._tell(line, tone="error")
+            self._tell(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
         if not self.json or not (error or self._answer or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
@@ -178,10 +180,10 @@ def _write_product(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError as gone:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         raise ReaderLeft from gone
     except OSError:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         raise
 
 
@@ -193,11 +195,11 @@ def _write_conversation(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError):
-        _silence(sys.stderr)
+        silence(sys.stderr)
 
 
-def _silence(stream: TextIO) -> None:
-    # What is still buffered would fail again when Python exits, and change the exit code to 120.
+def silence(stream: TextIO) -> None:
+    """Send nowhere what a stream is still given: what is buffered would fail again when Python exits, and change the exit code to 120."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -223,22 +225,6 @@ def _error_fields(error: Refusal | None, exit_code: int) -> dict[str, Any]:
         return {"message": f"stopped with exit code {exit_code}", "hint": None, "where": []}
     fields = {"message": error.message, "hint": error.hint, "where": list(error.where)}
     return fields | ({"faults": list(error.faults)} if len(error.faults) > 1 else {})
-
-
-def refusal_of(error: Exception) -> Refusal:
-    """The refusal a user reads for any error: full disks and memory are storage faults (6), the rest are bugs (1)."""
-    if isinstance(error, Refusal):
-        return error
-    text = str(error) or type(error).__name__
-    # torch raises OutOfMemoryError for a GPU and a bare RuntimeError for main memory; torch itself is not imported here.
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in text:
-        first = text.splitlines()[0][:200]
-        return StorageFault(f"out of memory: {first}", hint="the same command with a smaller train.micro_batch_size goes on")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFault(f"the disk is full: {text}", hint="free some space, then the same command continues")
-    if isinstance(error, OSError):
-        return StorageFault(f"input/output error: {text}")
-    return Refusal(f"a bug in minitf: {type(error).__name__}: {text}", hint="--debug shows where")
 
 
 def command(body: Callable[..., int | None]) -> Callable[..., None]:
@@ -272,30 +258,41 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
 
 def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[str, Any]) -> int:
     try:
-        try:
+        with interruptible():
             exit_code = body(console, **arguments) or 0
-            console.close(exit_code)
-            return exit_code
-        except typer.Exit as leaving:
-            console.close(leaving.exit_code)
-            return int(leaving.exit_code)
-        except KeyboardInterrupt:
-            console.close(130, Refusal("interrupted"))
-            return 130
-        except (ReaderLeft, BrokenPipeError):
-            return 141
-        except Exception as error:
-            return _refuse(console, error)
-    except (ReaderLeft, BrokenPipeError):  # while the envelope was written
+        console.close(exit_code)
+        return exit_code
+    except typer.Exit as leaving:
+        return _leave(console, int(leaving.exit_code))
+    except KeyboardInterrupt:
+        return _leave(console, 130, Refusal("interrupted"))
+    except SystemExit as leaving:
+        return _leave(console, int(leaving.code or 0), Refusal("stopped", hint="the same command continues"))
+    except (ReaderLeft, BrokenPipeError):
         return 141
+    except Exception as error:
+        return refuse(console, error)
 
 
-def _refuse(console: Console, error: Exception) -> int:
-    refusal = refusal_of(error)
+def refuse(console: Console, error: Exception) -> int:
+    """Tell a person what an error means; its exit code. A bug's traceback goes into a file, any but a refusal's into log.txt."""
+    refusal, trace = refusal_of(error), traceback.format_exc()
     if console.log is not None and not isinstance(error, Refusal):
         with suppress(OSError):
-            console.log(traceback.format_exc())
+            console.log(trace)
     if console.debug:
-        _write_conversation(safe_text(traceback.format_exc()))
-    console.close(refusal.exit_code, refusal)
-    return refusal.exit_code
+        _write_conversation(safe_text(trace))
+    if is_bug(error):
+        kept = keep_traceback(safe_text(trace), console.crash)
+        refusal.hint = f"{kept} says where" if kept else "--debug shows where"
+    return _leave(console, refusal.exit_code, refusal)
+
+
+def _leave(console: Console, exit_code: int, refusal: Refusal | None = None) -> int:
+    try:
+        console.close(exit_code, refusal)
+    except ReaderLeft:
+        return 141
+    except OSError:  # stdout takes no envelope, but stderr has said why
+        return exit_code or StorageFault.exit_code
+    return exit_code

@@ -1,22 +1,67 @@
-"""`minitf doctor`: versions, devices, threads, room, and what works here."""
+"""`minitf doctor`: versions, devices, threads, room, and what works here; with --resume a proof that interruptions change nothing."""
 
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from mini_tf.cli.console import Console, command
 
+if TYPE_CHECKING:
+    from mini_tf.rehearsal import Rehearsal
+
 
 @command
-def doctor(console: Console) -> None:
+def doctor(
+    console: Console,
+    resume: Annotated[bool, typer.Option("--resume", help="Kill tiny runs and prove that they continue to the same bytes (20 s).")] = False,
+) -> None:
     """Say what this machine has, and what of minitf works on it."""
+    if resume:
+        return _prove_resume(console)
     facts = {**_software(), **_devices(), **_room()}
     problems = _problems(facts)
     for problem in problems:
         console.warn(problem)
     lines = [f"{key:<14} {value}" for key, value in facts.items()]
     console.answer("\n".join(lines), result={**facts, "problems": problems})
+
+
+def _prove_resume(console: Console) -> None:
+    from mini_tf.errors import GateMissed
+    from mini_tf.rehearsal import as_json, rehearse
+
+    done = rehearse(Console(quiet=True), console.say)
+    console.answer("\n".join([*_table(done), _verdict(done)]), result=as_json(done))
+    if done.first_difference is not None:
+        raise GateMissed(done.first_difference, hint=_WAYS_OUT[bool(done.repeats)])
+
+
+_WAYS_OUT = {
+    False: "two runs that nobody kills differ here as well: the arithmetic of this machine does not repeat itself; try OMP_NUM_THREADS=1",
+    True: "two runs that nobody kills agree here, so this is a bug in minitf",
+}
+
+
+def _table(done: "Rehearsal") -> list[str]:
+    """A line for each killed run: when, what was found, and what of its end is equal to the run's that nobody killed."""
+    width = max(len(kill.found) for kill in done.kills)
+    files = list(done.kills[0].differs)
+    rows = [
+        f"{number:<6}{f'{kill.seconds:.2f} s':>8}   {kill.found:<{width}}   "
+        + "   ".join(f"{place or 'equal':<{len(name)}}" for name, place in kill.differs.items())
+        for number, kill in enumerate(done.kills, start=1)
+    ]
+    return [line.rstrip() for line in (f"{'kill':<6}{'after':>8}   {'found':<{width}}   {'   '.join(files)}", *rows)]
+
+
+def _verdict(done: "Rehearsal") -> str:
+    inside = sum(kill.inside_save for kill in done.kills)
+    how = f"{len(done.kills)} times by kill -9, {inside or 'never'} inside a save, and started again"
+    what = f"a run of {done.steps} steps ({done.auto['device']}, {done.auto['threads']} threads), killed {how}"
+    return f"{what}: {'the same bytes every time' if done.first_difference is None else 'NOT the same bytes'}"
 
 
 def _software() -> dict[str, Any]:

@@ -13,21 +13,25 @@ def evaluate(
     console: Console,
     run: RUN,
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Another text, in any form that data.val takes.")] = None,
-    split: Annotated[Literal["val", "train"], typer.Option("--split", help="Which side of the run's own text.")] = "val",
+    split: Annotated[Literal["val", "train"] | None, typer.Option("--split", help="Which side of the run's own text; default val.")] = None,
     step: STEP = None,
     device: DEVICE = "auto",
     gates: GATES = None,
 ) -> int:
     """Loss, perplexity, bits per byte and accuracy, over every target of the text once."""
-    from mini_tf.errors import GateMissed
+    from mini_tf.errors import GateMissed, UsageFault
     from mini_tf.evaluate import evaluate_trained, text_of
     from mini_tf.recipe.gates import Gate, failures
     from mini_tf.run.trained import open_trained
 
+    if data is not None and split is not None:
+        raise UsageFault(f"--data {data} has no --split {split}: all of it is judged", hint="give one of them")
     held_to = [Gate.parse(gate) for gate in gates or []]
     trained = open_trained(run, step, device)
-    scores = evaluate_trained(trained, text_of(trained, data, split, console.detail))
-    metrics = {**scores, "split": "data" if data is not None else split}
+    scores = evaluate_trained(trained, text_of(trained, data, split or "val", console.detail))
+    if unknown := next((gate.metric for gate in held_to if gate.metric not in scores), None):
+        raise UsageFault(f"--assert {unknown}: no such figure is measured here", hint=f"there is {', '.join(scores)}")
+    metrics = {**scores, "split": "data" if data is not None else split or "val"}
     lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]
     console.answer("\n".join(lines), run=trained.folder, metrics=metrics)
     if missed := failures(held_to, scores):

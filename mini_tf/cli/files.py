@@ -1,6 +1,7 @@
 """The files that `-o` names: refused before anything is computed, written whole or not at all."""
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 
 from mini_tf.cli.console import Console, to_json
 from mini_tf.errors import StorageFault, UsageFault
+from mini_tf.plain_file import kind_of
 
 OUTPUT = Annotated[
     list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result to a file; its suffix says how. Repeatable.")
@@ -21,17 +23,42 @@ def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool) ->
     """The files, each of which may be written and has one of the suffixes (".png"); UsageFault otherwise."""
     files = list(files or [])
     for file in files:
-        if file.is_dir():
+        mode = _mode(file)
+        if mode is not None and stat.S_ISDIR(mode):
             raise UsageFault(f"--output {file}: is a folder; name a file in it")
         if file.suffix.lower() not in suffixes:
             raise UsageFault(f"--output {file}: its suffix must be {' or '.join(suffixes)}")
         if not file.parent.is_dir():
             raise UsageFault(f"--output {file}: there is no folder {file.parent}")
-        if file.exists() and not force:
-            raise UsageFault(f"--output {file}: exists", hint="--force overwrites it")
+        if mode is not None:
+            _check_old(file, mode, force)
     if len({file.resolve() for file in files}) < len(files):
         raise UsageFault("--output: one file is named twice")
     return files
+
+
+def _mode(file: Path) -> int | None:
+    """What stands under the name, links not followed; None where nothing does. UsageFault where nothing can."""
+    try:
+        return os.lstat(file).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageFault(f"--output {file}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _check_old(file: Path, mode: int, force: bool) -> None:
+    """What stands under the name may be replaced: a plain file that can be written, and only by --force.
+
+    A link is no plain file: a new one in its place would not be where it leads to, and where that is nobody sees here.
+    """
+    if not stat.S_ISREG(mode):
+        what = "a link" if stat.S_ISLNK(mode) else kind_of(mode)
+        raise UsageFault(f"--output {file}: is {what}, not a plain file", hint="give another name")
+    if not force:
+        raise UsageFault(f"--output {file}: exists", hint="--force overwrites it")
+    if not mode & stat.S_IWUSR:
+        raise UsageFault(f"--output {file}: is read-only", hint="give another name")
 
 
 def write(file: Path, data: bytes) -> None:
@@ -39,7 +66,7 @@ def write(file: Path, data: bytes) -> None:
 
     Not as a run's files are written (`run/disk.py`): nobody sweeps a user's folder, so what could not be finished goes at once.
     """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary = file.with_name(f".minitf.{os.getpid()}.tmp")
     try:
         temporary.write_bytes(data)
         temporary.replace(file)

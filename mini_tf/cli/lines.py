@@ -1,10 +1,13 @@
 """Texts that come as lines of a file or of stdin, and those given as arguments: only UTF-8 is taken."""
 
+import itertools
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from mini_tf.errors import DataFault, UsageFault
+from mini_tf.limits import limits, spoken
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -12,20 +15,30 @@ _BYTE_ORDER_MARK = "\ufeff"
 def lines_of(file: Path | None) -> Iterator[str]:
     """The lines of a file, or with None or - of stdin, each as it comes: its writer may wait for the answer before writing the next.
 
-    Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read or a line is not UTF-8.
+    Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read, or a line is not UTF-8 or
+    longer than limits().prompt_bytes; of such a line no more is read.
     """
     if file is None or file == Path("-"):
+        if sys.stdin is None:
+            raise DataFault("stdin is closed, so there are no lines to read", hint="pipe a text into the command")
         yield from _decoded(sys.stdin.buffer, "stdin")
         return
     try:
         with file.open("rb") as lines:
             yield from _decoded(lines, str(file))
-    except OSError as error:
-        raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error
+    except (OSError, ValueError) as error:
+        raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
 
 
-def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
+def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
+    longest = limits().prompt_bytes
+    for number in itertools.count(1):
+        line = lines.readline(longest + 1)
+        if not line:
+            return
+        if len(line) > longest:
+            hint = "MINITF_LIMITS=prompt_bytes=16M would allow longer ones"
+            raise DataFault(f"line {number} is longer than {spoken(longest)}", hint=hint, where=[f"{name}:{number}"])
         try:
             text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:

@@ -93,11 +93,11 @@ def _row(key: "Key", width: int) -> str:
 
 def _no_such(what: str, word: str, words: list[str]) -> Exception:
     from mini_tf.errors import UsageFault
-    from mini_tf.recipe.values import near
+    from mini_tf.recipe.values import near, show
 
     meant = near(word, words)
     hint = f"did you mean {meant}?" if meant else "see `minitf recipe keys`"
-    return UsageFault(f"no such {what} {word!r}", hint=hint)
+    return UsageFault(f"no such {what} {show(word)}", hint=hint)
 
 
 @app.command("init")
@@ -108,9 +108,10 @@ def init(
     preset: Annotated[str, typer.Option("--from", metavar="PRESET", help="The recipe to begin with.")] = "quickstart",
 ) -> None:
     """Write a recipe of your own to begin with: a preset, with a comment on every section."""
-    from mini_tf.errors import UsageFault
+    from mini_tf.errors import StorageFault, UsageFault
     from mini_tf.recipe.beginning import commented
     from mini_tf.recipe.presets import presets
+    from mini_tf.recipe.values import one_line
 
     if preset not in presets():
         raise _no_such("preset", preset, list(presets()))
@@ -119,6 +120,8 @@ def init(
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except FileExistsError:
-        raise UsageFault(f"{file} exists already", hint="give another name") from None
+        raise UsageFault(f"{one_line(str(file))} exists already", hint="give another name") from None
+    except OSError as error:
+        raise StorageFault(f"cannot write {one_line(str(file))}: {error.strerror}", hint="give another name") from None
     console.say(f"edit it, then: minitf recipe check {file}; minitf pretrain {file}")
     console.answer(str(file), result={"path": str(file)})

@@ -18,6 +18,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.seeds import seed_of
 from mini_tf.session import Parts
+from mini_tf.text.sources import cache_folder
 from mini_tf.training.due import evaluated_every, evaluations_within
 
 EVALUATED_SECONDS = 1.0
@@ -103,10 +104,10 @@ def _compare(parts: Parts, text: str) -> float:
 
 
 def _save(weights: int, state: int) -> float:
-    """Seconds to save and publish a checkpoint of so many bytes, in the folder for temporary files."""
+    """Seconds to save and publish a checkpoint of so many bytes, in the cache."""
     share = min(1.0, SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
-    with TemporaryDirectory(prefix="minitf-") as folder:
+    with TemporaryDirectory(prefix="cost-", dir=cache_folder()) as folder:
         run = _run(Path(folder))
         began = time.perf_counter()
         run.save(0, Tensors(model, moments, {}), {}, 0.0)
@@ -117,7 +118,7 @@ def _save(weights: int, state: int) -> float:
 @cache
 def _draw() -> float:
     """Seconds of the picture at the end, most of them for importing what draws: so only the first time tells."""
-    with TemporaryDirectory(prefix="minitf-") as folder:
+    with TemporaryDirectory(prefix="cost-", dir=cache_folder()) as folder:
         run = _run(Path(folder))
         for step in range(DRAWN_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})

@@ -10,17 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, Normalize, PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextToPath
 
 from mini_tf.drawing.glyphs import FONT, figure_caption
 from mini_tf.drawing.panel import Scale
+from mini_tf.drawing.plotting import Axes, Colormap, Figure, FontProperties, Normalize, PowerNorm, ScalarMappable, TextToPath, matplotlib
 from mini_tf.drawing.ramp import figure_colors, ink_on
 
 TITLE, WORD, SMALL = 10.0, 8.0, 7.0

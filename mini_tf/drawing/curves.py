@@ -1,10 +1,9 @@
 """Lines over a common x, for files: a measure of every head over training, over layers or over distance."""
 
-from matplotlib.figure import Figure
-
 from mini_tf.drawing.canvas import TITLE, cut_to, house_style, line_colors, to_bytes
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.panel import Curves
+from mini_tf.drawing.plotting import Figure
 
 _WIDTH, _HEIGHT = 7.0, 4.0
 _MOST_NAMES = 40

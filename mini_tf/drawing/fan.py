@@ -7,9 +7,6 @@ weight. Where lines of several heads lie on each other, the squares under them t
 from math import ceil
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 from mini_tf.drawing.canvas import (
     LONGEST,
@@ -27,6 +24,7 @@ from mini_tf.drawing.canvas import (
 )
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Fan
+from mini_tf.drawing.plotting import Axes, Figure, LineCollection
 
 _LONGEST_WORD = 18
 _LINES = 1.6

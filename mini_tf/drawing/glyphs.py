@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from functools import cache
 
-from matplotlib.font_manager import FontProperties, findfont
-from matplotlib.ft2font import FT2Font
-
 from mini_tf.drawing.labels import caption, is_shapeless, label
+from mini_tf.drawing.plotting import FontProperties, FT2Font, findfont
 
 FONT = "DejaVu Sans"
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from math import ceil, isnan, sqrt
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from mini_tf.drawing.canvas import (
     LINE,
@@ -32,6 +30,7 @@ from mini_tf.drawing.canvas import (
 )
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Panel, Scale
+from mini_tf.drawing.plotting import Axes, Figure
 from mini_tf.errors import UsageFault
 
 _LONGEST_WORD = 18

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mini_tf.errors import RunFault
 from mini_tf.generation.lean import Lean
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
@@ -34,10 +35,14 @@ class Reading:
 
     @torch.inference_mode()
     def scores(self) -> Tensor:
-        """Scores (B, V) of the tokens that follow the texts, which are read from their beginning; equal ones once."""
+        """Scores (B, V) of the tokens that follow the texts, which are read from their beginning; equal ones once.
+
+        Raises RunFault where they are not finite numbers.
+        """
         different = list(dict.fromkeys(self.texts))
         self._since, self._longest = [], max(map(len, different))
         scores, state = _read(self.model, padded(different, self.device), self.model.start(len(different)))
+        refuse_not_finite(scores)
         if len(different) < len(self.texts):
             rows = torch.tensor([different.index(text) for text in self.texts])
             scores, state = scores[rows], states.reorder(state, rows) or {}
@@ -89,6 +94,12 @@ def _read(model: Model, tokens: Tokens, state: State) -> tuple[Tensor, State]:
     mixed = model(tokens, state=state)
     assert mixed.state is not None
     return model.logits(mixed.y[:, -1]), model.trim(mixed.state)
+
+
+def refuse_not_finite(scores: Tensor) -> None:
+    """RunFault unless all scores are numbers to choose by. Waits for the device, so it is asked once a reading."""
+    if not bool(scores.isfinite().all()):
+        raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
 
 
 def padded(texts: Sequence[Sequence[int]], device: torch.device) -> Tokens:

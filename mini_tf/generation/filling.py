@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from mini_tf.errors import RunFault, UsageFault
-from mini_tf.generation.decoding import padded
+from mini_tf.generation.decoding import padded, refuse_not_finite
 from mini_tf.generation.framing import an_ordinary_id, opening
 from mini_tf.nn.model import Model
 from mini_tf.text.stream import TextStream
@@ -65,13 +65,15 @@ class Filler:
 
     @torch.inference_mode()
     def candidates(self, questions: Sequence[Question], n: int) -> list[list[list[Candidate]]]:
-        """For each question and each of its masks the `n` likeliest tokens, special ones left out."""
+        """For each question and each of its masks the `n` likeliest tokens, special ones left out; RunFault as in decoding."""
         self.model.eval()
         tokens = padded([question.ids for question in questions], next(self.model.parameters()).device)
         # A pad is 0, which may be the mask's own id.
         real = torch.ones_like(tokens.ids) if tokens.places is None else tokens.places.segments
         at = ((tokens.ids == self._mask) & (real != 0)).flatten().nonzero().squeeze(1)
-        p = self.model.logits(self.model(tokens, at=at).y).float().softmax(dim=-1)
+        scores = self.model.logits(self.model(tokens, at=at).y)
+        refuse_not_finite(scores)
+        p = scores.float().softmax(dim=-1)
         p[:, self._special] = -1.0
         best = p.topk(min(n, p.shape[-1] - len(self._special)), dim=-1)
         ranked = iter(zip(best.indices.tolist(), best.values.tolist(), strict=True))

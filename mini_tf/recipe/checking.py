@@ -11,7 +11,7 @@ from mini_tf.recipe.faults import Fault, faults_of
 from mini_tf.recipe.hints import no_such_key
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import Written
-from mini_tf.recipe.yaml_tree import Node
+from mini_tf.recipe.yaml_tree import MOST_TOLD, Node, recipe_fault
 
 COMMAND_LINE = "command line"
 _PASSES = 16
@@ -94,16 +94,16 @@ def written(path: Path, tree: Node) -> Node | None:
 
 
 def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
-    lines = []
-    for fault in faults:
-        node = place(fault.path, tree)
-        if fault.type == "no_such_kind" and isinstance(node.value, dict):
-            node = node.value.get("kind", node)
-        message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
-        lines.append((_order(node.where), node.where, _line(node.where, fault.path, message)))
-    lines.sort(key=lambda line: line[0])
-    first = lines[0][2]
-    return RecipeFault(first, where=list(dict.fromkeys(where for _, where, _ in lines)), faults=[text for _, _, text in lines])
+    placed = sorted(((_where(fault, tree), fault) for fault in faults), key=lambda pair: _order(pair[0]))
+    told = placed[:MOST_TOLD]  # before the hints, each of which is looked for among all keys
+    return recipe_fault([(where, _message(where, fault, tree)) for where, fault in told], len(placed) - len(told))
+
+
+def _where(fault: Fault, tree: Node) -> str:
+    node = place(fault.path, tree)
+    if fault.type == "no_such_kind" and isinstance(node.value, dict):
+        node = node.value.get("kind", node)
+    return node.where
 
 
 def _order(where: str) -> tuple[bool, str, int]:
@@ -114,9 +114,11 @@ def _order(where: str) -> tuple[bool, str, int]:
     return False, file, int(line)
 
 
-def _line(where: str, path: Path, message: str) -> str:
-    key = ".".join(str(step) for step in path if isinstance(step, str))
+def _message(where: str, fault: Fault, tree: Node) -> str:
+    """What a fault says behind its place, with its key unless that stands there already."""
+    message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
+    key = ".".join(str(step) for step in fault.path if isinstance(step, str))
     told = where.removeprefix(f"{COMMAND_LINE}: ")
     if not key or (told != where and told.startswith((f"{key}=", f"{key}.kind="))):
-        return f"{where}: {message}"
-    return f"{where}: {key}: {message}"
+        return message
+    return f"{key}: {message}"

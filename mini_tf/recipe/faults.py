@@ -1,6 +1,6 @@
 """What the schema found wrong, in words a reader knows: one fault a key, with the place where it stands."""
 
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -50,9 +50,10 @@ def gather(section: type[BaseModel], error: ValidationError) -> ValidationError:
             own = fault.type in ("model_type", "model_attributes_type", "dict_type")
             faults.append(fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if own else fault)
         elif fault.type == "extra_forbidden" and len(fault.path) == 1:
-            faults.append(Fault("no_such_key", fault.path, _no_such_key(name, section), None))
+            faults.append(Fault("no_such_key", fault.path, "no such key", None))
         elif field is None or (_holds_sections(field.annotation) and fault.type != "missing"):
-            faults.append(fault)
+            too_long = line["type"] == "too_long"
+            faults.append(fault._replace(type="value", message=_too_long(line["ctx"])) if too_long else fault)
         else:
             wrong.setdefault(name, []).append(dict(line))
     for name, lines in wrong.items():
@@ -67,11 +68,6 @@ def _holds_sections(annotation: Any) -> bool:
         if any(_holds_sections(arg) for arg in get_args(kind) if arg is not Ellipsis):
             return True
     return False
-
-
-def _no_such_key(name: str, section: type[BaseModel]) -> str:
-    meant = near(name, list(section.model_fields))
-    return f"no such key; did you mean {meant}?" if meant else "no such key"
 
 
 _RANGES = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
@@ -89,11 +85,30 @@ def _wrong_value(section: type[BaseModel], name: str, lines: list[dict[str, Any]
             return Fault(
                 "value", (name,), f"must be {_WORDS[bound]} {number(line['ctx'][bound])}, got {show(line['input'])}", line["input"]
             )
+        if line["type"] == "too_long":
+            return Fault("value", (name,), _too_long(line["ctx"]), line["input"])
         if line["type"] in ("value", "value_error"):
             return Fault("value", (name,), line["msg"].removeprefix("Value error, "), line["input"])
     first = min(lines, key=lambda line: len(line["loc"]))
     given = first["input"]
-    return Fault("value", (name,), f"must be {needed}, got {show(given)}{_way_out(given, field)}", given)
+    got = _got(given, lines)
+    if len(first["loc"]) > 1 and get_origin(field.annotation) is dict:
+        got = f"{got} for {show(first['loc'][1])}"
+    return Fault("value", (name,), f"must be {needed}, got {got}{_way_out(given, field)}", given)
+
+
+def _too_long(context: dict[str, Any]) -> str:
+    return f"must have at most {context['max_length']:,} entries, got {context['actual_length']:,}"
+
+
+def _got(given: Any, lines: list[dict[str, Any]]) -> str:
+    """The value that does not fit; of a list or a mapping that could have fitted, the entry that does not."""
+    inner = [(step, line["input"]) for line in lines for step in line["loc"][1:] if isinstance(step, int)]
+    if inner and (isinstance(given, list | tuple) or given is inner[0][1]):
+        return f"{show(inner[0][1])} as entry {inner[0][0] + 1}"
+    if isinstance(given, list | tuple):
+        return f"a list of {len(given):,}"
+    return show(given)
 
 
 def _way_out(given: Any, field: Any) -> str:

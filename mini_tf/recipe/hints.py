@@ -124,7 +124,7 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     known = list(all_keys(Recipe, tree))
     meant = FOREIGN.get(key)
     meant = meant or next((name for name in known if name.rpartition(".")[2] == key), None)
-    meant = meant or near(key, own) or _near_elsewhere(key, known)
+    meant = meant or near(key, own) or _near_elsewhere(key, known) or FOREIGN.get(near(key, list(FOREIGN), cutoff=0.8) or "")
     if meant:
         return f"no such key; did you mean {meant.removeprefix('.'.join(parents) + '.')}?"
     if others := _other_kinds(path, key, tree):

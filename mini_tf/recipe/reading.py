@@ -14,9 +14,10 @@ from mini_tf.recipe.checking import COMMAND_LINE, check, written
 from mini_tf.recipe.layers import is_blank, merge
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.secrets import REASON, holds_secret, names_secret, without_secrets
 from mini_tf.recipe.sections import BUILT_IN_DATA
-from mini_tf.recipe.values import Written, near, show
-from mini_tf.recipe.yaml_tree import CODE_KEYS, MAX_DEPTH, Node, load, parse
+from mini_tf.recipe.values import Written, near, one_line, show
+from mini_tf.recipe.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse
 
 DEFAULT_RECIPE = "quickstart"
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
@@ -58,7 +59,8 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """[RECIPE] [KEY=VALUE ...] in any order as (recipe or None, overrides); UsageFault for a second recipe."""
     recipes = [argument for argument in arguments if not is_override(argument)]
     if len(recipes) > 1:
-        raise UsageFault(f"{recipes[1]!r} is not KEY=VALUE, and the recipe is {recipes[0]!r} already")
+        second, first = (show(without_secrets(argument)) for argument in (recipes[1], recipes[0]))
+        raise UsageFault(f"{second} is not KEY=VALUE, and the recipe is {first} already")
     return (recipes[0] if recipes else None), [argument for argument in arguments if is_override(argument)]
 
 
@@ -109,25 +111,25 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
     given = str(recipe)
     if given in presets():
         return presets()[given], given, f"{given}.yaml"
-    path = Path(given)
-    if path.is_dir():
+    path, shown = Path(given), one_line(without_secrets(given))
+    if os.path.isdir(path):
         resolved = path / "resolved.yaml"
-        if not resolved.exists():
-            raise RecipeFault(f"cannot read recipe {given}: it is a directory without a resolved.yaml", where=[given])
+        if not os.path.lexists(resolved):
+            raise RecipeFault(f"cannot read recipe {shown or 'of no name'}: it is a directory without a resolved.yaml", where=[shown])
         path = resolved
     elif not os.path.lexists(path):
         meant = near(given.removesuffix(".yaml"), list(presets()))
         hint = f"did you mean {meant!r}?" if meant else "see `minitf recipe list`"
         if path.suffix in (".yaml", ".yml") or os.sep in given:
-            raise RecipeFault(f"cannot read recipe {given}: there is no such file", hint=hint, where=[given])
-        raise UsageFault(f"no such recipe {given!r}: neither a preset, a file, a run folder nor KEY=VALUE", hint=hint)
+            raise RecipeFault(f"cannot read recipe {shown}: there is no such file", hint=hint, where=[shown])
+        raise UsageFault(f"no such recipe '{shown}': neither a preset, a file, a run folder nor KEY=VALUE", hint=hint)
     name = path.stem
     if path.name == "resolved.yaml":
         name = _RUN_SUFFIX.sub("", path.absolute().parent.name)
-    return path.absolute(), name, str(path)
+    return path.absolute(), name, one_line(str(path))
 
 
-def _chain(text: str, path: Path, shown: str, above: tuple[Path, ...]) -> Node:
+def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     """A recipe file on top of the recipes that it extends."""
     tree = parse(text, shown)
     if not isinstance(tree.value, dict):
@@ -138,19 +140,25 @@ def _chain(text: str, path: Path, shown: str, above: tuple[Path, ...]) -> Node:
         return tree
     name = str(extends.value)
     if not isinstance(extends.value, Written) or is_blank(extends) or not name:
-        raise RecipeFault(f"{extends.where}: extends: must be a preset or a file, got {show(extends.plain())}", where=[extends.where])
+        raise _no_extending(extends, f"must be a preset or a file, got {show(extends.plain())}")
     lower = presets().get(name, path.parent / name)
-    line = (*above, path.resolve())
-    if lower.resolve() in line:
-        raise RecipeFault(f"{extends.where}: extends: {name} extends itself", where=[extends.where])
-    if not lower.exists():
+    line = (*above, os.path.realpath(path))
+    if os.path.realpath(lower) in line:
+        raise _no_extending(extends, f"{one_line(name)} extends itself")
+    if len(line) > deepest():
+        raise _no_extending(extends, f"more than {deepest()} recipes on top of each other")
+    if not os.path.lexists(lower):
         meant = near(name, list(presets()))
         way = f"did you mean {meant}?" if meant else f"use a file, or one of {', '.join(presets())}"
-        raise RecipeFault(f"{extends.where}: extends: no such recipe {name!r}; {way}", where=[extends.where])
-    below_shown = f"{name}.yaml" if name in presets() else os.path.join(os.path.dirname(shown), name)
+        raise _no_extending(extends, f"no such recipe {show(name)}; {way}")
+    below_shown = f"{name}.yaml" if name in presets() else one_line(os.path.join(os.path.dirname(shown), name))
     below = _chain(load(lower, below_shown), lower, below_shown, line)
     below.value.pop("expect", None)  # a promise of that recipe, not of this one
     return merge(below, tree, Recipe)
+
+
+def _no_extending(node: Node, message: str) -> RecipeFault:
+    return RecipeFault(f"{node.where}: extends: {message}", where=[node.where])
 
 
 def _command_line(overrides: Sequence[str]) -> Node:
@@ -169,19 +177,25 @@ def _command_line(overrides: Sequence[str]) -> Node:
 
 def _override(argument: str) -> tuple[list[str], Node]:
     if not is_override(argument):
-        raise UsageFault(f"{argument!r} is not KEY=VALUE")
+        raise UsageFault(f"{show(without_secrets(argument))} is not KEY=VALUE")
     key, _, text = argument.partition("=")
-    where = f"{COMMAND_LINE}: {argument}"
     keys = key.split(".")
-    wrong = next((k for k in keys if not k or k in CODE_KEYS or k == "extends"), None)
-    if wrong is not None or len(keys) > MAX_DEPTH:
-        reason = "a recipe cannot name Python code" if wrong in CODE_KEYS else "extends belongs into a recipe file"
-        reason = reason if wrong and len(keys) <= MAX_DEPTH else "a key is words joined by single dots"
-        raise RecipeFault(f"{where}: {reason}", where=[where])
-    if any(0xD800 <= ord(letter) < 0xE000 or letter == "\0" for letter in text):
-        raise RecipeFault(f"{COMMAND_LINE}: {key}: the value is not UTF-8", where=[COMMAND_LINE])
+    name = f"{COMMAND_LINE}: {one_line(without_secrets(key))}"
+    if holds_secret(argument) or any(map(names_secret, keys)):
+        raise RecipeFault(f"{name}: {REASON}", where=[name])
+    where = f"{COMMAND_LINE}: {one_line(argument)}"
+    if any(k in CODE_KEYS for k in keys):
+        raise RecipeFault(f"{where}: a recipe cannot name Python code", where=[where])
+    if "extends" in keys:
+        raise RecipeFault(f"{where}: extends belongs into a recipe file", where=[where])
+    if not all(map(is_word, keys)) or len(keys) > deepest():
+        raise RecipeFault(f"{where}: a key is words joined by single dots", where=[where])
+    if bad := UNPRINTABLE.search(text):
+        surrogate = "\ud800" <= bad[0] < "\ue000"
+        reason = "the value is not UTF-8" if surrogate else f"the character {bad[0]!r} is not allowed in a recipe"
+        raise RecipeFault(f"{name}: {reason}", where=[name])
     # Only what begins like a mapping, a list or quoted text is YAML's to read: *.txt, 'a: b' and #1 are meant as they are.
-    return keys, parse(text, where, numbered=False) if text[:1] in ("{", "[", '"', "'") else Node(Written(text), where)
+    return keys, parse(text, name, where) if text[:1] in ("{", "[", '"', "'") else Node(Written(text), where)
 
 
 def _anchor(tree: Node, folder: Path) -> None:
@@ -200,6 +214,8 @@ def _anchor(tree: Node, folder: Path) -> None:
                 # A run may be given by its name in outputs, which a folder of that name without a tokenizer does not hide.
                 run = os.path.abspath(os.path.join("outputs", name))
                 path = run if os.sep not in name and _is_tokenizer(run) else path
+            if bad := UNPRINTABLE.search(path):  # resolved.yaml, which holds it, could not be read again
+                raise RecipeFault(f"{leaf.where}: {section}.{key}: the path {show(path)} has {bad[0]!r} in it", where=[leaf.where])
             leaf.value = Written(path, quoted=True)
 
 
@@ -233,7 +249,7 @@ def _shown(node: Node) -> str:
     """A value as it was written, on one line."""
     if isinstance(node.value, dict):
         return "{" + ", ".join(f"{key}: {_shown(child)}" for key, child in node.value.items()) + "}"
-    return "[" + ", ".join(map(_shown, node.value)) + "]" if isinstance(node.value, list) else str(node.value)
+    return "[" + ", ".join(map(_shown, node.value)) + "]" if isinstance(node.value, list) else str(node.value).replace("\n", "\\n")
 
 
 def _sources(recipe: Recipe, tree: Node) -> dict[str, str]:

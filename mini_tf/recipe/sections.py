@@ -66,7 +66,7 @@ class Data(Section):
     def rules(self) -> Iterator[tuple[str, str]]:
         if self.train == self.val == "-":
             yield "val", "train reads stdin already; give a file"
-        for name in set(self.fields) - {"text"}:
+        for name in sorted(set(self.fields) - {"text"}):
             yield "fields", f"no such role {name!r}; a language model reads one column: {{text: COLUMN}}"
 
 

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from mini_tf.safe_text import safe_text
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -168,6 +170,12 @@ def show(value: Any) -> str:
     return f"the text {text}" if getattr(value, "quoted", False) else text
 
 
+def one_line(text: str, most: int = 200) -> str:
+    """A name, a path or an argument as a message repeats it: it cannot steer a terminal, begin a line or fill the screen."""
+    text = text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    return safe_text(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def number(value: float) -> str:
     """A number in a message: 1000000, not 1e+06."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:g}"
@@ -175,5 +183,5 @@ def number(value: float) -> str:
 
 def near(word: str, words: Sequence[str], cutoff: float = 0.6) -> str | None:
     """The word that was probably meant."""
-    found = get_close_matches(word, words, n=1, cutoff=cutoff)
+    found = get_close_matches(word, words, n=1, cutoff=cutoff) if len(word) <= 200 else []
     return found[0] if found else None

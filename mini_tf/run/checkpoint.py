@@ -5,18 +5,21 @@ their sha256 last, rename, fsync the parent; only then remove what rotation drop
 the latest that could go stale: the newest folder whose manifest holds is the latest. Safetensors and JSON only.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mini_tf.errors import RunFault, StorageFault
-from mini_tf.run.disk import TEMPORARY, Disk
+from mini_tf.limits import limits
+from mini_tf.plain_file import open_plain, read_plain
+from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storing, sweep
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
@@ -24,7 +27,7 @@ FILES = (MODEL, OPTIMIZER, STATE, COUNTERS)
 MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
-_FOLDER = re.compile(r"step-(\d{8,})")
+_FOLDER = re.compile("step-([0-9]{8}|[1-9][0-9]{8,11})")
 
 
 class Damaged(Exception):
@@ -33,12 +36,17 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A sound checkpoint: its folder, the step it was saved after, its validation loss if it had one, and its hashes."""
+    """A checkpoint by its manifest: its folder, the step it was saved after, its validation loss if it had one.
+
+    sha256, sizes: of its files, in bytes. fingerprint: what decides the last bits, as it was then; empty in older ones.
+    """
 
     folder: Path
     step: int
     score: float | None
     sha256: Mapping[str, str]
+    sizes: Mapping[str, int]
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -49,142 +57,196 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that have a folder, newest first; RunFault where one, or the whole, is a link out of the run."""
-        names = sorted(os.listdir(self.folder), reverse=True) if self.folder.is_dir() else []
-        for path in [self.folder, *(self.folder / name for name in names if _FOLDER.fullmatch(name))]:
+        found = [one for one in map(_FOLDER.fullmatch, self._names()) if one]
+        for path in [self.folder, *(self.folder / one[0] for one in found)]:
             if path.is_symlink():
                 raise RunFault(f"{path} is a link; checkpoints are kept inside the run folder", where=[str(path)])
-        return sorted((int(name.removeprefix("step-")) for name in names if _FOLDER.fullmatch(name)), reverse=True)
+        return sorted((int(one[1]) for one in found), reverse=True)
+
+    def _names(self) -> list[str]:
+        return os.listdir(self.folder) if self.folder.is_dir() else []
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def save(self, step: int, parts: Mapping[str, bytes], score: float | None) -> Checkpoint:
+    def save(self, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any] | None = None) -> Checkpoint:
         """Write a checkpoint of all FILES; a sound one of the same step is left as it is. StorageFault when the disk is full."""
-        self.sweep()
-        with suppress(FileNotFoundError, Damaged):
-            return self.verify(step)
-        if self.path(step).exists():
-            self._quarantine(step)
-        temporary = self.folder / f"{TEMPORARY}step-{step:08d}"
-        try:
-            self.disk.mkdir(self.folder)
+        last = next(iter(self.steps()), None)
+        with storing(f"saving step {step}", "there is no earlier checkpoint" if last is None else f"the last checkpoint is step {last}"):
+            self.sweep()
+            with suppress(FileNotFoundError, Damaged):
+                return self.verify(step)
+            if self.path(step).exists():
+                self._set_aside(step)
+            make_folder(self.disk, self.folder)
             self._need_space(2 * sum(map(len, parts.values())))
-            self._write(temporary, step, parts, score)
-            self.disk.rename(temporary, self.path(step))
+            temporary = self.folder / f"{TEMPORARY}step-{step:08d}"
+            try:
+                self._write(temporary, step, parts, score, fingerprint or {})
+                self.disk.rename(temporary, self.path(step))
+            except OSError:
+                with suppress(OSError):
+                    self.disk.remove(temporary)
+                raise
             self.disk.sync(self.folder)
-        except OSError as error:
-            with suppress(OSError):
-                self.disk.remove(temporary)
-            kept = next(iter(self.steps()), None)
-            last = "there is no earlier checkpoint" if kept is None else f"the last checkpoint is step {kept}"
-            raise StorageFault(f"saving step {step} failed: {error}; {last}", hint="free some space; the same command continues") from error
-        return self.verify(step)
+        return self._read_manifest(step)
 
     def _need_space(self, needed: int) -> None:
         free = self.disk.free(self.folder)
         if free < needed:
-            raise OSError(f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
+            raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
 
-    def _write(self, temporary: Path, step: int, parts: Mapping[str, bytes], score: float | None) -> None:
+    def _write(self, temporary: Path, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any]) -> None:
         self.disk.mkdir(temporary)
         for name in FILES:
             self.disk.write(temporary / name, parts[name])
         files = {name: {"sha256": hashlib.sha256(parts[name]).hexdigest(), "bytes": len(parts[name])} for name in FILES}
-        manifest = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files}
+        manifest = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files, "fingerprint": dict(fingerprint)}
         self.disk.write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
         self.disk.sync(temporary)
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
-        """Keep the newest and the best by score, at least the newest; what goes is renamed first, so no half stays behind."""
-        steps = self.steps()
-        sound = [c for c in map(self._manifest_or_none, steps) if c is not None]
-        scored = sorted((c.score, c.step) for c in sound if c.score is not None)
-        kept = {*steps[: max(1, keep_last)], *(step for _, step in scored[:keep_best])}
-        for step in steps:
-            if step not in kept:
-                trash = self.folder / f"{_TRASH}step-{step:08d}"
-                self.disk.rename(self.path(step), trash)
-                self.disk.remove(trash)
+        """Keep the newest and the best by score, at least the newest, which is read back before another goes.
+
+        What goes is renamed first, so no half stays behind. What has no manifest of this run is left alone.
+        """
+        own = self._own()
+        kept = {*own[: max(1, keep_last)], *self.by_score()[:keep_best]}
+        going = [step for step in own if step not in kept]
+        if not going:
+            return
+        with storing("removing older checkpoints", "none was lost"):
+            try:
+                self.verify(own[0])
+            except Damaged as damage:
+                raise StorageFault(f"{self.path(own[0])} cannot be read back: {damage}", hint="older ones were kept") from damage
+            trash = {step: self.folder / f"{_TRASH}step-{step:08d}" for step in going}
+            for step in going:
+                self.disk.rename(self.path(step), trash[step])
+            self.disk.sync(self.folder)
+            for step in going:
+                self.disk.remove(trash[step])
+            self.disk.sync(self.folder)
 
     def sweep(self) -> None:
         """Remove what an interrupted save or rotation left."""
-        for name in sorted(os.listdir(self.folder)) if self.folder.is_dir() else []:
-            if name.startswith((TEMPORARY, _TRASH)) and not (self.folder / name).is_symlink():
-                self.disk.remove(self.folder / name)
+        sweep(self.disk, self.folder, (TEMPORARY, _TRASH))
 
     def newest(self, warn: Callable[[str], None]) -> Checkpoint | None:
         """The newest sound checkpoint; damaged ones are set aside with a warning. None if never one was saved.
 
         RunFault when all are damaged: a run never starts over in silence.
         """
-        for step in self.steps():
+        steps = self.steps()
+        found = self.first_sound(steps, warn)
+        if found is None and (steps or any(name.startswith(_BAD) for name in self._names())):
+            raise RunFault(f"no usable checkpoint in {self.folder}", hint="--fresh starts over beside it", where=[str(self.folder)])
+        return found
+
+    def first_sound(self, steps: Iterable[int], warn: Callable[[str], None] | None = None) -> Checkpoint | None:
+        """The first of these that is sound; with `warn`, those before it are set aside with a warning, where the disk lets them."""
+        for step in steps:
             try:
                 return self.verify(step)
             except Damaged as damage:
-                warn(f"{self.path(step).name} is damaged ({damage}); it is set aside")
-                self._quarantine(step)
-        if self.folder.is_dir() and any(name.startswith(_BAD) for name in os.listdir(self.folder)):
-            raise RunFault(f"no usable checkpoint in {self.folder}", hint="--fresh starts over beside it", where=[str(self.folder)])
+                if warn is None:
+                    continue
+                done = "it is set aside"
+                try:
+                    self._set_aside(step)
+                except OSError as error:
+                    done = f"it cannot be set aside ({error.strerror}) and is passed over"
+                warn(f"{self.path(step).name} is damaged ({damage}); {done}")
         return None
 
-    def choose(self, which: int | str) -> Checkpoint:
-        """The checkpoint of a step, `last` or `best` (lowest score, the earlier of equals), for reading only."""
+    def by_score(self) -> list[int]:
+        """The steps that have a validation loss, the best first; of equals the earlier."""
+        scored = [(c.score, c.step) for c in map(self._read_manifest, self._own()) if c.score is not None]
+        return [step for _, step in sorted(scored)]
+
+    def find(self, which: int | str) -> Checkpoint:
+        """The checkpoint of a step, `last` or `best` (lowest score), by its manifest alone; RunFault where there is none."""
         steps = self.steps()
         if not steps:
             raise RunFault(f"{self.folder.parent} has no checkpoint", where=[str(self.folder.parent)])
         if which == "best":
-            scored = [(c.score, c.step) for c in map(self._manifest_or_none, steps) if c is not None and c.score is not None]
-            which = min(scored)[1] if scored else "last"
+            which = next(iter(self.by_score()), "last")
         step = steps[0] if which == "last" else int(which)
         if step not in steps:
             kept = ", ".join(map(str, reversed(steps)))
             raise RunFault(f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}", where=[str(self.folder)])
+        return self._or_refused(self._read_manifest, step)
+
+    def choose(self, which: int | str) -> Checkpoint:
+        """As `find`, for reading: RunFault unless every byte is as it was written."""
+        return self._or_refused(self.verify, self.find(which).step)
+
+    def _or_refused(self, read: Callable[[int], Checkpoint], step: int) -> Checkpoint:
         try:
-            return self.verify(step)
+            return read(step)
         except Damaged as damage:
             raise RunFault(f"{self.path(step)} is damaged: {damage}", where=[str(self.path(step))]) from damage
 
     def verify(self, step: int) -> Checkpoint:
         """The checkpoint, after every byte was compared with its manifest; Damaged says what is wrong."""
-        if not self.path(step).is_dir():
+        if not self.path(step).exists():
             raise FileNotFoundError(self.path(step))
         checkpoint = self._read_manifest(step)
         for name, sha256 in checkpoint.sha256.items():
             try:
-                with open(checkpoint.folder / name, "rb") as file:
-                    digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else hashlib.sha256(file.read())
+                with open_plain(checkpoint.folder / name) as file:
+                    size = os.fstat(file.fileno()).st_size
+                    if size != checkpoint.sizes[name]:
+                        raise Damaged(f"{name}: {size} bytes, not {checkpoint.sizes[name]}")
+                    found = sha256_of(file)
             except OSError as error:
                 raise Damaged(f"{name}: {error.strerror}") from error
-            if digest.hexdigest() != sha256:
+            if found != sha256:
                 raise Damaged(f"{name}: checksum")
         return checkpoint
 
-    def _manifest_or_none(self, step: int) -> Checkpoint | None:
-        with suppress(Damaged):
-            return self._read_manifest(step)
-        return None
+    def _own(self) -> list[int]:
+        """The steps whose manifest can be read and is this run's, newest first."""
+        own = []
+        for step in self.steps():
+            with suppress(Damaged, RunFault):
+                own.append(self._read_manifest(step).step)
+        return own
 
     def _read_manifest(self, step: int) -> Checkpoint:
         path = self.path(step) / MANIFEST
         try:
-            with open(path, "rb") as file:
-                manifest: dict[str, Any] = json.loads(file.read(1 << 16))
+            manifest: dict[str, Any] = json.loads(read_plain(path, limits().record_bytes))
             written, run_id, named, score = manifest["format"], manifest["run"], manifest["step"], manifest["score"]
             sha256 = {str(name): str(entry["sha256"]) for name, entry in manifest["files"].items()}
+            sizes = {str(name): int(entry["bytes"]) for name, entry in manifest["files"].items()}
+            fingerprint = dict(manifest.get("fingerprint", {}))
         except OSError as error:
             raise Damaged(f"{MANIFEST}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise Damaged(f"{MANIFEST}: not a manifest") from error
         if isinstance(written, int) and written > FORMAT:
             raise RunFault(f"{path} was written by format {written}; this minitf reads format {FORMAT}", where=[str(path)])
         if run_id != self.run_id:
-            raise RunFault(f"{path} belongs to another run ({run_id}, not {self.run_id})", where=[str(path)])
-        if set(sha256) != set(FILES) or named != step or not isinstance(score, (int, float, type(None))):
+            raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
+        if set(sha256) != set(FILES) or named != step or not _is_score(score):
             raise Damaged(f"{MANIFEST}: names other files or another step")
-        return Checkpoint(self.path(step), step, score, sha256)
+        return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
 
-    def _quarantine(self, step: int) -> None:
+    def _set_aside(self, step: int) -> None:
         number = 0
         while (self.folder / f"{_BAD}step-{step:08d}.{number}").exists():
             number += 1
         self.disk.rename(self.path(step), self.folder / f"{_BAD}step-{step:08d}.{number}")
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """In hex digits, of what is left to read."""
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _is_score(score: Any) -> bool:
+    return score is None or (isinstance(score, (int, float)) and abs(score) < 1e300)  # neither NaN nor too large

@@ -1,6 +1,7 @@
 """Run folders by name: `last`, `outputs/NAME` by its NAME, or a path. Reads without torch."""
 
 import difflib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -10,6 +11,9 @@ from mini_tf.run import manifest
 from mini_tf.run.manifest import Manifest
 
 OUTPUTS = Path("outputs")
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+"""How file systems say that they have no locks: some network ones."""
 
 
 def find(run: str | Path) -> Path:
@@ -36,11 +40,18 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # in a folder that others may not look into
+        return False
+
+
 def list_runs(folder: Path) -> list[Path]:
     """The run folders directly in a folder, by name; what is no run is passed over."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if (path / manifest.NAME).is_file())
+    return sorted(path for path in folder.iterdir() if _is_file(path / manifest.NAME))
 
 
 def state_of(folder: Path, record: Manifest) -> str:
@@ -59,7 +70,8 @@ def is_held(folder: Path) -> bool:
 def try_to_hold(folder: Path) -> int | None:
     """Become the folder's one writer until the descriptor is closed; None if another process is.
 
-    The lock is on the folder itself: nothing is left to clean up, and it dies with its process, kill -9 included.
+    The lock is on the folder itself: nothing is left to clean up, and it dies with its process, kill -9 included. Where the
+    file system has no locks everybody holds it (`has_locks`).
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -67,4 +79,17 @@ def try_to_hold(folder: Path) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            os.close(descriptor)
+            raise
     return descriptor
+
+
+def has_locks(descriptor: int) -> bool:
+    """Whether a folder that is held is really held: taking one's own lock again always succeeds where there are locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -23,18 +23,20 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from mini_tf.errors import DataFault, Diverged, RecipeFault, Refusal, RunFault, Unavailable, UsageFault
+from mini_tf.errors import DataFault, Diverged, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.failures import refusal_of
+from mini_tf.limits import limits
+from mini_tf.plain_file import read_plain
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints
-from mini_tf.run.disk import Disk, replace
+from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
+from mini_tf.run.finding import has_locks
 from mini_tf.run.loading import Saved
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import Lines, curve
 from mini_tf.run.tensors import Spec
 
 _TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json")
-
-
 _REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
@@ -47,35 +49,55 @@ class Tensors(NamedTuple):
 
 
 class Run:
-    """One run's folder, held by this process. `status` says how it was found; a finished one may only be read or extended."""
+    """One run's folder, held by this process. `status` says how it was found; a finished one may only be read or extended.
+
+    fingerprint: what decides the last bits here and now; every checkpoint keeps it (`opening.check_exact` puts it there).
+    """
 
     def __init__(self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk) -> None:
         self.folder, self.manifest, self.status, self.disk, self._lock = folder, record, status, disk, lock
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
+        self.fingerprint: dict[str, Any] = {}
         self._stood_before = False
-        self._metrics, self._timing = Lines(folder / "metrics.jsonl"), Lines(folder / "timing.jsonl")
+        self._metrics, self._timing = Lines(folder / "metrics.jsonl", disk), Lines(folder / "timing.jsonl", disk)
 
     @property
     def name(self) -> str:
         return self.folder.name
 
     def begin(self, stood_before: bool) -> None:
-        """Put run.json there: from now on the folder is this run's. `stood_before`: it was not made for it."""
+        """Put run.json there, where interrupted work left nothing else: from now on the folder is this run's.
+
+        stood_before: it was not made for it.
+        """
         self._stood_before = stood_before
+        with storing(f"preparing {self.folder}"):
+            for folder in (self.folder, self.folder / "samples"):
+                sweep(self.disk, folder)
+            self.checkpoints.sweep()
         self._update()
 
-    def resume(self, warn: Callable[[str], None], expected: Mapping[str, Spec] | None = None) -> Saved | None:
+    def resume(
+        self, warn: Callable[[str], None], expected: Mapping[str, Spec] | None = None, expected_optimizer: Mapping[str, Spec] | None = None
+    ) -> Saved | None:
         """Back to the newest sound checkpoint, metrics and all; None (and empty metrics) if never one was saved.
 
-        RunFault where all are damaged, or the model's tensors are not the `expected` ones.
+        model.safetensors is put right. RunFault where all checkpoints are damaged, or the tensors of the model or the
+        optimizer are not the `expected` ones.
         """
+        if self._lock >= 0 and not has_locks(self._lock):
+            warn(f"{self.folder}: its file system has no locks; take care that no other process trains there")
         newest = self.checkpoints.newest(warn)
-        saved = None if newest is None else loading.load(newest, expected)
+        saved = None if newest is None else loading.load(newest, expected, expected_optimizer)
         sizes = saved.counters if saved else {}
-        for lines in (self._metrics, self._timing):
-            if not lines.cut(int(sizes.pop(lines.path.name, 0))):
-                warn(f"{lines.path.name} is shorter than it was at the checkpoint; earlier lines are lost")
+        with storing(f"continuing {self.folder}"):
+            for lines in (self._metrics, self._timing):
+                if not lines.cut(sizes.pop(lines.path.name, 0)):
+                    warn(f"{lines.path.name} is shorter than it was at the checkpoint; earlier lines are lost")
         self._forget_after(saved.step if saved else 0)
+        if saved:
+            self.checkpoints.first_sound(self.checkpoints.by_score(), warn)
+            self.publish()
         return saved
 
     def _forget_after(self, step: int) -> None:
@@ -85,25 +107,32 @@ class Run:
 
     def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None:
         """A line of metrics.jsonl: `step` and what was measured there, no clock; the seconds go into timing.jsonl."""
-        self._metrics.append(report)
-        if seconds is not None:
-            self._timing.append({"step": report["step"], "seconds": round(seconds, 3)})
+        with storing(f"recording step {report['step']}"):
+            self._metrics.append(report)
+            if seconds is not None:
+                self._timing.append({"step": report["step"], "seconds": round(seconds, 3)})
 
     def save(self, step: int, kept: Tensors, counters: Mapping[str, Any], score: float | None = None) -> None:
         """A checkpoint after a finished step; `score` is the validation loss measured there. StorageFault when the disk is full."""
         score = score if score is not None and math.isfinite(score) else None
-        sizes = {lines.path.name: lines.sync() for lines in (self._metrics, self._timing)}
+        with storing(f"saving step {step}", self._last()):
+            sizes = {lines.path.name: lines.sync() for lines in (self._metrics, self._timing)}
         parts = {
             MODEL: tensors.pack(kept.model),
             OPTIMIZER: tensors.pack(kept.optimizer),
             STATE: tensors.pack(kept.state),
             COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
         }
-        self.checkpoints.save(step, parts, score)
+        self.checkpoints.save(step, parts, score, self.fingerprint)
         best = self.manifest.best
         if score is not None and (best is None or score < best["loss"]):
             best = {"step": step, "loss": score}
         self._update(step=step, best=best)
+
+    def _last(self) -> str:
+        """The newest checkpoint, in words."""
+        steps = self.checkpoints.steps()
+        return f"the last checkpoint is step {steps[0]}" if steps else "there is no earlier checkpoint"
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Remove older checkpoints; the best by score are kept besides the newest."""
@@ -111,11 +140,15 @@ class Run:
 
     def publish(self, which: int | Literal["last", "best"] = "best") -> None:
         """Make a checkpoint's weights model.safetensors; `best` never replaces a better one that stands there already."""
-        chosen = self.checkpoints.choose(which)
         there = self.manifest.model if loading.is_published(self.folder, self.manifest) else None
-        if which == "best" and there and _rank(there["score"], there["step"]) <= _rank(chosen.score, chosen.step):
+        if there and which == "best" and not self.checkpoints.steps():
             return
-        replace(self.disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
+        found = self.checkpoints.find(which)
+        if there and which == "best" and _rank(there["score"], there["step"]) <= _rank(found.score, found.step):
+            return
+        chosen = self.checkpoints.choose(found.step)
+        with storing(f"publishing step {chosen.step}", self._last()):
+            replace(self.disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
         self._update(model={"step": chosen.step, "score": chosen.score, "sha256": chosen.sha256[MODEL]})
 
     def note_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,24 +174,30 @@ class Run:
         """One of the folder's own text files, replaced as a whole."""
         if name not in _TEXTS:
             raise ValueError(f"a run folder has no {name!r}")
-        replace(self.disk, self.folder / name, text.encode())
+        with storing(f"writing {name}"):
+            replace(self.disk, self.folder / name, text.encode())
 
     def sample(self, step: int, text: str) -> None:
         """A text the model wrote after a step: samples/step-00000500.txt."""
-        self.disk.mkdir(self.folder / "samples")
-        path = self.folder / "samples" / f"step-{step:08d}.txt"
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # unlike a checkpoint it may be lost in a power cut
+        with storing(f"writing the sample of step {step}", self._last()):
+            make_folder(self.disk, self.folder / "samples")
+            replace(self.disk, self._sample(step), text.encode(errors="backslashreplace"))
+
+    def _sample(self, step: int) -> Path:
+        return self.folder / "samples" / f"step-{step:08d}.txt"
+
+    def has_sample(self, step: int) -> bool:
+        return self._sample(step).exists()
 
     def last_sample(self) -> str:
         """The text the model wrote last, "" if it never wrote one."""
         folder = self.folder / "samples"
         texts = sorted(folder.glob("step-*.txt")) if folder.is_dir() else []
-        return texts[-1].read_text(encoding="utf-8") if texts else ""
+        return read_plain(texts[-1], limits().record_bytes).decode(errors="replace") if texts else ""
 
     def log(self, line: str) -> None:
         """A line of log.txt."""
-        with open(self.folder / "log.txt", "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(line + "\n")
+        self.disk.append(self.folder / "log.txt", (line + "\n").encode(errors="backslashreplace"))
 
     def crash(self, text: str) -> Path:
         """Keep what a bug left to say (a traceback): crash-20261121-231500.txt."""
@@ -172,7 +211,8 @@ class Run:
 
         train, val = curve(self._metrics.path, "loss"), curve(self._metrics.path, "val.loss")
         if train or val:
-            loss_curve(self.folder / "loss.png", train, val, title=self.name)
+            with storing("writing loss.png"):
+                replace(self.disk, self.folder / "loss.png", loss_curve(train, val, title=self.name))
 
     def finish(self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None) -> None:
         """Write how the run ended; `metrics` are the last evaluation's, kept for --assert on a run that is already complete."""
@@ -192,7 +232,7 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            with suppress(OSError):  # the disk may be what failed
+            with suppress(OSError, StorageFault):  # the disk may be what failed
                 if isinstance(error, _REFUSED_STARTS) and self.status == "new" and not self._metrics.path.exists():
                     self._vanish()
                 elif error is not None and self.manifest.state == "running" and self.status != "finished":
@@ -202,13 +242,15 @@ class Run:
 
     def _vanish(self) -> None:
         """Leave no trace of a start that was refused; a folder that stood empty before stays empty."""
-        self.disk.remove(self.folder)
-        if self._stood_before:
-            self.disk.mkdir(self.folder)
+        for path in sorted(self.folder.iterdir()):
+            self.disk.remove(path)
+        if not self._stood_before:
+            self.disk.remove(self.folder)
 
     def _update(self, **fields: Any) -> None:
         self.manifest = self.manifest.model_copy(update=fields)
-        manifest.write(self.folder, self.manifest, self.disk)
+        with storing(f"writing {manifest.NAME}"):
+            manifest.write(self.folder, self.manifest, self.disk)
 
 
 def _rank(score: float | None, step: int) -> tuple[float, int]:
@@ -220,7 +262,5 @@ def _ending(error: BaseException) -> tuple[RunState, int, str]:
     text = f"{type(error).__name__}: {error}" if not isinstance(error, Refusal) else error.message
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
-        return "stopped", code, text
-    if isinstance(error, Refusal):
-        return "diverged" if isinstance(error, Diverged) else "failed", error.exit_code, text
-    return "failed", 6 if isinstance(error, (OSError, MemoryError)) else 1, text
+        return "stopped", code, "stopped"
+    return "diverged" if isinstance(error, Diverged) else "failed", refusal_of(error).exit_code if isinstance(error, Exception) else 1, text

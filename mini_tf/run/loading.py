@@ -1,22 +1,27 @@
 """Trained tensors out of a run folder; nothing is changed there, and nothing read before it fits the model."""
 
-import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from mini_tf.errors import RunFault
+from mini_tf.errors import RunFault, UsageFault
+from mini_tf.limits import limits
+from mini_tf.plain_file import open_plain, read_plain
 from mini_tf.run import manifest, tensors
-from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoint, Checkpoints
+from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoint, Checkpoints, sha256_of
 from mini_tf.run.disk import Disk
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import Spec
+
+_LARGEST_COUNT = 1 << 62
+_WHOLE = ("step", "metrics.jsonl", "timing.jsonl")
 
 
 @dataclass(frozen=True)
@@ -28,15 +33,53 @@ class Saved:
     optimizer: dict[str, Tensor]
     state: dict[str, Tensor]
     counters: dict[str, Any]
+    folder: Path
+
+    @contextmanager
+    def taken_over(self) -> Iterator[None]:
+        """While a program takes the parts over: what does not fit there is the checkpoint's fault, so RunFault."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            raise RunFault(f"{self.folder}: does not fit this run: {what}", where=[str(self.folder)]) from error
 
 
-def load(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None = None) -> Saved:
-    """Everything in a checkpoint; RunFault unless its model's tensors are the `expected` ones (`specs(state_dict)`)."""
-    model = tensors.read(checkpoint.folder / MODEL, expected)
-    tensors.refuse_not_finite(model, checkpoint.folder / MODEL)
-    optimizer, state = (tensors.read(checkpoint.folder / name) for name in (OPTIMIZER, STATE))
-    counters = json.loads((checkpoint.folder / COUNTERS).read_bytes())
-    return Saved(checkpoint.step, model, optimizer, state, counters)
+def load(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None = None, expected_optimizer: Mapping[str, Spec] | None = None) -> Saved:
+    """Everything in a checkpoint; RunFault unless the tensors of its model and optimizer are the `expected` ones (`specs(...)`)."""
+    folder = checkpoint.folder
+    model = tensors.read(folder / MODEL, expected)
+    optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer)
+    for found, name in ((model, MODEL), (optimizer, OPTIMIZER)):
+        tensors.refuse_not_finite(found, folder / name)
+    counters = _read_counters(folder / COUNTERS)
+    if counters.get("step", checkpoint.step) != checkpoint.step:
+        raise RunFault(f"{folder / COUNTERS}: counts step {counters['step']}, not {checkpoint.step}", where=[str(folder)])
+    return Saved(checkpoint.step, model, optimizer, tensors.read(folder / STATE), counters, folder)
+
+
+def _read_counters(path: Path) -> dict[str, Any]:
+    try:
+        counters = json.loads(read_plain(path, limits().record_bytes))
+        strange = [name for name, value in counters.items() if not _is_counter(value) or (name in _WHOLE and type(value) is not int)]
+    except OSError as error:
+        raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise RunFault(f"{path}: not the counters of a run", where=[str(path)]) from error
+    if strange:
+        raise RunFault(f"{path}: {strange[0][:40]} is no count", where=[str(path)])
+    return dict(counters)
+
+
+def _is_counter(value: Any) -> bool:
+    """A whole number from 0, a finite one, or any number in hex digits."""
+    if isinstance(value, str):
+        try:
+            float.fromhex(value)
+        except (ValueError, OverflowError):
+            return False
+        return True
+    return isinstance(value, (int, float)) and 0 <= value < _LARGEST_COUNT
 
 
 def load_model(folder: Path, step: int | str | None = None, expected: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
@@ -70,14 +113,17 @@ def _settled(folder: Path) -> bool:
 
 def is_published(folder: Path, record: Manifest) -> bool:
     """Whether model.safetensors is, to the bit, what was published there."""
-    path = folder / MODEL
-    if record.model is None or not path.is_file():
+    if record.model is None:
         return False
-    return hashlib.sha256(path.read_bytes()).hexdigest() == str(record.model["sha256"])
+    try:
+        with open_plain(folder / MODEL) as file:
+            return sha256_of(file) == str(record.model["sha256"])
+    except OSError:
+        return False
 
 
 def choose(folder: Path, which: int | str) -> Checkpoint:
     """The checkpoint of a step (a number, or its digits), `last` or `best`."""
     if which not in ("last", "best") and not re.fullmatch("[0-9]{1,12}", str(which)):
-        raise RunFault(f"no such checkpoint: {which!r}; a step is a number, `last` or `best`", where=[str(folder)])
+        raise UsageFault(f"no such checkpoint: {str(which)[:40]!r}; a step is a number, `last` or `best`")
     return Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk()).choose(which)

@@ -1,18 +1,41 @@
 """run.json: what a run is, how it stands, and what it was made with. Replaced as a whole, so a reader never meets a part."""
 
 import json
+import math
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from mini_tf.errors import RunFault
+from mini_tf.limits import limits
+from mini_tf.plain_file import read_plain
 from mini_tf.run.disk import Disk, replace
 
 FORMAT = 1
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]
+
+
+def _with(least: int, required: bool, **kinds: Any) -> AfterValidator:
+    """A mapping that has these keys with values of such types, whole numbers from `least`."""
+
+    def check(fields: dict[str, Any]) -> dict[str, Any]:
+        for name, kind in kinds.items():
+            value = fields.get(name)
+            if (required or name in fields) and (not isinstance(value, kind) or (isinstance(value, int) and value < least)):
+                raise ValueError(f"{name} cannot be {str(value)[:40]!r}")
+        return fields
+
+    return AfterValidator(check)
+
+
+_number = (int, float)
+_Best = Annotated[dict[str, int | float], _with(0, True, step=int, loss=_number)]
+_Model = Annotated[dict[str, Any], _with(0, True, step=int, score=(*_number, NoneType), sha256=str)]
+_Auto = Annotated[dict[str, Any], _with(1, False, device=str, precision=str, threads=int, micro_batch_size=int)]
 
 
 class Manifest(BaseModel):
@@ -25,15 +48,15 @@ class Manifest(BaseModel):
     """`running` without a living process means that it was killed; see `finding.state_of`."""
     exit_code: int | None = None
     error: str | None = None
-    step: int = 0
+    step: NonNegativeInt = 0
     """Finished steps, as of the last checkpoint or the end."""
-    best: dict[str, int | float] | None = None
+    best: _Best | None = None
     """{step, loss}: the lowest validation loss so far."""
-    model: dict[str, Any] | None = None
+    model: _Model | None = None
     """Where model.safetensors came from: {step, score, sha256}."""
     metrics: dict[str, float | None] = {}
     """The last evaluation's, by the names that --assert uses (val.loss, ...)."""
-    extensions: list[tuple[int, int]] = []
+    extensions: list[tuple[NonNegativeInt, PositiveInt]] = []
     """Each --extend: the step at which the run had ended, and how many further ones were asked for."""
     recipe: str = ""
     run_id: str = ""
@@ -43,7 +66,7 @@ class Manifest(BaseModel):
     hashes: dict[str, str] = {}
     """Contents of the data and the tokenizer."""
     seed: int = 0
-    auto: dict[str, Any] = {}
+    auto: _Auto = {}
     """What `auto` resolved to at the first start, reused by every continuation."""
     command: list[str] = []
     versions: dict[str, str] = {}
@@ -57,16 +80,29 @@ def read(folder: Path) -> Manifest:
     """The manifest of a run folder; RunFault where there is none, it is damaged, or a later format."""
     path = folder / NAME
     try:
-        with open(path, encoding="utf-8") as file:
-            fields = json.loads(file.read(1 << 24))
+        fields = json.loads(read_plain(path, limits().record_bytes), parse_float=_finite, parse_constant=_finite)
         written = fields["format"]
         if isinstance(written, int) and written > FORMAT:
             raise RunFault(f"{path} was written by format {written}; this minitf reads format {FORMAT}", where=[str(path)])
         return Manifest.model_validate(fields)
     except OSError as error:
         raise RunFault(f"{folder} is not a run folder: {NAME}: {error.strerror}", where=[str(folder)]) from error
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
-        raise RunFault(f"{path} is damaged: {str(error).splitlines()[0]}", where=[str(path)]) from error
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError, ValidationError) as error:
+        raise RunFault(f"{path} is damaged: {_words(error)}", where=[str(path)]) from error
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"it holds the number {text}")
+    return number
+
+
+def _words(error: Exception) -> str:
+    """What is wrong, in a line; of a field the fault names it."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'][:3]))}: {first['msg']}"[:200]
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def write(folder: Path, manifest: Manifest, disk: Disk) -> None:

@@ -6,34 +6,42 @@ crash, or written after the checkpoint, is written again as if nothing had happe
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from mini_tf.errors import RunFault
+from mini_tf.limits import limits
+from mini_tf.plain_file import open_plain
+from mini_tf.run.disk import Disk
 
 
 class Lines:
     """A file of JSON lines that is appended to; each line reaches the system at once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path, self.disk = path, disk
 
     def append(self, report: Mapping[str, Any]) -> None:
-        with open(self.path, "ab") as file:
-            file.write(to_line(report).encode() + b"\n")
+        self.disk.append(self.path, to_line(report).encode() + b"\n")
 
     def sync(self) -> int:
         """Bytes written so far, now safe on the disk."""
-        with open(self.path, "ab") as file:
-            os.fsync(file.fileno())
-            return file.tell()
+        self._begin()
+        self.disk.sync(self.path)
+        return self.path.stat().st_size
 
     def cut(self, size: int) -> bool:
         """Cut the file to a size; False if it was already shorter, so that lines are lost."""
-        with open(self.path, "ab") as file:
-            before = file.tell()
-            file.truncate(min(size, before))
+        self._begin()
+        before = self.path.stat().st_size
+        if before > size:
+            self.disk.truncate(self.path, size)
         return before >= size
+
+    def _begin(self) -> None:
+        if not self.path.exists():
+            self.disk.append(self.path, b"")
 
 
 def to_line(report: Mapping[str, Any]) -> str:
@@ -44,19 +52,30 @@ def to_line(report: Mapping[str, Any]) -> str:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The reports of a file that may not exist yet, or end in a torn line (it is left out)."""
+    """The reports of a file that may not exist yet, or end in a torn line (it is left out). RunFault where it cannot be read."""
     if not path.exists():
         return
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                report = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(report, dict):
-                yield report
+    try:
+        with open_plain(path) as file:
+            while line := file.readline(limits().line_bytes):
+                report = _report(line)
+                if report is not None:
+                    yield report
+    except OSError as error:
+        raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
+
+
+def _report(line: bytes) -> dict[str, Any] | None:
+    try:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) else None
 
 
 def curve(path: Path, key: str) -> list[tuple[int, float]]:
-    """(step, value) of every report that has the key as a finite number."""
-    return [(int(r["step"]), float(r[key])) for r in read_lines(path) if isinstance(r.get(key), (int, float)) and "step" in r]
+    """(step, value) of every report that has both as finite numbers."""
+    reports = ((r.get("step"), r.get(key)) for r in read_lines(path))
+    return [
+        (step, float(value)) for step, value in reports if isinstance(step, int) and isinstance(value, (int, float)) and abs(value) < 1e300
+    ]

@@ -6,7 +6,6 @@ A start that is refused creates nothing and changes nothing.
 import os
 import platform
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +20,17 @@ import torch
 import mini_tf
 from mini_tf.errors import RunFault, StorageFault, UsageFault
 from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Disk
+from mini_tf.run.contents import refuse_strange
+from mini_tf.run.disk import TEMPORARY, Disk, make_folder
 from mini_tf.run.finding import OUTPUTS, try_to_hold
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
 from mini_tf.run.manifest import Manifest
+from mini_tf.training.optimizer import IMPLEMENTATION
+from mini_tf.training.processor import processor
+
+_LONGEST_NAME, _LONGEST_PATH = 240, 3800
+"""Bytes; systems take 255 and 4095, and a fresh start adds its number, a checkpoint its files."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk
     folder = choose_folder(place, identity)
     if not folder.exists() or _is_empty(folder):
         return _create(folder, identity, command, disk)
-    if not (folder / manifest.NAME).is_file():
+    if not (folder / manifest.NAME).exists():
         _refuse(folder, "is not empty and no run folder of minitf", "choose another with -d")
+    refuse_strange(folder)
     _refuse_another_run(folder, manifest.read(folder), identity)
     lock = _hold(folder)
     try:
@@ -65,18 +71,29 @@ def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk
 def choose_folder(place: Place, identity: Identity) -> Path:
     """The folder by its rules, which need not exist: the newest of NAME, NAME.2, ... that is this run."""
     name = place.name
-    if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]{1,200}", name)):
-        raise UsageFault(f"{name!r} cannot be the name of a run", hint="use letters, digits, - and _; -d DIR chooses the folder")
+    if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]+", name)):
+        raise UsageFault(f"{name[:80]!r} cannot be the name of a run", hint="use letters, digits, - and _; -d DIR chooses the folder")
     if place.directory is not None and name is None:
         first = place.directory.absolute()
     else:
         first = (place.directory or OUTPUTS).absolute() / (name or identity.default_name)
-    if first.is_symlink() or first.is_file() or first.resolve() in (Path("/"), Path.home().resolve()):
+    if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
+        raise UsageFault(
+            f"{first.name[:80]!r} cannot be the name of a run: it, or its path, is too long", hint="give shorter ones with -n, -d"
+        )
+    if first.is_symlink() or first.is_file() or first.resolve() in (Path("/"), _home()):
         _refuse(first, "cannot be a run folder: it is a file, a link, the root or your home", "choose another with -d")
     later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
     if place.fresh:
         return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
     return next((folder for folder in later.values() if _is_run(folder, identity.run_id)), first)
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home().resolve()
+    except RuntimeError:  # nobody knows where it is
+        return None
 
 
 def _numbers_beside(first: Path) -> list[int]:
@@ -93,17 +110,18 @@ def _is_run(folder: Path, run_id: str) -> bool:
 
 
 def _is_empty(folder: Path) -> bool:
-    return all(name.startswith(TEMPORARY) for name in os.listdir(folder))
+    return set(os.listdir(folder)) <= {TEMPORARY + manifest.NAME}  # which a start that was killed at once leaves
 
 
 def _create(folder: Path, identity: Identity, command: Sequence[str], disk: Disk) -> Run:
     stood_before = folder.exists()
     try:
-        disk.mkdir(folder)
+        make_folder(disk, folder)
     except OSError as error:
         raise StorageFault(
             f"cannot create {folder}: {error.strerror}", hint="-d DIR puts the run elsewhere", where=[str(folder)]
         ) from error
+    refuse_strange(folder)
     lock = _hold(folder)
     record = Manifest(
         recipe=identity.recipe,
@@ -153,33 +171,50 @@ def _refuse(folder: Path, what: str, hint: str) -> NoReturn:
 
 
 def _process() -> dict[str, int | str]:
-    return {"pid": os.getpid(), "host": socket.gethostname()}
+    return {"pid": os.getpid(), "host": os.uname().nodename}
 
 
 def versions() -> dict[str, str]:
-    """What decides the last bits of a result, besides what `auto` found: software, and the instructions of the CPU."""
+    """What decides the last bits of a result, besides what `auto` found: software, and the processor with its instructions."""
     modules = {"minitf": mini_tf, "torch": torch, "numpy": numpy, "safetensors": safetensors}
     named = {name: str(module.__version__) for name, module in modules.items()}
-    return {"python": platform.python_version(), **named, "cpu": torch.backends.cpu.get_cpu_capability()}
+    hardware = {"cpu": torch.backends.cpu.get_cpu_capability(), "processor": " ".join(processor())}
+    return {"python": platform.python_version(), **named, **hardware}
+
+
+def fingerprint(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides the last bits here and now. found: the machine as it is used, as it goes into `Run.note_auto`."""
+    decided = {**found, **versions()}
+    if kind := run.manifest.decides.get("optimizer.kind"):
+        decided["optimizer"] = f"{kind} {IMPLEMENTATION}"
+    if (device := str(found.get("device"))).startswith("cuda") and torch.cuda.is_available():
+        decided["gpu"] = torch.cuda.get_device_name(device)
+    return decided
 
 
 def not_exact(run: Run, found: Mapping[str, Any]) -> list[str]:
-    """What differs from the first start and may change the last bits, such as `torch: 2.13.0 -> 2.14.0`; nothing before the first step.
+    """What differs from when the checkpoint was saved that `run` continues from, such as `torch: "2.13.0" -> "2.14.0"`.
 
-    found: the machine as it is used now, as it goes into `Run.note_auto`.
+    Nothing before the first one. Keys that one side does not have are passed over: other versions of minitf have others.
     """
-    if run.status != "continued" or not run.manifest.step:
+    checkpoint = run.checkpoints.first_sound(run.checkpoints.steps()) if run.status == "continued" else None
+    if checkpoint is None:
         return []
-    before, now = {**run.manifest.auto, **run.manifest.versions}, {**found, **versions()}
+    before = checkpoint.fingerprint or {**run.manifest.auto, **run.manifest.versions}
+    now = fingerprint(run, found)
     both = before.keys() & now.keys()
     return differences({name: before[name] for name in both}, {name: now[name] for name in both})
 
 
 def check_exact(run: Run, found: Mapping[str, Any], exact: bool, warn: Callable[[str], None]) -> None:
-    """Before a run is continued: RunFault where the result could differ in a bit if `exact` was asked for, else a warning."""
+    """Before a run is begun or continued: what its next checkpoints say of this machine, compared with what the last one says.
+
+    RunFault where the result could differ in a bit if `exact` was asked for, else a warning.
+    """
     changed = "; ".join(not_exact(run, found))
     if changed and exact:
         hint = "restore that, or set checkpoint.resume=auto to continue all the same"
         raise RunFault(f"{run.folder} cannot be continued bit-exact: {changed}", hint=hint, where=[str(run.folder)])
     if changed:
         warn(f"continuing, but not bit-exact: {changed}")
+    run.fingerprint = fingerprint(run, found)

@@ -4,6 +4,7 @@ Pickle files can run code and are never opened. The header is parsed here first,
 """
 
 import json
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -16,8 +17,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from mini_tf.errors import RunFault
+from mini_tf.limits import limits
+from mini_tf.plain_file import open_plain
 
-_LARGEST_HEADER = 8 << 20
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -59,15 +61,18 @@ def read(path: Path, expected: Mapping[str, Spec] | None = None) -> dict[str, Te
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in found}
-    except SafetensorError as error:
+    except (SafetensorError, OSError, UnicodeError) as error:
         raise RunFault(f"{path}: not a sound safetensors file: {error}", where=[str(path)]) from error
 
 
 def read_specs(path: Path) -> dict[str, Spec]:
     """Names, shapes and types, from the header alone; RunFault if the file is not safetensors."""
     try:
-        header = _read_header(path)
-        return {name: _spec(entry) for name, entry in header.items() if name != "__metadata__"}
+        header, content = _read_header(path)
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        found = {name: _spec(entry) for name, entry in entries.items()}
+        _check_offsets(found, [entry["data_offsets"] for entry in entries.values()], content)
+        return found
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
@@ -75,16 +80,28 @@ def read_specs(path: Path) -> dict[str, Spec]:
         raise RunFault(f"{path}: not a safetensors file: {error}", hint=hint, where=[str(path)]) from error
 
 
-def _read_header(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header, and how many bytes of content follow it."""
+    with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         (length,) = struct.unpack("<Q", file.read(8))
-        if length > min(size - 8, _LARGEST_HEADER):
+        if length > min(size - 8, limits().header_bytes):
             raise ValueError(f"its header claims {length} bytes of a file of {size}")
         header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
     if not isinstance(header, dict):
         raise ValueError("its header is not a mapping")
-    return header
+    return header, size - 8 - length
+
+
+def _check_offsets(found: Mapping[str, Spec], offsets: list[Any], content: int) -> None:
+    """ValueError unless the tensors fill the content from its first byte to its last, one behind the other."""
+    at = 0
+    for (begin, end), spec in sorted(zip(map(tuple, offsets), found.values(), strict=True), key=lambda pair: pair[0]):
+        if begin != at or end - begin != math.prod(spec.shape) * spec.dtype.itemsize:
+            raise ValueError(f"a tensor of {spec} cannot stand at bytes {begin} to {end}"[:200])
+        at = end
+    if at != content:
+        raise ValueError(f"its tensors end at byte {at} of {content}"[:200])
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -95,14 +112,17 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _spec(entry: Mapping[str, Any]) -> Spec:
     if entry["dtype"] not in _DTYPES:
-        raise ValueError(f"it holds numbers of type {entry['dtype']!r}")
-    return Spec(tuple(int(n) for n in entry["shape"]), _DTYPES[entry["dtype"]])
+        raise ValueError(f"it holds numbers of type {str(entry['dtype'])[:40]!r}")
+    shape = entry["shape"]
+    if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
+        raise ValueError(f"it holds a tensor of shape {str(shape)[:80]}")
+    return Spec(tuple(shape), _DTYPES[entry["dtype"]])
 
 
 def match(expected: Mapping[str, Spec], found: Mapping[str, Spec], path: Path) -> None:
     """RunFault, with the first five and a count, unless the found tensors are exactly the expected ones."""
     faults = [f"{name} is missing" for name in expected if name not in found]
-    faults += [f"{name} is not expected" for name in found if name not in expected]
+    faults += [f"{name[:80]} is not expected" for name in found if name not in expected]
     faults += [f"{name} is {found[name]}, not {spec}" for name, spec in expected.items() if name in found and found[name] != spec]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""

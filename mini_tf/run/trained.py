@@ -68,7 +68,7 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
         runtime = Runtime(device=device, compile=False)
     except ValidationError as error:
         raise UsageFault(f"--device {device!r}: must be auto, cpu, cuda, cuda:N or mps") from error
-    setup = settle(runtime)
+    setup = settle(runtime, device_key="--device")
     if setup.device.type == str(auto.get("device")).partition(":")[0]:
         setup = settle(runtime, {"precision": auto.get("precision", "fp32")})
     return setup

@@ -4,7 +4,7 @@ A folder appears under its name only when it is complete (rename), with a manife
 files; where one does not verify, it is made anew.
 """
 
-import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mini_tf.limits import limits
+from mini_tf.plain_file import read_plain
+from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder, sha256_of
 
 MANIFEST = "manifest.json"
@@ -32,13 +35,13 @@ def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: C
     else:
         say(f"text: the cache is damaged ({key[:12]}: {facts}); making it anew")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
-    draft = folder.with_name(f".{key}.{os.getpid()}.tmp")
+    draft = draft_of(folder)
     draft.mkdir()
     try:
         facts = build(draft)
         files = {f.name: [f.stat().st_size, sha256_of(f)] for f in sorted(draft.iterdir())}
-        (draft / MANIFEST).write_text(json.dumps({"facts": facts, "files": files}, indent=1))
+        manifest = {"facts": facts, "files": files}
+        (draft / MANIFEST).write_text(json.dumps(manifest | {"sha256": _sum(manifest)}, indent=1))
         _publish(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -57,9 +60,7 @@ def _publish(draft: Path, folder: Path) -> None:
     if os.path.lexists(folder) and not isinstance(_verify(folder), dict):
         damaged = folder.with_name(f".{folder.name}.{os.getpid()}.bad")
         os.replace(folder, damaged)
-        shutil.rmtree(damaged, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            damaged.unlink()
+        remove(damaged)
     try:
         os.replace(draft, folder)
     except OSError:
@@ -70,29 +71,20 @@ def _publish(draft: Path, folder: Path) -> None:
 def _verify(folder: Path) -> dict[str, Any] | str:
     """The facts, or what is wrong."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = json.loads(read_plain(folder / MANIFEST, limits().record_bytes))
+        sealed = manifest.pop("sha256")
+        if sealed != _sum(manifest):
+            return f"{MANIFEST} has changed"
         for name, (size, sha) in manifest["files"].items():
             file = folder / Path(name).name
             if file.stat().st_size != size or sha256_of(file) != sha:
                 return f"{name} has changed"
         return dict(manifest["facts"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{type(error).__name__} in {MANIFEST} or a missing file"
+    except OSError as error:
+        return f"{Path(str(error.filename)).name}: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"{type(error).__name__} in {MANIFEST}"
 
 
-def _sweep(folder: Path) -> None:
-    """Removes drafts that processes left which are no more."""
-    for draft in folder.parent.glob(".*.tmp"):
-        pid = draft.name.split(".")[-2]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(draft, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+def _sum(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

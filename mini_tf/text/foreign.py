@@ -1,26 +1,26 @@
 """Tokenizer files made elsewhere: which one is meant, and what is checked before it is trusted.
 
-A tokenizer.json may crash the library it is for (a Rust panic is no Exception), name ids far beyond its entries, or
-blow text up. All of that is refused here, with DataFault.
+A tokenizer.json may crash the library it is for (a Rust panic is no Exception), name ids far beyond its entries, blow text
+up, or never come to an end. All of that is refused, with DataFault.
 """
 
-import json
+import errno
+import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
 from mini_tf.errors import DataFault
-from mini_tf.text import vocab_files
-from mini_tf.text.guard import guarded, without_backtraces
+from mini_tf.limits import limits
+from mini_tf.plain_file import read_plain
+from mini_tf.text import components, vocab_files
+from mini_tf.text.guard import called
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 """What a folder is searched for, in this order; a vocab.json goes with a merges.txt."""
-LARGEST_FILE = 64 << 20
-"""Bytes; the tokenizers of today's largest models have about 20 MB."""
 WIDEST_GAP = 1024
 """Ids that may be missing below the highest one."""
 PROBE = "The quick brown fox, 12 3.5\n\tnaïve 漢字 🙂 </s> [MASK] don't"
@@ -37,14 +37,9 @@ OTHERS = ("[CLS]", "<s>", "<|startoftext|>", "<|im_start|>")
 
 def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
     """The tokenizer in a file of FILES, or in a folder that holds one, tried on a short text; and what was assumed or changed."""
-    file = find(path) or path / FILES[0] if path.is_dir() else path
+    file = find(path) or path / FILES[0] if os.path.isdir(path) else path
     try:
-        with without_backtraces(), guarded("loading"):
-            inner, notes = _parse(file, path)
-            inner.encode_special_tokens = True
-            inner.no_truncation()
-            inner.encode(PROBE, add_special_tokens=False)
-            notes += _keep_specials_out(inner)
+        inner, notes = called("loading", lambda: _tried(*_parse(file, path)), 0)
     except DataFault as fault:
         message = fault.message if str(file.parent) in fault.message else f"{file}: {fault.message}"
         raise DataFault(message, hint=fault.hint, where=fault.where or (str(file),)) from None
@@ -58,7 +53,7 @@ def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
 
 def find(folder: Path) -> Path | None:
     """The file of a folder that a tokenizer is read from."""
-    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+    return next((folder / name for name in FILES if os.path.isfile(folder / name)), None)
 
 
 def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
@@ -68,8 +63,15 @@ def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
         return vocab_files.word_piece(file, text, _contents, names)
     if file.name.endswith("vocab.json"):
         return vocab_files.byte_level(file, text, _contents, names)
-    _refuse_amplifiers(file, text)
-    return tokenizers.Tokenizer.from_str(text), []
+    checked, notes = components.check(text)
+    return tokenizers.Tokenizer.from_str(checked), notes
+
+
+def _tried(inner: tokenizers.Tokenizer, notes: list[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
+    """The tokenizer after a short text; what can crash crashes here."""
+    inner.encode_special_tokens = True
+    inner.encode(PROBE, add_special_tokens=False)
+    return inner, notes + _keep_specials_out(inner)
 
 
 def _keep_specials_out(inner: tokenizers.Tokenizer) -> list[str]:
@@ -98,37 +100,18 @@ def _contents(file: Path, path: Path | None = None) -> str:
     """The text of a file of UTF-8; `path` is what was asked for."""
     where = (str(file),)
     try:
-        if not file.is_file():
-            hint = _near_run(path or file) or "give a tokenizer.json, vocab.txt or vocab.json, or a run or model folder that holds one"
-            raise DataFault(f"{file}: {'not a file' if file.exists() else 'no such file'}", hint=hint, where=where)
-        if file.stat().st_size > LARGEST_FILE:
-            raise DataFault(f"{file} is larger than 64 MiB", where=where)
-        return file.read_bytes().decode("utf-8")
+        return read_plain(file, limits().tokenizer_bytes).decode("utf-8")
+    except FileNotFoundError:
+        near = _near_run(path or file) or "give a tokenizer.json, vocab.txt or vocab.json, or a run or model folder that holds one"
+        raise DataFault(f"{file}: no such file", hint=near, where=where) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DataFault(f"{file}:{line}: not UTF-8, so no tokenizer", where=(f"{file}:{line}",)) from None
     except OSError as error:
-        raise DataFault(f"{file}: {error.strerror or error}", where=where) from None
-
-
-def _refuse_amplifiers(file: Path, text: str) -> None:
-    """Replacements that write more than 16 characters for a match could turn a page of text into gigabytes."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataFault(f"{file}: not JSON: {error}", where=(str(file),)) from None
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise DataFault(f"{file}: not a tokenizer.json: it has no model", where=(str(file),))
-    waiting: list[Any] = [content.get(part) for part in ("normalizer", "pre_tokenizer")]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        elif isinstance(part, dict):
-            written = part.get("content", part.get("prepend", ""))
-            if part.get("type") in ("Replace", "Prepend") and len(str(written)) > 16:
-                raise DataFault(f"{file}: its {part['type']} writes {len(str(written))} characters for a match; at most 16 are taken")
-            waiting += part.values()
+        hint = "MINITF_LIMITS=tokenizer_bytes=256M would allow it" if error.errno == errno.EFBIG else None
+        raise DataFault(f"{file}: {error.strerror or error}", hint=hint, where=where) from None
+    except ValueError:
+        raise DataFault(f"{str(file)!r} is not a file name") from None
 
 
 def forbid_padding(inner: tokenizers.Tokenizer) -> list[str]:

@@ -6,17 +6,18 @@ byte order mark is dropped and CRLF becomes LF. Nothing doubtful is repaired: it
 
 import csv
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from mini_tf.errors import DataFault, Unavailable
+from mini_tf.limits import limits, spoken
+from mini_tf.text import strict_json
+from mini_tf.text.lines import Errors, lines_of
 from mini_tf.text.sources import Source
+from mini_tf.text.strict_json import short
 
-LONGEST_LINE = 16 << 20
-"""Bytes. A longer line is no text, and would have to be held in memory whole."""
 PART = 1 << 20
 """Characters after which a document goes on in a further part."""
 CLEAN_CUT = re.compile(r"(?<=\S) (?=\S)|\n(?=\S)")
@@ -34,29 +35,31 @@ class Document:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column of a table is read.
+    """Which column of a table is read, and what becomes of bytes that are not UTF-8.
 
     `text` is its name, or its number from 1 in a table without names; None takes the one called `text`, else the only
     one. `header` auto: the first line names the columns if one of its cells is `text` or the name asked for, or if
-    there are two or more of them and all are different single words that begin with a letter.
+    there are two or more of them and all are different single words that begin with a letter. `errors` replace: each bad
+    byte is read as U+FFFD.
     """
 
     text: str | None = None
     header: Literal["auto"] | bool = "auto"
+    errors: Errors = "strict"
 
     @classmethod
-    def of(cls, fields: Mapping[str, str], header: Literal["auto"] | bool) -> "Columns":
+    def of(cls, fields: Mapping[str, str], header: Literal["auto"] | bool, errors: Errors = "strict") -> "Columns":
         unread = sorted(set(fields) - {"text"})
         if unread:
             raise DataFault(f"data.fields: {', '.join(unread)} is not read here; only text is")
-        return cls(fields.get("text"), header)
+        return cls(fields.get("text"), header, errors)
 
 
 def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
     """The documents of all sources, one after another; empty ones are passed over."""
     for source in sources:
         if source.format == "txt":
-            yield from _blocks(source)
+            yield from _blocks(source, columns)
             continue
         rows = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet}[source.format]
         for text, where in rows(source, columns):
@@ -69,7 +72,7 @@ def read_raw(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
     opens = True
     for source in sources:
         if source.format == "txt":
-            pieces: Iterator[str] = (line for _, line in _lines(source))
+            pieces: Iterator[str] = (line for _, line in lines_of(source.path, source.name, columns.errors))
         else:
             pieces = (d.text + "\n" for d in read([source], columns))
         for text in _gathered(pieces):
@@ -102,32 +105,9 @@ def _parts(pieces: Iterable[str], where: str) -> Iterator[Document]:
         yield Document(text, where, opens=n == 0)
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Numbered lines with their line ends; the last one may have none."""
-    byte = 0
-    with source.path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE + 1):
-            number += 1
-            where = f"{source.name}:{number}"
-            if len(line) > LONGEST_LINE:
-                raise DataFault(f"{where}: line {number} is longer than 16 MiB", hint="is this a text file?", where=(where,))
-            if b"\0" in line:
-                raise DataFault(f"{where}: byte {byte + line.index(0)} is NUL; this is not a text file", where=(where,))
-            if line.endswith(b"\r\n"):
-                byte += 1
-                line = line[:-2] + b"\n"
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise DataFault(f"{where}: byte {byte + error.start} is not UTF-8", hint="save the file as UTF-8", where=(where,)) from None
-            byte += len(line)
-            yield number, text.removeprefix("\ufeff") if number == 1 else text
-
-
-def _blocks(source: Source) -> Iterator[Document]:
+def _blocks(source: Source, columns: Columns) -> Iterator[Document]:
     """Runs of lines that are not blank, without their last line end."""
-    for blank, lines in itertools.groupby(_lines(source), key=lambda line: not line[1].strip()):
+    for blank, lines in itertools.groupby(lines_of(source.path, source.name, columns.errors), key=lambda line: not line[1].strip()):
         if not blank:
             number, first = next(lines)
             rest = ("\n" + line.removesuffix("\n") for _, line in lines)
@@ -135,15 +115,14 @@ def _blocks(source: Source) -> Iterator[Document]:
 
 
 def _jsonl(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
-    for number, line in _lines(source):
+    for number, line in lines_of(source.path, source.name, columns.errors):
         if line.isspace():
             continue
         where = f"{source.name}:{number}"
         try:
-            row = _DECODER.decode(line.strip())
-        except (ValueError, RecursionError) as error:
-            what = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", error)
-            raise DataFault(f"{where}: not valid JSON: {what}", where=(where,)) from None
+            row = strict_json.parse(line)
+        except ValueError as error:
+            raise DataFault(f"{where}: not valid JSON: {error}", where=(where,)) from None
         if not isinstance(row, dict):
             raise DataFault(f'{where}: must be an object such as {{"text": ...}}, not {type(row).__name__}', where=(where,))
         name = columns.text or ("text" if "text" in row or len(row) != 1 else next(iter(row)))
@@ -152,43 +131,26 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
         yield _checked(row[name], where, name), where
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"key {next(n for n in names if names.count(n) > 1)!r} stands twice")
-    return row
-
-
-def _finite(number: str) -> float:
-    if not abs(value := float(number)) < float("inf"):
-        raise ValueError(f"{number} is not a finite number")
-    return value
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
-
-
 def _checked(value: Any, where: str, name: str) -> str:
     if not isinstance(value, str):
-        raise DataFault(f"{where}: {name!r} must be text, not {'null' if value is None else type(value).__name__}", where=(where,))
+        raise DataFault(f"{where}: {short(name)!r} must be text, not {'null' if value is None else type(value).__name__}", where=(where,))
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise DataFault(f"{where}: {name!r} holds invalid Unicode (half of a surrogate pair)", where=(where,)) from None
+        raise DataFault(f"{where}: {short(name)!r} holds invalid Unicode (half of a surrogate pair)", where=(where,)) from None
     return value
 
 
 def _no_column(where: str, name: str, columns: list[str]) -> DataFault:
-    listed = ", ".join(columns[:20]) or "none"
-    hint = f"say which one is the text: 'data.fields={{text: {columns[-1]}}}'" if columns else None
-    return DataFault(f"{where}: no column {name!r}; there are: {listed}", hint=hint, where=(where,))
+    listed = ", ".join(map(short, columns[:20])) + (", ..." if len(columns) > 20 else "") or "none"
+    hint = f"say which one is the text: 'data.fields={{text: {short(columns[-1])}}}'" if columns else None
+    return DataFault(f"{where}: no column {short(name)!r}; there are: {listed}", hint=hint, where=(where,))
 
 
 def _table(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
     """Rows of csv (quotes as in RFC 4180) or tsv (no quotes: a tab always ends a cell, a newline a row)."""
-    csv.field_size_limit(LONGEST_LINE)
-    lines = (line for _, line in _lines(source))
+    csv.field_size_limit(limits().line_bytes)
+    lines = (line for _, line in lines_of(source.path, source.name, columns.errors))
     dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.format == "tsv" else {"strict": True}
     reader = csv.reader(lines, **dialect)
     column, width = -1, 0
@@ -249,6 +211,8 @@ def _parquet(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
                 for value in batch.column(0).to_pylist():
                     number += 1
                     where = f"{source.name}: row {number}"
+                    if isinstance(value, str) and len(value) > limits().line_bytes:
+                        raise DataFault(f"{where}: a cell is longer than {spoken(limits().line_bytes)}", where=(where,))
                     yield _checked(value, where, name), where
     except (pyarrow.ArrowException, OSError) as error:
         raise DataFault(f"{source.name}: not a readable parquet file: {str(error).splitlines()[0]}", where=(source.name,)) from None

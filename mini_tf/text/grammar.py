@@ -9,7 +9,6 @@ A token here is a word between blanks; the closing "." is one, what separates se
 """
 
 import math
-import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from mini_tf.text.drafts import write_whole
 
 N_SENTENCES = 30_000
 VERSION = 1
@@ -181,7 +182,5 @@ def corpus(folder: Path) -> Path:
     """The built-in corpus `grammar` as a text file in `folder`, one sentence a document."""
     path = folder / f"grammar-{VERSION}.txt"
     if not path.exists():
-        draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        draft.write_text("\n\n".join(documents(0, N_SENTENCES)) + "\n", encoding="utf-8")
-        os.replace(draft, path)
+        write_whole(path, "\n\n".join(documents(0, N_SENTENCES)) + "\n")
     return path

@@ -1,11 +1,49 @@
-"""The tokenizers library at arm's length: a crash of it (a Rust panic is no Exception) or a flood of tokens becomes a DataFault."""
+"""The tokenizers library at arm's length: a crash of it (a Rust panic is no Exception), a flood of tokens or a call without end
+becomes a DataFault.
+"""
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TypeVar
 
 from mini_tf.errors import DataFault
+from mini_tf.limits import limits
+
+Result = TypeVar("Result")
+PORTION = 4 << 20
+"""Bytes that limits().tokenizer_seconds are for."""
+
+
+def called(doing: str, work: Callable[[], Result], n_bytes: int | None = None) -> Result:
+    """What `work`, a call of the library, gives back; DataFault where it crashes, or takes too long for so many bytes.
+
+    Without `n_bytes` it is called directly: for a few bytes a thread would cost a hundred times what the call does. Else it
+    runs in a thread of its own, which is left behind where it comes to no end: the library lets go of the interpreter while
+    it works, and cannot be stopped.
+    """
+    with _without_backtraces(), guarded(doing):
+        return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / PORTION))
+
+
+def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="tokenizer", daemon=True).start()
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        hint = "take another tokenizer, or allow it more: MINITF_LIMITS=tokenizer_seconds=600"
+        raise DataFault(f"the tokenizer has not come to an end after {seconds:,.0f} seconds of {doing}", hint=hint) from None
 
 
 @contextlib.contextmanager
@@ -23,7 +61,7 @@ def guarded(doing: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_backtraces() -> Iterator[None]:
+def _without_backtraces() -> Iterator[None]:
     """Sends file descriptor 2 nowhere for a moment: a Rust panic writes to it directly, before anyone can catch it."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
@@ -32,7 +70,7 @@ def without_backtraces() -> Iterator[None]:
     except OSError:
         yield
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.dup2(nowhere, 2)
         yield
@@ -44,5 +82,5 @@ def without_backtraces() -> Iterator[None]:
 
 def refuse_many(text: str, n_tokens: int) -> None:
     """DataFault where a text became far more tokens than it has bytes."""
-    if n_tokens > 64 + 16 * len(text.encode()):
+    if n_tokens > 64 + limits().tokenizer_tokens * len(text.encode()):
         raise DataFault(f"the tokenizer makes {n_tokens} tokens of {len(text)} characters; it cannot be used")

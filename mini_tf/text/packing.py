@@ -56,10 +56,23 @@ class Packing:
 
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         """These rows (B,) of an epoch, each with the key (B,) it will draw from."""
+        return self._rows(*self._spans(rows, epoch), keys)
+
+    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Which documents (from 0, each once) these rows (B,) of an epoch read; none where the text has not several."""
+        if not self.store.separated or self.store.n_documents < 2:
+            return np.empty(0, np.int64)
+        first, last = self._spans(rows, epoch)
+        index = first[:, None] + np.arange(self.context)
+        read = index[index < last[:, None]]
+        return np.unique(np.searchsorted(self.store.starts, read, side="right") - 1)
+
+    def _spans(self, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The first token of each row (B,) of an epoch, and the one after its last, lookahead not counted."""
         if self.pack == "none":
-            return self._rows(*self._pieces(rows), keys)
+            return self._pieces(rows)
         first = rows * self.context + self._shift(epoch)
-        return self._rows(first, np.minimum(first + self.context, self._usable), keys)
+        return first, np.minimum(first + self.context, self._usable)
 
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
         """Every target once, in the order of the text, in batches; with `tokens` only so many of them, up to a whole row.

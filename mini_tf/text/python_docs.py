@@ -7,7 +7,6 @@ tables, lists of options and signatures are left out, paragraphs are joined into
 import ast
 import inspect
 import json
-import os
 import re
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mini_tf.errors import Unavailable
+from mini_tf.text.drafts import write_whole
 
 VERSION = 1
 """To be raised when the extraction changes: it is part of the cached file's name."""
@@ -46,9 +46,7 @@ def corpus(folder: Path) -> Path:
         raise Unavailable(
             "data.train: python-docs: this Python comes without its library's sources", hint="give a text file: data.train=FILE"
         )
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    draft.write_text("".join(json.dumps({"text": text}) + "\n" for text in kept), encoding="utf-8")
-    os.replace(draft, path)
+    write_whole(path, "".join(json.dumps({"text": text}) + "\n" for text in kept))
     return path
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import tokenizers
 from mini_tf.recipe import sections
 from mini_tf.text.cache import cached
 from mini_tf.text.formats import PART, Columns, read, read_raw
+from mini_tf.text.lines import bad_bytes
 from mini_tf.text.sources import Source, find
 from mini_tf.text.split import Division, divide, keep_apart, side_by_side
 from mini_tf.text.tokenizer import Tokenizer
@@ -34,7 +35,7 @@ class RawText:
     @classmethod
     def of(cls, data: sections.Data) -> "RawText":
         """The files that `data` names; DataFault where there are none, or one cannot be read."""
-        columns = Columns.of(data.fields, data.header)
+        columns = Columns.of(data.fields, data.header, data.errors)
         train = find(data.train, "data.train")
         val = find(data.val, "data.val") if data.val is not None else []
         content = {
@@ -43,6 +44,7 @@ class RawText:
             "fields": data.fields,
             "header": data.header,
             "split": str(data.split),
+            **reading_of(columns),
         }
         return cls(hash_of(content), not data.split.tail, cache(partial(_divide, data, train, val, columns)))
 
@@ -69,8 +71,22 @@ def _divide(data: sections.Data, train: list[Source], val: list[Source], columns
     reader = read_raw if data.split.tail else read
     documents = partial(reader, train, columns)
     if not val:
-        return divide(documents, data.split)
-    return (side_by_side if data.split.tail else keep_apart)(documents, partial(reader, val, columns))
+        division = divide(documents, data.split)
+    else:
+        division = (side_by_side if data.split.tail else keep_apart)(documents, partial(reader, val, columns))
+    return replace(division, notes=(*division.notes, *replaced([*train, *val], columns)))
+
+
+def reading_of(columns: Columns) -> dict[str, str]:
+    """What the hash of a text has to know of how bad bytes are read; nothing where they are refused, as they long were."""
+    return {"errors": columns.errors} if columns.errors != "strict" else {}
+
+
+def replaced(sources: list[Source], columns: Columns) -> Iterator[str]:
+    """A note where bytes were read as U+FFFD."""
+    texts = [source for source in sources if source.format != "parquet"]  # which knows no such bytes
+    if columns.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
+        yield f"{n:,} bytes are not UTF-8; each is read as U+FFFD"
 
 
 def hash_of(content: object) -> str:

@@ -5,10 +5,11 @@ are judged by their first bytes and not by their names, are never unpacked and n
 every machine reads them in the same order.
 """
 
+import contextlib
 import glob
 import hashlib
+import itertools
 import os
-import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +17,25 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mini_tf.errors import DataFault, StorageFault, Unavailable
+from mini_tf.plain_file import open_plain
 from mini_tf.recipe.sections import BUILT_IN_DATA
+from mini_tf.text import lines
+from mini_tf.text.drafts import draft_of
 
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 CHUNK = 1 << 20
+MOST_NAMES = 1000
+"""Files of a folder that a did-you-mean looks at."""
 
 MAGIC = {
     b"\x1f\x8b": "gzip-compressed",
     b"BZh": "bzip2-compressed",
     b"\xfd7zXZ\x00": "xz-compressed",
     b"\x28\xb5\x2f\xfd": "zstd-compressed",
-    b"PK\x03\x04": "a zip archive",
+    b"\x04\x22\x4d\x18": "lz4-compressed",
+    b"\x1f\x9d": "compressed",
+    b"PK\x03\x04": "a zip archive (or a model of torch)",
+    b"PK\x05\x06": "an empty zip archive",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive",
     b"Rar!": "a rar archive",
     b"%PDF": "a PDF",
@@ -44,7 +53,6 @@ MAGIC = {
     b"\x80\x04": "a Python pickle",
     b"\x80\x05": "a Python pickle",
 }
-KINDS_OF_FILE = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Source:
 def sha256_of(path: Path, prefix: str = "") -> str:
     """Hash of `prefix` and a file's content, read in bounded memory."""
     sha = hashlib.sha256(prefix.encode())
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         while block := file.read(CHUNK):
             sha.update(block)
     return sha.hexdigest()
@@ -100,43 +108,51 @@ def _find_one(spec: str, key: str) -> list[Source]:
         raise Unavailable(f"{key}: {spec}: data sets of Hugging Face cannot be read yet", hint="save it as a jsonl or parquet file")
     if not spec or "\0" in spec:
         raise DataFault(f"{key}: {spec!r} is not a file name")
-    path = Path(spec).expanduser()
+    path = Path(os.path.expanduser(spec))
     if any(sign in spec for sign in "*?[") and not os.path.lexists(path):
-        found = sorted(f for f in glob.glob(str(path), recursive=True) if not os.path.isdir(f))
+        found = sorted(f for f in _matches(path) if not os.path.isdir(f))
         if not found:
             raise DataFault(f"{key}: no file matches {spec}")
         return [_file(Path(f), key) for f in found]
     return [_file(path, key)]
 
 
+def _matches(pattern: Path) -> list[str]:
+    """What a glob finds; ** follows no links: two that lead to their own folder would give it more paths than ever end."""
+    if "**" not in pattern.parts:
+        return glob.glob(str(pattern))
+    found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return [str(path) for path in found if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
+
+
 def _file(path: Path, key: str) -> Source:
-    """Stat before open: a pipe or a device would make the open itself wait forever."""
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise DataFault(f"{key}: {path} is a folder", hint=f"name its files: '{path}/*.txt'")
-        if not stat.S_ISREG(mode):
-            raise DataFault(f"{key}: {path} is {KINDS_OF_FILE.get(stat.S_IFMT(mode), 'not a file')}", hint="- reads from stdin")
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             head = file.read(512)
     except FileNotFoundError:
         raise DataFault(f"{key}: {path}: no such file" + _near(path), where=(str(path),)) from None
     except (OSError, ValueError) as error:
-        raise DataFault(f"{key}: {path}: {getattr(error, 'strerror', None) or error}", where=(str(path),)) from None
+        elsewhere = "- reads from stdin" if os.path.exists(path) and not os.path.isfile(path) else None
+        hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere
+        raise DataFault(f"{key}: {path}: {getattr(error, 'strerror', None) or error}", hint=hint, where=(str(path),)) from None
     format = FORMATS.get(path.suffix.lower(), "txt")
     what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
         what = "a tar archive"
     if what and not (format == "parquet" and head.startswith(b"PAR1")):
         raise DataFault(f"{key}: {path} is {what}", hint="give plain text; archives and binary files are not opened", where=(str(path),))
+    if format != "parquet":
+        lines.check_first(path, str(path))
     return Source(path, format, str(path))
 
 
 def _near(path: Path) -> str:
     """A did-you-mean over the built-in corpora and the files beside it."""
+    beside: list[str] = []
     if os.path.islink(path):
         return f" behind this link to {os.readlink(path)}"
-    beside = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
+    with contextlib.suppress(OSError):
+        beside = [f.name for f in itertools.islice(path.parent.iterdir(), MOST_NAMES)]
     words = get_close_matches(path.name, [*BUILT_IN_DATA, *beside], n=1)
     return f"; did you mean {words[0] if words[0] in BUILT_IN_DATA else path.parent / words[0]}?" if words else ""
 
@@ -147,7 +163,7 @@ def _stdin(key: str) -> Source:
         raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe a text into the command, or name a file")
     folder = cache_folder() / "stdin"
     folder.mkdir(exist_ok=True)
-    spool = folder / f".{os.getpid()}.tmp"
+    spool = draft_of(folder / "spool")
     sha = hashlib.sha256()
     with spool.open("wb") as file:
         while block := sys.stdin.buffer.read(CHUNK):

@@ -17,14 +17,17 @@ from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
 from mini_tf.text.cache import cached, kept
 from mini_tf.text.formats import PART, Columns, Document, read, read_raw
-from mini_tf.text.raw_text import RawText, hash_of
+from mini_tf.text.raw_text import RawText, hash_of, reading_of, replaced
 from mini_tf.text.sources import find
 from mini_tf.text.split import Side
+from mini_tf.text.strict_json import short
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 FORMAT = 1
 BATCH = 4 * PART
 """Characters that are encoded together."""
+FEW = 100
+"""Characters; of fewer one that is held out may be a large share."""
 MOST_LOST = 0.2
 """Share of the characters that a given tokenizer may drop."""
 
@@ -61,9 +64,10 @@ class TokenStore:
 
     def check(self) -> None:
         """DataFault where the file was cut meanwhile: reading on would kill the process (SIGBUS)."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        if size != self.ids.nbytes:
-            raise DataFault(f"{self.path} changed during training", hint="run the same command again", where=(str(self.path),))
+        for path, held in ((self.path, self.ids), (self.path.with_suffix(".starts"), self.starts)):
+            size = path.stat().st_size if path.exists() else 0
+            if size != held.nbytes:
+                raise DataFault(f"{path} changed during training", hint="run the same command again", where=(str(path),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +141,16 @@ def _text(folder: Path, facts: dict[str, Any], tokenizer: Tokenizer, content_has
 
 def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Say = lambda line: None, key: str = "--data") -> TokenStore:
     """All of another text as ids, nothing held out; `data` tells which column is read, and whether the run knew separators."""
-    columns = Columns.of(data.fields, data.header)
+    columns = Columns.of(data.fields, data.header, data.errors)
     sources = find(spec, key)
     raw = data.split.tail
-    recipe = [[source.digest() for source in sources], data.fields, data.header, raw]
+    recipe = [[source.digest() for source in sources], data.fields, data.header, raw, *reading_of(columns)]
     name = hash_of({"format": FORMAT, "all": recipe, "tokenizer": tokenizer.hash})
 
     def build(folder: Path) -> dict[str, Any]:
         documents = (read_raw if raw else read)(sources, columns)
-        return _write(folder, (("val", document) for document in documents), tokenizer, separated=not raw)
+        facts = _write(folder, (("val", document) for document in documents), tokenizer, separated=not raw)
+        return facts | {"notes": [*replaced(sources, columns), *facts["notes"]]}
 
     folder, facts = cached("tokens", name, build, say)
     for note in facts["notes"]:
@@ -202,16 +207,16 @@ def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: 
                     unknown += tokenizer.unknown_counts(document.text)
                 if lost[0] < PART // 64:
                     lost[0] += len("".join(document.text.split()))
-                    lost[1] += len("".join(tokenizer.decode(ids).split()))
+                    lost[1] += len("".join(tokenizer.decode(ids[ids != vocabulary.unk]).split()))
                 writers[side].add(document, ids)
     finally:
         facts = {side: writer.close() for side, writer in writers.items()}
     notes = [*_tell_unknown(unknown)]
     if lost[1] < (1 - MOST_LOST) * lost[0]:
         share = 1 - lost[1] / lost[0]
-        raise DataFault(
-            f"the tokenizer loses {share:.0%} of the text's characters", hint="take a tokenizer made for such text, or kind bpe"
-        )
+        few = f"give more text: of {lost[0]} characters the held-out ones are unknown to what learns from the others"
+        hint = few if lost[0] < FEW else "take a tokenizer made for such text, or kind bpe"
+        raise DataFault(f"the tokenizer loses {share:.0%} of the text's characters", hint=hint)
     return {"stores": facts, "separated": separated, "notes": notes}
 
 
@@ -229,7 +234,7 @@ def _batches(documents: Iterable[tuple[Side, Document]]) -> Iterator[list[tuple[
 
 def _tell_unknown(unknown: Counter[str]) -> Iterator[str]:
     if unknown:
-        first = ", ".join(f"{text!r} {n} times" for text, n in unknown.most_common(5))
+        first = ", ".join(f"{short(text)!r} {n} times" for text, n in unknown.most_common(5))
         rest = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
         yield f"{unknown.total():,} characters are not in the tokenizer and become its unknown token: {first}{rest}"
 
@@ -241,5 +246,7 @@ def _open(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocabulary
         what = "there is no text in it" if key != "data.val" else "nothing is held out"
         raise DataFault(f"{key}: {what} ({n} tokens; at least 2 are needed)", hint="give more text, or a larger data.split")
     ids = np.memmap(path, _dtype(vocabulary), "r", shape=(n,))
+    if any(int(ids[first : first + BATCH].max()) >= vocabulary.size for first in range(0, n, BATCH)):
+        raise DataFault(f"{path} holds ids beyond the tokenizer's {vocabulary.size}", hint=f"remove {folder}: it can be made again")
     starts = np.memmap(folder / f"{side}.starts", np.int64, "r", shape=(numbers["documents"],))
     return TokenStore(path, ids, starts, numbers["raw_bytes"], numbers["documents"], separated, vocabulary)

@@ -19,11 +19,14 @@ from tokenizers import Regex, models, pre_tokenizers
 
 from mini_tf.recipe import sections
 from mini_tf.text import foreign, round_trip, trainers
-from mini_tf.text.guard import guarded, refuse_many
+from mini_tf.text.components import may_backtrack
+from mini_tf.text.guard import called, refuse_many
 from mini_tf.text.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, reader_of_tokens, spelling_of
 from mini_tf.text.trainers import SPECIALS
 
 N_CODE_POINTS = 0x110000
+SHORT = 4096
+"""Bytes, or ids, for which nothing takes long but a pattern that tries all ways."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Tokenizer:
         self.notes = [*notes, *foreign.forbid_padding(inner)]
         self._inner = inner
         self._json = json.loads(inner.to_str())
+        self._slow: dict[tuple[str, ...], bool] = {}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
@@ -106,12 +110,17 @@ class Tokenizer:
         if self._json["normalizer"] or len(self._json["added_tokens"]) != sum(t["special"] for t in self._json["added_tokens"]):
             return None
         vocabulary = self._json["model"].get("vocab")
-        if self._json["pre_tokenizer"] == _SPLIT_CHARACTERS and self._json["model"]["type"] == "WordLevel":
+        by_character = self._json["pre_tokenizer"] == _SPLIT_CHARACTERS and self._json["model"]["type"] == "WordLevel"
+        if by_character and self.vocabulary.unk is not None:
             by_point = np.full(N_CODE_POINTS, self.vocabulary.unk, np.int32)
             known = {ord(token): id for token, id in vocabulary.items() if len(token) == 1}
             by_point[list(known)] = list(known.values())
             return lambda text: by_point[np.frombuffer(text.encode("utf-32-le"), "<u4")]
-        if self._json["pre_tokenizer"] == _SPLIT_BYTES and self._json["model"]["type"] == "BPE" and not self._json["model"]["merges"]:
+        if (
+            self._json["pre_tokenizer"] == _SPLIT_BYTES
+            and self._json["model"] == _BARE | {"vocab": vocabulary}
+            and BYTE_OF.keys() <= vocabulary.keys()
+        ):
             by_byte = np.zeros(256, np.int32)
             for token, byte in BYTE_OF.items():
                 by_byte[byte] = vocabulary[token]
@@ -127,8 +136,8 @@ class Tokenizer:
         if self._table is not None:
             table = self._table
             return [table(text) for text in texts]
-        with guarded("encoding text"):
-            encoded = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        n_bytes = self._watched(sum(len(text.encode()) for text in texts), "normalizer", "pre_tokenizer")
+        encoded = called("encoding text", lambda: self._inner.encode_batch_fast(list(texts), add_special_tokens=False), n_bytes)
         ids = [np.array(one.ids, np.int32) for one in encoded]
         for text, row in zip(texts, ids, strict=True):
             refuse_many(text, len(row))
@@ -139,15 +148,23 @@ class Tokenizer:
 
         Tokens that are bytes of one character all have that character's place.
         """
-        with guarded("encoding text"):
-            encoded = self._inner.encode(text, add_special_tokens=False)
+        n_bytes = self._watched(len(text.encode()), "normalizer", "pre_tokenizer")
+        encoded = called("encoding text", lambda: self._inner.encode(text, add_special_tokens=False), n_bytes)
         refuse_many(text, len(encoded.ids))
         return np.array(encoded.ids, np.int32), list(encoded.offsets)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Text, special tokens left out; bytes that are no character become U+FFFD."""
-        with guarded("decoding ids"):
-            return str(self._inner.decode([int(i) for i in ids], skip_special_tokens=True))
+        numbers = [int(i) for i in ids]
+        n_bytes = self._watched(len(numbers), "decoder")
+        # decode_batch lets go of the interpreter, decode does not.
+        return called("decoding ids", lambda: str(self._inner.decode_batch([numbers], skip_special_tokens=True)[0]), n_bytes)
+
+    def _watched(self, n_bytes: int, *parts: str) -> int | None:
+        """`n_bytes` where a call may take long: by its size, or by the patterns of these parts; else None."""
+        if parts not in self._slow:
+            self._slow[parts] = may_backtrack(self._json, *parts)
+        return n_bytes if n_bytes > SHORT or self._slow[parts] else None
 
     @cached_property
     def _all_pieces(self) -> list[str]:
@@ -215,5 +232,7 @@ def _as_json(part: pre_tokenizers.PreTokenizer) -> dict[str, object]:
     return dict(json.loads(inner.to_str())["pre_tokenizer"])
 
 
+_BARE = json.loads(tokenizers.Tokenizer(models.BPE()).to_str())["model"]
+"""A BPE that merges nothing and knows nothing of words."""
 _SPLIT_CHARACTERS = _as_json(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"))
 _SPLIT_BYTES = _as_json(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))

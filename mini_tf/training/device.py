@@ -105,10 +105,11 @@ def _keep_freed_memory() -> None:
         set_option(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def settle(runtime: Runtime, found: Mapping[str, Any] | None = None) -> Setup:
+def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
     """What the recipe's runtime section comes to here; `found` is what an earlier start of the same run settled on.
 
-    Raises Unavailable where something is asked for that this machine does not have.
+    device_key: what a person wrote to name the device. Raises Unavailable where something is asked for that this machine does
+    not have.
     """
     before = found or {}
     reasons: dict[str, str] = {}
@@ -123,7 +124,7 @@ def settle(runtime: Runtime, found: Mapping[str, Any] | None = None) -> Setup:
             value, reasons[key] = auto()
         return value
 
-    device = _open(choose("device", _best_device))
+    device = _open(choose("device", _best_device), device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
     compiled = choose("compile", lambda: (False, "nothing was tried"))
     if compiled and (missing := missing_compiler(device)):
@@ -182,10 +183,10 @@ def _container_cores(cgroup: Path) -> int:
         return 1 << 20
 
 
-def _open(name: str) -> torch.device:
+def _open(name: str, key: str) -> torch.device:
     there = available_devices()
     if (name if name != "cuda" else "cuda:0") not in there:
-        raise Unavailable(f"runtime.device: there is no {name!r} here; there is {', '.join(there)}", hint="runtime.device=auto")
+        raise Unavailable(f"{key}: there is no {name!r} here; there is {', '.join(there)}", hint=f"{key}=auto")
     return torch.device(name)
 
 

@@ -38,11 +38,6 @@ class Feed:
         rows, size = self._rows(step), self.micro_batch_size
         return [self.prepare(rows.part(m * size, (m + 1) * size)) for m in range(self.n_micro)]
 
-    def row_numbers(self, step: int, micro: int) -> list[int]:
-        """Which rows of the text are in a micro-batch (from 0) of a step: for messages."""
-        size = self.micro_batch_size
-        return [int(row) for row in self.plan.rows(step).rows[micro * size : (micro + 1) * size]]
-
     def _rows(self, step: int) -> Rows:
         chosen = self.plan.rows(step)
         parts = []

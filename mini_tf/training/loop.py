@@ -7,19 +7,22 @@ never stopped, and what the reader does between two reports (evaluation, samplin
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from mini_tf.errors import Diverged, RunFault
+from mini_tf.errors import Diverged, RunFault, StorageFault
+from mini_tf.failures import is_memory
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach, move
 from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch
 from mini_tf.training.device import Setup
+from mini_tf.training.divergence import Problem, Read, Tolerance, gradient_problem
 from mini_tf.training.feed import Feed, ahead
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.optimizer import Optimizer, clip_factor
@@ -44,26 +47,32 @@ class Sums(Protocol):
 class Progress:
     """Where training stands between two steps, beside the weights and the optimizer's moments.
 
-    step: finished steps; tokens: learnt from, padding not counted; seconds: taken so far. state: of a stream, a nested dict
-    by micro-batch; the next step uses it up, so save it first.
+    step: finished steps; tokens: learnt from, padding not counted; seconds: taken so far. skips: steps left out so far, an
+    overflow of fp16 included; skips_in_a_row: the last ones, since something was not finite. state: of a stream, a nested
+    dict by micro-batch.
     """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    skips: int = 0
+    skips_in_a_row: int = 0
     loss_scale: LossScale = field(default_factory=LossScale)
     state: State | None = None
 
     def counters(self) -> dict[str, Any]:
         """All but the state, as JSON keeps it."""
         scale = {"loss_scale": self.loss_scale.scale.hex(), "good_steps": self.loss_scale.good_steps}
-        return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, **scale}
+        skips = {"skips": self.skips, "skips_in_a_row": self.skips_in_a_row}
+        return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, **skips, **scale}
 
     @classmethod
     def of(cls, counters: Mapping[str, Any], state: State | None = None) -> "Progress":
-        """The inverse of `counters`; further keys are left alone."""
+        """The inverse of `counters`; further keys are left alone, and the first checkpoints did not count skips."""
         scale = LossScale(float.fromhex(counters["loss_scale"]), counters["good_steps"])
-        return cls(step=counters["step"], tokens=counters["tokens"], seconds=counters["seconds"], loss_scale=scale, state=state)
+        skips = {name: counters.get(name, 0) for name in ("skips", "skips_in_a_row")}
+        counted = {name: counters[name] for name in ("step", "tokens", "seconds")}
+        return cls(**counted, **skips, loss_scale=scale, state=state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +80,7 @@ class Report(Progress):
     """What the last step gave, and where training stands after it.
 
     loss: the weighted sum of `losses`, each in nats per counted thing, as they were before the step. grad_norm: before
-    clipping. skipped: fp16 overflowed, so the weights stayed as they were.
+    clipping. skipped: the weights stayed as they were, because of the `problem`, or where there is none since fp16 overflowed.
     """
 
     loss: float
@@ -80,11 +89,21 @@ class Report(Progress):
     lr: float
     grad_norm: float
     skipped: bool = False
+    problem: Problem | None = None
+
+
+class DivergedStep(Diverged):
+    """A step that was not taken, which ends training: where training stood, and a report of what the step gave, hiding nothing."""
+
+    def __init__(self, message: str, at: Progress, report: Report, problem: Problem, read: Read) -> None:
+        more = "" if problem.may_be_skipped else "; raise train.stop_above where such a loss is no fault"
+        super().__init__(message, hint=f"lower optimizer.lr, lengthen schedule.warmup or set optimizer.clip{more}")
+        self.at, self.report, self.problem, self.read = at, report, problem, read
 
 
 @dataclass(frozen=True)
 class Training:
-    """The parts that stay the same over all steps. `clip`: the largest gradient norm, 0 = any.
+    """The parts that stay the same over all steps. `clip`: the largest gradient norm, 0 = any; `tolerance`: what does not end them.
 
     task(batch, state) gives Sums. It may have `weights`, a dict by the name of a part (1 where absent). Where the feed is a
     stream, `task.start(rows)` gives the empty state and `task.trim(state)` drops what no later row needs.
@@ -97,12 +116,15 @@ class Training:
     setup: Setup
     seed: int = 0
     clip: float = 0.0
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
 
-def train(training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter) -> Iterator[Report]:
+def train(
+    training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter
+) -> Generator[Report, None, None]:
     """Step from `start` to the end of the course, with a report after each step.
 
-    Raises Diverged, before the weights are touched, where the loss or the gradient is not finite.
+    Raises DivergedStep, before the weights are touched, where the loss or the gradient is not finite, or the loss too large.
     """
     at: Progress = start or Progress()
     began = clock() - at.seconds
@@ -116,15 +138,39 @@ def train(training: Training, start: Progress | None = None, clock: Callable[[],
             for i, mixer in enumerate(mixers):
                 mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
             batches = next(upcoming)
-            counts = _add_counts(batches)
-            scalars = _learn(training, forward, batches, counts, states, at)
+            counts, before = _add_counts(batches), list(states)
+            with _telling_where_memory_ends(training, at):
+                scalars = _learn(training, forward, batches, counts, states, at)
             report = _judge(training, scalars, counts, lr, at)
             if not report.skipped:
                 training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
+            if report.problem is not None:  # what followed from it may not be finite either
+                states = before
             training.optimizer.zero_grad()
             state: State = {str(micro): kept for micro, kept in enumerate(states) if kept is not None}
             at = replace(report, seconds=clock() - began, state=state or None)
             yield at
+
+
+@contextmanager
+def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[None]:
+    """StorageFault that names the step, and the micro-batches to go on with, where a pass does not fit into memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_memory(error):
+            raise
+        rows = training.feed.micro_batch_size
+        fewer = max((m for m in range(1, rows) if training.feed.plan.batch_size % m == 0 and m <= rows // 2), default=None)
+        hint = (
+            f"train.micro_batch_size={fewer} goes on; the result stays valid, though not equal to the bit"
+            if fewer
+            else "a smaller model or train.context"
+        )
+        raise StorageFault(
+            f"out of memory at step {at.step + 1}, with {rows} rows a pass: {(str(error).splitlines() or ['MemoryError'])[0][:200]}",
+            hint=hint,
+        ) from error
 
 
 Scalars = list[tuple[str, str, int, Tensor | int]]
@@ -153,27 +199,46 @@ def _learn(
 def _judge(training: Training, scalars: Scalars, counts: dict[str, int], lr: float, at: Progress) -> Report:
     """Fetch all that was measured, at once, and refuse what is not finite."""
     sums: dict[tuple[str, str], float] = {}
+    problem: Problem | None = None
     for (kind, name, micro, _), value in zip(scalars, _fetch(scalars, training.setup.device), strict=True):
-        if kind == "part" and not math.isfinite(value):
-            raise _diverged(training, f"the loss {name!r} is {value}", at.step, micro)
+        if kind == "part" and not math.isfinite(value) and problem is None:
+            problem = Problem(f"the loss {name!r} is {value}, but must be finite", micro)
         sums[kind, name] = sums.get((kind, name), 0.0) + value
-    norm = sums["norm", ""] / _scale(training, at)
-    overflow = not math.isfinite(norm)
-    if overflow and (training.setup.precision != "fp16" or at.loss_scale.scale <= 1):
-        raise _diverged(training, f"the norm of the gradient is {norm}{_culprits(training.task)}", at.step, None)
     losses = {name: value / max(counts[name], 1) for (kind, name), value in sums.items() if kind == "part"}
     weights = _weights(training)
-    return Report(
+    loss = sum(weights.get(name, 1.0) * value for name, value in losses.items())
+    norm = sums["norm", ""] / _scale(training, at)
+    half = training.setup.precision == "fp16"
+    overflow = problem is None and half and at.loss_scale.scale > 1 and not math.isfinite(norm)
+    if problem is None and not overflow:
+        problem = _problem(training, loss, norm)
+    fatal = problem is not None and not (problem.may_be_skipped and at.skips_in_a_row < training.tolerance.most_skips)
+    skipped = overflow or (problem is not None and not fatal)
+    report = Report(
         step=at.step + 1,
         tokens=at.tokens + counts["tokens"],
-        loss_scale=at.loss_scale.after(overflow) if training.setup.precision == "fp16" else at.loss_scale,
-        loss=sum(weights.get(name, 1.0) * value for name, value in losses.items()),
+        skips=at.skips + skipped,
+        skips_in_a_row=at.skips_in_a_row + 1 if skipped and not overflow else 0,
+        loss_scale=at.loss_scale.after(overflow) if half and problem is None else at.loss_scale,
+        loss=loss,
         losses=losses,
         metrics={name: value / max(sums["many", name], 1) for (kind, name), value in sums.items() if kind == "sum"},
         lr=lr,
         grad_norm=norm,
-        skipped=overflow,
+        skipped=skipped,
+        problem=problem,
     )
+    if problem is not None and fatal:
+        raise _diverged(training, problem, report, at)
+    return report
+
+
+def _problem(training: Training, loss: float, norm: float) -> Problem | None:
+    """What is wrong with a step whose losses are finite, and whose gradient did not overflow for its scale."""
+    if not math.isfinite(norm):
+        return gradient_problem(training.task, norm)
+    most = training.tolerance.stop_above
+    return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False) if loss > most else None
 
 
 def _fetch(scalars: Scalars, device: torch.device) -> list[float]:
@@ -223,17 +288,9 @@ def _states(training: Training, saved: State | None) -> list[State | None]:
     return states
 
 
-def _culprits(task: nn.Module) -> str:
-    bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
-    return f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
-
-
-def _diverged(training: Training, what: str, step: int, micro: int | None) -> Diverged:
-    """The fault as a person needs it: which step, and which rows of the text were in it."""
-    micros = range(training.feed.n_micro) if micro is None else [micro]
-    rows = [row for m in micros for row in training.feed.row_numbers(step, m)]
-    listed = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
-    place = f"rows {listed}" if micro is None else f"micro-batch {micro + 1} of {training.feed.n_micro}, rows {listed}"
-    return Diverged(
-        f"step {step + 1}: {what}, but must be finite ({place})", hint="lower optimizer.lr, lengthen schedule.warmup or set optimizer.clip"
-    )
+def _diverged(training: Training, problem: Problem, report: Report, at: Progress) -> DivergedStep:
+    """The fault as a person needs it: which step, and what was read in it."""
+    read = Read.of(training.feed, at.step, problem.micro)
+    place = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {training.feed.n_micro}, "
+    after = f", after {at.skips_in_a_row} left out in a row" if at.skips_in_a_row else ""
+    return DivergedStep(f"step {report.step}{after}: {problem.what} ({place}{read})", at, report, problem, read)

@@ -18,6 +18,9 @@ from mini_tf.training.muon import Muon
 
 Role = Literal["matrix", "embedding", "head", "vector"]
 
+IMPLEMENTATION = 1
+"""Counts up where a step's arithmetic changes: a run that was begun with another one does not continue to the same bits."""
+
 
 class Optimizer(Protocol):
     """What the loop and the run folder ask of every optimizer."""

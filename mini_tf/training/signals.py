@@ -1,7 +1,7 @@
 """Ctrl-C and kill ask training to stop; it stops between two steps, where everything can be saved.
 
-The first SIGINT, SIGTERM or SIGHUP only raises a flag; the reader of the loop looks at it after each step, saves and exits
-with 128 + the signal's number. A second SIGINT leaves at once, as KeyboardInterrupt.
+The first SIGINT, SIGTERM, SIGHUP or SIGQUIT only raises a flag; the reader of the loop looks at it after each step, saves and
+exits with 128 + the signal's number. A second SIGINT does what it did before training: it leaves at once.
 """
 
 import signal
@@ -9,14 +9,18 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_COMPILER = ("torch._inductor", "torch._dynamo")
+_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class StopRequest:
-    """While entered, catches the three signals; the handlers of before come back at the end.
+    """While entered, catches these signals; the handlers of before come back at the end.
 
     What is ignored stays ignored, so `nohup` keeps its meaning. Outside the main thread, where Python takes no handlers,
     nothing is caught.
+
+    A terminal sends Ctrl-C to every process of a command, and a batch system its SIGTERM. A C++ compiler at work for the first
+    step dies of it, so that step cannot be finished: that failure leaves as SystemExit with the signal's exit code.
     """
 
     def __init__(self) -> None:
@@ -28,7 +32,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP; 0 where nobody asked."""
+        """130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 131 for SIGQUIT; 0 where nobody asked."""
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> "StopRequest":
@@ -39,13 +43,19 @@ class StopRequest:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            # None stands for a handler that was not installed from Python, which cannot be put back.
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        self._before.clear()
+        for number in list(self._before):
+            self._put_back(number)
+        if self.signal is not None and type(error).__module__.startswith(_COMPILER):
+            raise SystemExit(self.exit_code) from error
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
         if self.signal is None:
             self.signal = signal.Signals(number)
+        elif number == signal.SIGINT:
+            self._put_back(signal.SIGINT)
+            signal.raise_signal(number)
+
+    def _put_back(self, number: signal.Signals) -> None:
+        handler = self._before.pop(number, None)
+        # None also stands for a handler that was not installed from Python, which cannot be put back.
+        signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -6,7 +6,6 @@ A file holds the facts it was found for and what was decided; one that is damage
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Callable
 from dataclasses import replace
 from math import log2
@@ -20,6 +19,7 @@ from mini_tf.errors import StorageFault
 from mini_tf.safe_text import safe_text
 from mini_tf.text.sources import cache_folder
 from mini_tf.training.device import Setup, available_cores, available_precisions
+from mini_tf.training.processor import processor
 from mini_tf.training.tuning import Work, lasts
 
 FORMAT = 1
@@ -101,16 +101,4 @@ def _start(setup: Setup) -> dict[str, Any]:
 def _machine(device: torch.device) -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     software = {"format": FORMAT, "minitf": mini_tf.__version__, "torch": str(torch.__version__)}
-    return {**software, "gpu": gpu, "cpu": _cpu(), "cores": available_cores()}
-
-
-def _cpu() -> list[str]:
-    """The name of the processor and a hash of what it can do: virtual machines often hide which one they run on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-        said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    except OSError:
-        said = {}
-    name = said.get("model name", platform.processor() or platform.machine())
-    can = said.get("flags", said.get("Features", torch.backends.cpu.get_cpu_capability()))
-    return [name, hashlib.sha256(can.encode()).hexdigest()[:8]]
+    return {**software, "gpu": gpu, "cpu": processor(), "cores": available_cores()}

@@ -2,7 +2,7 @@
 
 import typer
 
-from mini_tf.cli.inspect import attention, model, positions, simple, softmax, tokens, word
+from mini_tf.cli.inspect import attention, crash, model, positions, simple, softmax, tokens, word
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look inside a trained model.")
 app.command("attention")(attention.attention)
@@ -12,3 +12,4 @@ app.command("tokens")(tokens.tokens)
 app.command("positions")(positions.positions)
 app.command("softmax")(softmax.softmax)
 app.command("simple")(simple.simple)
+app.command("crash")(crash.crash)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mini_tf.cli import files
-from mini_tf.cli.console import Console, command
+from mini_tf.cli.console import Console, ReaderLeft, command
 from mini_tf.cli.files import FORCE, OUTPUT
 from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
 from mini_tf.cli.lines import refuse_broken
@@ -67,19 +67,24 @@ def attention(
     wish = Wish(Choice(kind, layer, head), words, query)
     trained = open_trained(run, None if step == "all" else step, device)
     by_table = step == "all" and not describe and query is None
-    samples, entries = [], []
+    samples, entries, left = [], [], None
     for sample in over_steps(trained, given, wish) if step == "all" else (look(trained, text, wish) for text in given):
-        if not console.json and not by_table:
-            _show(console, sample, len(given) > 1, describe, not wish.heads.everything)
+        if not console.json and not by_table and left is None:
+            try:
+                _show(console, sample, len(given) > 1, describe, not wish.heads.everything)
+            except ReaderLeft as gone:  # the files are still wanted
+                left = gone
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
-    if by_table and not console.json:
-        _show_steps(console, samples, given)
     result = {"samples": entries, "notes": _notes(samples, given), "difference": max(sample.difference for sample in samples)}
     _tell(console, result)
     if suffixes & {*PICTURES}:
         _tell_glyphs(console, samples[0].units)
     files.write_all(console, named, result, lambda suffix: _drawn(suffix, samples, trained, step))
+    if left is not None:
+        raise left
+    if by_table and not console.json:
+        _show_steps(console, samples, given)
     console.answer(run=trained.folder, result=result)
 
 

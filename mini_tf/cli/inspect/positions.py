@@ -38,14 +38,14 @@ def positions(
     kind, seen = trained.recipe.model.positions.kind, look(trained.model)  # type: ignore[attr-defined]
     result = _result(kind, seen, untrained(trained.folder, step, seen))
     curves = _curves(kind, seen)
+    if curves is None and (pictures := [file for file in files if file.suffix.lower() in PICTURES]):
+        raise UsageFault(f"--output {pictures[0]}: a model without positions has no picture of them")
+    write_all(console, files, result, lambda suffix: _picture(None if curve else seen.vectors, kind, curves, suffix))
     if curves is None:
-        if pictures := [file for file in files if file.suffix.lower() in PICTURES]:
-            raise UsageFault(f"--output {pictures[0]}: a model without positions has no picture of them")
         console.answer("positions: none; this model is not told where a token stands", run=trained.folder, result=result)
     else:
         _draw(console, kind, seen, curves, _sentences(kind, seen, result))
         console.answer(run=trained.folder, result=result)
-    write_all(console, files, result, lambda suffix: _picture(None if curve else seen.vectors, kind, curves, suffix))
 
 
 def _result(kind: str, seen: "Seen", untrained: "Untrained | None") -> dict[str, Any]:

@@ -37,12 +37,12 @@ def softmax(
     notes = [f"text {number}: {one.note}" for number, one in enumerate(given, 1) if one.note]
     if any(head.underflow for head in heads):
         notes.append("range: a lower bound where marked >; weights too small for their number type have no score")
+    records = [{"text": one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in given]
+    result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
+    write_all(console, files, result)  # before anything is printed: its reader may leave
     _draw(console, heads)
     for note in notes:
         console.say(note)
-    records = [{"text": one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in given]
-    result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
-    write_all(console, files, result)
     console.answer(run=trained.folder, result=result)
 
 

@@ -63,10 +63,10 @@ def word(
         "layers": [_numbers(one) | {"pairs": one.cosines.tolist()} for one in layers],
         "notes": _notes(trained.tokenizer, layers, sentences, found),
     }
+    write_all(console, files, result, lambda suffix: _picture(word, sentences, layers, layer, suffix))
     _draw(console, word, sentences, layers, layers[-1 if layer is None else layer])
     for note in result["notes"]:
         console.say(str(note))
-    write_all(console, files, result, lambda suffix: _picture(word, sentences, layers, layer, suffix))
     console.answer(run=trained.folder, result=result)
 
 

@@ -1,0 +1,49 @@
+"""Ctrl-C while a command runs: KeyboardInterrupt where that can be raised, else the end at once; never a traceback.
+
+Python raises KeyboardInterrupt wherever it happens to be. A library's C code that is being imported may swallow it, and a
+callback (`__del__`, a weak reference) cannot hand it on: Python prints it and continues. There the process dies by the signal.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """While entered SIGINT is KeyboardInterrupt, whatever it was before; what is ignored stays ignored, and threads take no handlers."""
+    before, printing = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    if before in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def lost(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _die()
+        printing(what)
+
+    try:
+        signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = lost
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = printing
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _die()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _die() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,54 @@
+"""The one door to matplotlib: imported so that it starts no process, and writes its list of fonts into our cache and nowhere else.
+
+That list lacks the machine's own fonts, of which no figure here uses any; so it may not fall into a folder that other programs read.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from mini_tf.library_caches import keep_library_caches
+
+
+@contextmanager
+def _no_process() -> Iterator[None]:
+    """matplotlib asks `fc-list`, or `system_profiler` on a Mac, for more fonts; an OSError tells it that there is no such program."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise OSError("figures start no process")
+
+    ask = subprocess.check_output
+    subprocess.check_output = refuse
+    try:
+        yield
+    finally:
+        subprocess.check_output = ask
+
+
+keep_library_caches()
+with _no_process():
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import Colormap, Normalize, PowerNorm
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties, findfont
+    from matplotlib.ft2font import FT2Font
+    from matplotlib.textpath import TextToPath
+
+__all__ = [
+    "Axes",
+    "Colormap",
+    "FT2Font",
+    "Figure",
+    "FontProperties",
+    "LineCollection",
+    "Normalize",
+    "PowerNorm",
+    "ScalarMappable",
+    "TextToPath",
+    "findfont",
+    "matplotlib",
+]

@@ -1,0 +1,126 @@
+"""The step that ended a run as diverged, kept so that it can be replayed: the folder `diverged` in the run's own.
+
+It holds the weights before the step, the state of a stream before it, and facts.json. Written as checkpoints are: into a
+temporary folder, fsync, rename; a dump of an earlier start is replaced.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from mini_tf.errors import RunFault
+from mini_tf.limits import limits
+from mini_tf.plain_file import read_plain
+from mini_tf.run import tensors
+from mini_tf.run.checkpoint import MODEL, STATE
+from mini_tf.run.disk import TEMPORARY, Disk
+from mini_tf.run.tensors import Spec
+from mini_tf.training.device import Setup
+from mini_tf.training.loop import DivergedStep
+
+FORMAT = 1
+FOLDER = "diverged"
+FACTS = "facts.json"
+
+
+class Machine(BaseModel):
+    """`Setup.found` of the process that met the step."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    device: str
+    precision: str
+    compile: bool
+    threads: int
+    micro_batch_size: int
+
+
+class Facts(BaseModel):
+    """What was wrong and where; steps, micro-batches, rows and documents count from 1.
+
+    micro_batch: None = the whole step. parameters: whose gradient is not finite. counters: `Progress.counters` before the step.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    format: int = FORMAT
+    step: int
+    micro_batch: int | None
+    what: str
+    message: str
+    rows: list[int]
+    documents: list[int]
+    parameters: list[str]
+    counters: dict[str, int | float | str]
+    setup: Machine
+
+    @classmethod
+    def of(cls, fault: DivergedStep, setup: Setup) -> "Facts":
+        """What there is to tell of a step that ended training."""
+        micro = None if fault.problem.micro is None else fault.problem.micro + 1
+        return cls(
+            step=fault.report.step,
+            micro_batch=micro,
+            what=fault.problem.what,
+            message=fault.message,
+            rows=fault.read.rows,
+            documents=fault.read.documents,
+            parameters=list(fault.problem.parameters),
+            counters=fault.at.counters(),
+            setup=Machine(**setup.found),
+        )
+
+
+class Dump(NamedTuple):
+    """A step as it stood before it was learnt from."""
+
+    facts: Facts
+    model: dict[str, Tensor]
+    state: dict[str, Tensor]
+
+
+def write(disk: Disk, run: Path, facts: Facts, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Path:
+    """Keep a step in a run's folder; OSError where the disk does not take it, and nothing is left then."""
+    folder, temporary = run / FOLDER, run / f"{TEMPORARY}{FOLDER}"
+    try:
+        if temporary.exists():
+            disk.remove(temporary)
+        disk.mkdir(temporary)
+        disk.write(temporary / MODEL, tensors.pack(model))
+        disk.write(temporary / STATE, tensors.pack(state))
+        disk.write(temporary / FACTS, facts.model_dump_json(indent=1).encode())
+        disk.sync(temporary)
+        if folder.exists():
+            disk.remove(folder)
+        disk.rename(temporary, folder)
+        disk.sync(run)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(temporary)
+        raise
+    return folder
+
+
+def read(run: Path, expected: Mapping[str, Spec]) -> Dump:
+    """The step that a run kept; RunFault where it is damaged, or its weights are not the `expected` ones."""
+    return Dump(read_facts(run), tensors.read(run / FOLDER / MODEL, expected), tensors.read(run / FOLDER / STATE))
+
+
+def read_facts(run: Path) -> Facts:
+    """What is told of the step; RunFault where there is none, or it cannot be read."""
+    path = run / FOLDER / FACTS
+    if not path.parent.is_dir():
+        raise RunFault(f"{run} did not diverge: no step of it was kept", hint="`minitf runs show` tells how it ended", where=[str(run)])
+    try:
+        facts = Facts.model_validate_json(read_plain(path, limits().record_bytes))
+    except OSError as error:
+        raise RunFault(f"{path}: {error.strerror}", where=[str(path)]) from error
+    except (ValidationError, ValueError) as error:
+        raise RunFault(f"{path} is damaged: {str(error).splitlines()[0]}", where=[str(path)]) from error
+    if facts.format > FORMAT:
+        raise RunFault(f"{path} was written by format {facts.format}; this minitf reads format {FORMAT}", where=[str(path)])
+    return facts

@@ -1,0 +1,75 @@
+"""What is wrong with a step that must not be taken, and what was read in it: rows of the text, and its documents.
+
+All numbers told to people count from 1: steps, micro-batches, rows, documents (of the training side).
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from torch import nn
+
+from mini_tf.recipe.sections import Train
+from mini_tf.training.feed import Feed
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """most_skips: steps in a row that may be left out since something is not finite; stop_above: the largest training loss."""
+
+    most_skips: int = 0
+    stop_above: float = math.inf
+
+    @classmethod
+    def of(cls, train: Train) -> "Tolerance":
+        above = math.inf if train.stop_above is None else train.stop_above
+        return cls(train.most_skips if train.on_nonfinite == "skip" else 0, above)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """what: in words. micro: the micro-batch (from 0) where it is, None = the whole step. parameters: whose gradient is not finite."""
+
+    what: str
+    micro: int | None = None
+    parameters: tuple[str, ...] = ()
+    may_be_skipped: bool = True
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows and documents of a step, or of one micro-batch of it; no documents where the text has not several."""
+
+    rows: list[int]
+    documents: list[int]
+
+    @classmethod
+    def of(cls, feed: Feed, step: int, micro: int | None) -> "Read":
+        """step and micro count from 0."""
+        size = feed.micro_batch_size
+        here = slice(None) if micro is None else slice(micro * size, (micro + 1) * size)
+        chosen = feed.plan.rows(step)
+        rows, epochs = chosen.rows[here], chosen.epochs[here]
+        found = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
+        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(found)}))
+
+    def __str__(self) -> str:
+        return f"documents {ranges(self.documents)}" if self.documents else f"rows {ranges(sorted(set(self.rows)))}"
+
+
+def gradient_problem(task: nn.Module, norm: float) -> Problem:
+    """A gradient of this norm, which is not finite."""
+    bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+    named = f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
+    return Problem(f"the norm of the gradient is {norm}{named}, but must be finite", parameters=tuple(bad))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """[3, 4, 5, 9] -> "3-5, 9"; of many the first eight."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda counted: counted[1] - counted[0])]
+    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:_SHOWN]]
+    return ", ".join(named) + (", ..." if len(runs) > _SHOWN else "")

@@ -1,0 +1,63 @@
+"""What a run counts between two evaluations, and over interruptions: all of it is in every checkpoint."""
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+JUMP, FEWEST, NATS = 1.5, 10, 0.5
+"""A loss jumps where it is so many times the mean of at least so many steps, and by so many nats above it."""
+
+
+@dataclass
+class Tally:
+    """The numbers that later steps depend on.
+
+    best, worse: the lowest validation loss, and evaluations since. loss, steps: training losses since the last evaluation,
+    summed, of the steps that were taken. train_loss: their mean at the last evaluation, NaN where no step was taken.
+    wall_seconds: of all processes that worked on this run.
+    """
+
+    best: float = math.inf
+    worse: int = 0
+    loss: float = 0.0
+    steps: int = 0
+    train_loss: float = math.nan
+    val_loss: float = math.nan
+    wall_seconds: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _jumped: bool = False
+
+    def save(self) -> dict[str, Any]:
+        """As JSON keeps it, to the bit."""
+        floats = {name: getattr(self, name).hex() for name in ("best", "loss", "train_loss", "val_loss")}
+        return {**floats, "worse": self.worse, "steps": self.steps, "wall_seconds": self.wall()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        for name in ("best", "loss", "train_loss", "val_loss"):
+            setattr(self, name, float.fromhex(saved[name]))
+        self.worse, self.steps, self.wall_seconds = saved["worse"], saved["steps"], saved["wall_seconds"]
+
+    def wall(self) -> float:
+        return self.wall_seconds + time.monotonic() - self._began
+
+    @property
+    def mean(self) -> float:
+        """Training loss since the last evaluation."""
+        return self.loss / self.steps if self.steps else math.nan
+
+    def jumps(self, loss: float) -> bool:
+        """Whether a loss is far above those since the last evaluation; True for the first such one alone."""
+        if self._jumped or self.steps < FEWEST or loss <= max(JUMP * self.mean, self.mean + NATS):
+            return False
+        self._jumped = True
+        return True
+
+    def learnt(self, loss: float) -> None:
+        self.loss, self.steps = self.loss + loss, self.steps + 1
+
+    def evaluated(self, loss: float) -> None:
+        self.train_loss, self.val_loss, self.loss, self.steps = self.mean, loss, 0.0, 0
+        self._jumped = False
+        self.worse = 0 if loss < self.best else self.worse + 1
+        self.best = min(self.best, loss)

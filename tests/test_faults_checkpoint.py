@@ -1,0 +1,818 @@
+"""Section "checkpoint and model files" of the faults that minitf survives or refuses; every case begins with its row's number."""
+
+import errno
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from commands import QUIET, TINY, Done, content, minitf, trained
+from safetensors.torch import save_file
+
+from mini_tf.errors import RunFault, StorageFault
+from mini_tf.recipe.sections import Optimizer
+from mini_tf.run import checkpoint as checkpoint_module
+from mini_tf.run import manifest
+from mini_tf.run.checkpoint import COUNTERS, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
+from mini_tf.run.disk import Disk
+from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.identity import Identity
+from mini_tf.run.loading import is_published
+from mini_tf.run.opening import Place, open_run
+from mini_tf.run.tensors import pack, specs
+from mini_tf.training.adamw import AdamW
+
+RECIPE = (
+    *QUIET,
+    "train.steps=6",
+    "checkpoint.every_steps=2",
+    "checkpoint.keep_last=9",
+    "model.d_model=8",
+    "train.context=16",
+    "eval.every_steps=100",
+)
+
+
+def fail_on_warning(line: str) -> None:
+    raise AssertionError(line)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with checkpoints of steps 2, 4 and 6; to be read only."""
+    return trained(tmp_path_factory.mktemp("whole") / "run", *RECIPE)
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be damaged."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+@pytest.fixture
+def cut(copy: Path) -> Path:
+    """As if the process had been killed after step 4 was saved."""
+    shutil.rmtree(copy / "checkpoints" / "step-00000006")
+    change(copy / "run.json", state="running")
+    return copy
+
+
+@pytest.fixture(autouse=True)
+def _nothing_hangs() -> Iterator[None]:
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+def again(folder: Path, *overrides: str) -> Done:
+    """The command that made the run."""
+    return minitf("pretrain", TINY, *RECIPE, *overrides, "-d", folder)
+
+
+def refused(done: Done, *words: str, exit_code: int = 5) -> None:
+    """One line that says so, and nothing that steers a terminal."""
+    assert done.exit_code == exit_code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stderr)
+    assert all(word in done.stderr for word in words), done.stderr
+    assert len(done.stderr.splitlines()[-1]) < 2000
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+# Damage by accident: C3, C4, C18
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 4
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda folder: os.truncate(folder / MODEL, 100),
+    "zero-filled": lambda folder: (folder / OPTIMIZER).write_bytes(bytes((folder / OPTIMIZER).stat().st_size)),
+    "bit-flipped": lambda folder: flip(folder / MODEL),
+    "file-missing": lambda folder: (folder / STATE).unlink(),
+    "manifest-no-json": lambda folder: (folder / MANIFEST).write_text("{not json"),
+    "manifest-nested": lambda folder: (folder / MANIFEST).write_text("[" * 100_000),
+    "a-file": lambda folder: (shutil.rmtree(folder), folder.write_text("")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=[f"C3-{name}" for name in DAMAGES])
+def test_a_damaged_newest_checkpoint_is_set_aside_and_the_run_ends_as_if_nothing_had_happened(
+    cut: Path, whole: Path, damage: Callable[[Path], object]
+) -> None:
+    newest = cut / "checkpoints" / "step-00000004"
+    damage(newest)
+    done = again(cut)
+    assert done.exit_code == 0, done.stderr
+    assert "warning: step-00000004 is damaged (" in done.stderr
+    assert (cut / "checkpoints" / ".bad-step-00000004.0").exists()
+    for name in ("metrics.jsonl", MODEL, f"checkpoints/step-00000006/{OPTIMIZER}"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_c4_where_all_checkpoints_are_damaged_the_run_never_starts_over(cut: Path) -> None:
+    for step in (2, 4):
+        os.truncate(cut / "checkpoints" / f"step-{step:08d}" / MODEL, 10)
+    metrics = (cut / "metrics.jsonl").read_bytes()
+    for _ in range(2):
+        refused(again(cut), "no usable checkpoint in", "--fresh")
+    assert (cut / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_cannot_be_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoRename(Disk):
+        def rename(self, old: Path, new: Path) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(old))
+
+    def broken(path: Path) -> Any:
+        if "step-00000002" in str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return open(path, "rb")
+
+    checkpoints = Checkpoints(tmp_path, "one", NoRename())
+    parts = {name: b"x" * 50 for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
+    for step in (1, 2):
+        Checkpoints(tmp_path, "one", Disk()).save(step, parts, None)
+    monkeypatch.setattr(checkpoint_module, "open_plain", broken)
+    warned: list[str] = []
+    found = checkpoints.newest(warned.append)
+    assert found is not None
+    assert found.step == 1
+    [line] = warned
+    assert "step-00000002 is damaged (model.safetensors: Input/output error)" in line
+    assert "it cannot be set aside (Read-only file system) and is passed over" in line
+    shutil.rmtree(checkpoints.path(1))
+    with pytest.raises(RunFault, match="no usable checkpoint"):
+        checkpoints.newest(warned.append)
+
+
+# Files made to harm: C5 to C12
+
+
+def header(**tensors: Any) -> bytes:
+    text = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / MODEL)
+
+
+def rewritten(change_tensors: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:
+    """model.safetensors with other tensors."""
+
+    def rewrite(folder: Path) -> None:
+        tensors = weights(folder)
+        change_tensors(tensors)
+        save_file(tensors, folder / MODEL)
+
+    return rewrite
+
+
+def written(data: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / MODEL).write_bytes(data)
+
+
+class Touch:
+    """What a pickle can do to whoever opens it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("sentinel",)
+
+
+def a_pickle(folder: Path) -> None:
+    torch.save({"w": Touch()}, folder / MODEL)
+
+
+def no_finite_weight(tensors: dict[str, torch.Tensor]) -> None:
+    next(iter(tensors.values())).view(-1)[0] = float("nan")
+
+
+def six_more(tensors: dict[str, torch.Tensor]) -> None:
+    tensors.update({f"extra{i}": torch.zeros(1) for i in range(7)})
+
+
+def wider(tensors: dict[str, torch.Tensor]) -> None:
+    name = next(iter(tensors))
+    tensors[name] = torch.zeros(3, 5)
+
+
+def halved(tensors: dict[str, torch.Tensor]) -> None:
+    name = next(iter(tensors))
+    tensors[name] = tensors[name].half()
+
+
+F32 = {"dtype": "F32"}
+MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "C6-header-of-2^62": (written(struct.pack("<Q", 1 << 62) + b"{}"), "its header claims 4611686018427387904 bytes of a file of 10"),
+    "C6-header-over-the-limit": (
+        lambda folder: ((folder / MODEL).write_bytes(struct.pack("<Q", 9 << 20)), os.truncate(folder / MODEL, 1 << 30)),
+        "its header claims 9437184 bytes",
+    ),
+    "C6-shape-overflows": (written(header(w={**F32, "shape": [1 << 62, 1 << 62], "data_offsets": [0, 0]})), "cannot stand at"),
+    "C6-many-axes": (written(header(w={**F32, "shape": [1 << 62] * 100_000, "data_offsets": [0, 0]})), "a tensor of shape"),
+    "C6-offset-of-2^62": (written(header(w={**F32, "shape": [1 << 60], "data_offsets": [0, 1 << 62]})), "its tensors end at byte"),
+    "C6-offsets-overlap": (
+        written(header(**{name: {**F32, "shape": [1], "data_offsets": [0, 4]} for name in "ab"}) + bytes(4)),
+        "cannot stand at bytes 0 to 4",
+    ),
+    "C6-offsets-negative": (written(header(w={**F32, "shape": [1], "data_offsets": [-4, 0]}) + bytes(4)), "cannot stand at"),
+    "C6-offsets-of-text": (written(header(w={**F32, "shape": [1], "data_offsets": "04"}) + bytes(4)), "cannot stand at"),
+    "C6-shape-of-text": (written(header(w={**F32, "shape": "1", "data_offsets": [0, 4]}) + bytes(4)), "a tensor of shape 1"),
+    "C6-names-twice": (written(struct.pack("<Q", 14) + b'{"w":1,"w":1} '), "a name stands twice"),
+    "C6-nested": (written(struct.pack("<Q", 100_000) + b"[" * 100_000), "not a safetensors file"),
+    "C6-name-with-escape": (rewritten(lambda tensors: tensors.update({"\x1b]0;owned\x07": torch.zeros(1)})), "is not expected"),
+    "C6-name-without-end": (rewritten(lambda tensors: tensors.update({"x" * 100_000: torch.zeros(1)})), "xxx is not expected"),
+    "C7-pickle": (a_pickle, "pickle files (.pt, .bin, .ckpt) can run code and are never opened"),
+    "C8-extra-tensors": (rewritten(six_more), "extra4 is not expected (and 2 more)"),
+    "C8-missing-tensors": (rewritten(dict.clear), "more)"),
+    "C8-another-shape": (rewritten(wider), "is [3, 5] float32, not ["),
+    "C8-another-type": (rewritten(halved), "float16, not ["),
+    "C9-not-finite": (rewritten(no_finite_weight), "holds values that are not finite"),
+    "C10-newer-run": (lambda folder: change(folder / "run.json", format=3), "was written by format 3; this minitf reads format 1"),
+    "C11-foreign-config": (
+        lambda folder: (folder / "config.json").write_text('{"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}'),
+        "not a config.json of minitf",
+    ),
+    "C11-foreign-folder": (lambda folder: (folder / "run.json").unlink(), "is not a run folder"),
+    "C5-run.json-of-other-types": (lambda folder: change(folder / "run.json", best={"step": "x"}), "run.json is damaged: best"),
+    "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "it holds the number Infinity"),
+    "C5-run.json-threads": (lambda folder: change(folder / "run.json", auto={"threads": -1}), "threads cannot be '-1'"),
+    "C5-run.json-too-large": (lambda folder: os.truncate(folder / "run.json", 17 << 20), "it is larger than 16 MiB"),
+}
+
+
+@pytest.mark.parametrize(("harm", "words"), MODELS.values(), ids=MODELS)
+def test_a_model_that_is_not_sound_is_refused_and_nothing_is_changed_or_run(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    harm(copy)
+    before = content(copy) if (copy / MODEL).stat().st_size < 1 << 20 else None
+    refused(minitf("generate", copy, "x"), words)
+    assert os.listdir(tmp_path) == ["run"]
+    assert before is None or content(copy) == before
+
+
+def entry(checkpoint: Path, **fields: Any) -> None:
+    change(checkpoint / MANIFEST, **fields)
+
+
+def named(checkpoint: Path, *names: str) -> None:
+    files = json.loads((checkpoint / MANIFEST).read_text())["files"]
+    entry(checkpoint, files={**files, **dict.fromkeys(names, files[MODEL])})
+
+
+MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "C5-path-out": (lambda folder: named(folder, "../../etc/passwd"), "names other files"),
+    "C5-absolute-path": (lambda folder: named(folder, "/etc/passwd"), "names other files"),
+    "C5-million-entries": (
+        lambda folder: (folder / MANIFEST).write_text(
+            '{"format": 1, "run": 1, "step": 6, "score": null, "files": {' + ",".join(f'"{i}":0' for i in range(1_000_000)) + "}}"
+        ),
+        "not a manifest",
+    ),
+    "C5-too-large": (lambda folder: os.truncate(folder / MANIFEST, 1 << 40), "it is larger than 16 MiB"),
+    "C5-wrong-sizes": (
+        lambda folder: entry(folder, files={n: {**e, "bytes": 1} for n, e in json.loads((folder / MANIFEST).read_text())["files"].items()}),
+        "bytes, not 1",
+    ),
+    "C5-files-no-mapping": (lambda folder: entry(folder, files=[]), "not a manifest"),
+    "C5-score-no-number": (lambda folder: entry(folder, score="1"), "names other files or another step"),
+    "C5-another-step": (lambda folder: entry(folder, step=7), "another step"),
+    "C5-another-run": (lambda folder: entry(folder, run="\x1b[2J"), "belongs to another run"),
+    "C10-newer-checkpoint": (lambda folder: entry(folder, format=3), "was written by format 3; this minitf reads format 1"),
+    "C16-file-is-a-pipe": (lambda folder: ((folder / MODEL).unlink(), os.mkfifo(folder / MODEL)), "it is a pipe"),
+    "C16-manifest-is-a-pipe": (lambda folder: ((folder / MANIFEST).unlink(), os.mkfifo(folder / MANIFEST)), "it is a pipe"),
+    "C16-step-is-a-link": (lambda folder: (folder.rename(folder.parents[2] / "away"), folder.symlink_to("../../away")), "is a link"),
+}
+
+
+@pytest.mark.parametrize(("harm", "words"), MANIFESTS.values(), ids=MANIFESTS)
+def test_a_checkpoint_with_a_hostile_manifest_is_refused_and_nothing_is_changed(
+    copy: Path, harm: Callable[[Path], object], words: str
+) -> None:
+    harm(copy / "checkpoints" / "step-00000006")
+    names = sorted(str(path) for path in copy.rglob("*"))
+    refused(minitf("evaluate", copy, "--step", "last"), words)
+    assert sorted(str(path) for path in copy.rglob("*")) == names
+
+
+def test_c12_a_run_of_another_recipe_is_refused(copy: Path) -> None:
+    before = content(copy)
+    refused(again(copy, "optimizer.lr=0.5"), "belongs to another recipe: optimizer.lr: ", "choose another name with -n")
+    assert content(copy) == before
+
+
+# What lies in a run folder may lead nowhere else: C16
+
+
+NAMES = [
+    "metrics.jsonl",
+    "timing.jsonl",
+    "log.txt",
+    "samples",
+    "checkpoints",
+    ".tmp-run.json",
+    ".tmp-model.safetensors",
+    "loss.png",
+    "run.json",
+]
+INSIDE = [f"checkpoints/{name}" for name in (".tmp-step-00000006", ".trash-step-00000002", ".bad-step-00000002.0", "step-00000009")]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *INSIDE], ids=lambda name: f"C16-{name}")
+def test_a_link_in_a_run_folder_is_refused_before_anything_is_written(cut: Path, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    path = cut / name
+    if path.is_dir() or name in ("samples", *INSIDE):
+        outside.mkdir()
+        (outside / "mine").write_text("mine")
+    else:
+        outside.write_bytes((cut / "run.json").read_bytes() if name == "run.json" else b"mine")
+    if path.is_dir():
+        path.rename(tmp_path / "aside")
+    else:
+        path.unlink(missing_ok=True)
+    path.symlink_to(outside)
+    before, theirs = content(cut), content(outside) if outside.is_dir() else outside.read_bytes()
+    refused(again(cut), f"{path} is a link; a run folder holds plain files and folders")
+    assert content(cut) == before
+    assert (content(outside) if outside.is_dir() else outside.read_bytes()) == theirs
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        before = os.getcwd()
+        os.chdir(path.parent)  # a socket's address is short
+        listening.bind(path.name)
+        os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "what"),
+    [
+        ("metrics.jsonl", os.mkfifo, "a pipe"),
+        ("log.txt", os.mkfifo, "a pipe"),
+        ("run.json", os.mkfifo, "a pipe"),
+        ("samples", a_socket, "a socket"),
+        ("checkpoints/.tmp-step-00000006", os.mkfifo, "a pipe"),
+    ],
+    ids=lambda value: f"C16-{value}" if isinstance(value, str) else "by",
+)
+def test_a_pipe_or_a_socket_in_a_run_folder_is_refused_at_once(cut: Path, name: str, make: Callable[[Path], None], what: str) -> None:
+    (cut / name).unlink(missing_ok=True)
+    make(cut / name)
+    refused(again(cut), f"is {what}; a run folder holds plain files and folders")
+
+
+@pytest.mark.parametrize("name", ["run.json", MODEL, "metrics.jsonl"], ids=lambda name: f"C16-{name}")
+@pytest.mark.parametrize("command", [("runs", "show"), ("runs", "list"), ("generate",)], ids=" ".join)
+def test_a_command_that_reads_never_waits_on_a_pipe(copy: Path, name: str, command: tuple[str, ...]) -> None:
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    done = minitf(*command, copy.parent if command[-1] == "list" else copy, *(["x"] if command == ("generate",) else []))
+    if done.exit_code:
+        refused(done, "it is a pipe" if name != "run.json" or command[0] != "runs" else "")
+
+
+def test_c16_the_disk_neither_follows_a_link_nor_waits_on_a_pipe(tmp_path: Path) -> None:
+    target, disk = tmp_path / "target", Disk()
+    target.write_text("mine")
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    (tmp_path / "folder link").symlink_to(tmp_path / "folder")
+    os.mkfifo(tmp_path / "pipe")
+    for act in (
+        lambda: disk.append(tmp_path / "link", b"x"),
+        lambda: disk.truncate(tmp_path / "link", 0),
+        lambda: disk.sync(tmp_path / "link"),
+    ):
+        with pytest.raises(OSError, match="symbolic link"):
+            act()
+    for act in (lambda: disk.append(tmp_path / "pipe", b"x"), lambda: disk.truncate(tmp_path / "pipe", 0)):
+        with pytest.raises(OSError, match=r"pipe|No such device"):
+            act()
+    with pytest.raises(OSError, match="link, not a folder"):
+        disk.mkdir(tmp_path / "folder link")
+    disk.write(tmp_path / "link", b"new")  # takes its place
+    disk.remove(tmp_path / "folder link")
+    assert (target.read_text(), (tmp_path / "link").read_bytes(), os.listdir(tmp_path / "folder")) == ("mine", b"new", ["kept"])
+
+
+# Whatever the disk does: C1, C2, C13, C14, C15, C18
+
+ONE = Identity("one", "train: {}\n", "train: {steps: 2}\n", {"train.steps": 2}, {"train": "aa"})
+OPERATIONS = ("mkdir", "write", "append", "truncate", "sync", "rename", "remove")
+
+
+class Operation(NamedTuple):
+    """One use of the disk."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+    def half(self) -> None:
+        """What is there when the power goes in the middle."""
+        if self.name in ("write", "append"):
+            path, data = self.arguments
+            with open(path, "wb" if self.name == "write" else "ab") as file:
+                file.write(data[: len(data) // 2])
+        if self.name == "remove" and self.arguments[0].is_dir():
+            next(self.arguments[0].iterdir()).unlink()
+
+
+class FaultyDisk(Disk):
+    """Hands its operation number `at` (from 1) to `fault` before it does it."""
+
+    def __init__(self, at: int, fault: Callable[[Operation], None]) -> None:
+        self.at, self.fault, self.trace = at, fault, list[Operation]()
+
+
+def _faulty(name: str) -> Callable[..., None]:
+    def operate(self: FaultyDisk, *arguments: Any) -> None:
+        self.trace.append(Operation(name, arguments))
+        if len(self.trace) == self.at:
+            self.fault(self.trace[-1])
+        getattr(Disk, name)(self, *arguments)
+
+    return operate
+
+
+for _name in OPERATIONS:
+    setattr(FaultyDisk, _name, _faulty(_name))
+
+
+def kept_at(step: int) -> Tensors:
+    return Tensors({"w": torch.full((500, 3), float(step))}, {"step": torch.tensor(step), "w.exp_avg": torch.ones(500, 3) / step}, {})
+
+
+def live(folder: Path, disk: Disk | None = None, until: int = 2) -> Run:
+    """A run's whole life, or the rest of it, with a tiny model that is its own step."""
+    with open_run(Place(folder), ONE, disk=disk) as run:
+        saved = run.resume(fail_on_warning)
+        left = [path for path in run.folder.rglob(".t*-*") if path.name.startswith((".tmp-", ".trash-"))]
+        assert not left, "what interrupted work left is swept when a run continues"
+        for step in range(saved.step if saved else 0, until):
+            run.record({"step": step + 1, "loss": 1 / (step + 1)}, 0.5)
+            run.save(step + 1, kept_at(step + 1), {"tokens": step}, score=9.0 - step)
+            run.publish()
+            run.rotate(keep_last=1, keep_best=1)
+            run.sample(step + 1, f"after step {step + 1}")
+        run.log("a line")
+        if until == 2:
+            run.finish("done", metrics={"val.loss": 7.0})
+    return run
+
+
+def operations(start: Path, folder: Path) -> list[Operation]:
+    shutil.copytree(start, folder)
+    disk = FaultyDisk(0, die)
+    live(folder, disk)
+    return disk.trace
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders as a process may find them: an empty one, one after a step, and the end they all must come to."""
+    folder = tmp_path_factory.mktemp("starts")
+    (folder / "new").mkdir()
+    live(folder / "second", until=1)
+    live(folder / "end")
+    return {path.name: path for path in folder.iterdir()}
+
+
+def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
+    """After a fault: the newest checkpoint is sound and one of `steps`, and the same command comes to the same end. Its step."""
+    if (folder / "run.json").exists():
+        manifest.read(folder)
+    newest = Checkpoints(folder / "checkpoints", ONE.run_id, Disk()).newest(fail_on_warning)
+    assert (newest and newest.step) in steps
+    run = live(folder)
+    assert is_published(folder, run.manifest)
+    for name in ("metrics.jsonl", "timing.jsonl", MODEL, *(f"checkpoints/step-00000002/{name}" for name in (MODEL, OPTIMIZER, COUNTERS))):
+        assert (folder / name).read_bytes() == (end / name).read_bytes()
+    assert set(os.listdir(folder / "checkpoints")) <= {"step-00000001", "step-00000002"}
+    assert not list(folder.rglob(".tmp-*"))
+    return newest and newest.step
+
+
+@pytest.fixture
+def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a dead process wrote is there for the next one without fsync, which takes most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def die(operation: Operation) -> None:
+    """In the middle of it where it has one, else before it; and so after the one before."""
+    operation.half()
+    os._exit(9)
+
+
+@pytest.mark.usefixtures("no_power_cut")
+@pytest.mark.parametrize("start", ["C1-new", "C1-second"])
+def test_a_run_killed_at_any_operation_has_the_old_or_the_new_checkpoint_and_comes_to_the_same_end(
+    starts: dict[str, Path], tmp_path: Path, start: str
+) -> None:
+    begin = starts[start.removeprefix("C1-")]
+    seen = set()
+    for at in range(1, 100):
+        folder = tmp_path / str(at)
+        shutil.copytree(begin, folder)
+        child = os.fork()
+        if child == 0:
+            live(folder, FaultyDisk(at, die))
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            break  # it has fewer operations
+        seen.add(judge(folder, {None, 1, 2} if start == "C1-new" else {1, 2}, starts["end"]))
+        if start == "C1-new" and 1 in seen:
+            break  # what follows is the other start
+    assert seen == ({None, 1} if start == "C1-new" else {1, 2})
+
+
+ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG]
+
+
+@pytest.mark.usefixtures("no_power_cut")
+def test_c13_a_disk_that_fails_at_any_operation_is_told_and_the_same_command_comes_to_the_same_end(
+    starts: dict[str, Path], tmp_path: Path
+) -> None:
+    def fail(operation: Operation) -> None:
+        operation.half()
+        code = ERRORS[len(disk.trace) % len(ERRORS)]
+        raise OSError(code, os.strerror(code), str(operation.arguments[0]))
+
+    for at, operation in enumerate(operations(starts["second"], tmp_path / "trace"), 1):
+        if operation.arguments[0].name == "log.txt":  # the console takes no notice
+            continue
+        folder = tmp_path / str(at)
+        shutil.copytree(starts["second"], folder)
+        disk = FaultyDisk(at, fail)
+        with pytest.raises(StorageFault, match=r" failed: .+ \(/.+\)") as told:
+            live(folder, disk)
+        assert "the same command continues" in str(told.value.hint)
+        assert not list(folder.rglob(".tmp-*"))
+        judge(folder, {1, 2}, starts["end"])
+
+
+def test_c13_a_largest_file_size_is_told_and_the_last_checkpoint_stays(starts: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+        try:
+            live(folder)
+        except StorageFault as fault:
+            told = f"{fault.message}; {fault.hint}"
+            os._exit(0 if re.search(r"saving step 2 failed: File too large .*last checkpoint is step 1; raise the largest", told) else 8)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not list(folder.rglob(".tmp-*"))
+    judge(folder, {1}, starts["end"])
+
+
+def test_c13_space_is_looked_for_before_anything_is_written(starts: dict[str, Path], tmp_path: Path) -> None:
+    class SmallDisk(FaultyDisk):
+        def free(self, folder: Path) -> int:
+            return 100
+
+    folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
+    disk = SmallDisk(0, die)
+    with pytest.raises(StorageFault, match=r"saving step 2 failed: 0 MiB are needed and 0 MiB are free; the last checkpoint is step 1"):
+        live(folder, disk)
+    assert not [operation for operation in disk.trace if "step-00000002" in str(operation.arguments[0])]
+
+
+def test_c14_a_folder_that_may_not_be_written_is_told_and_stays_as_it_is(starts: dict[str, Path], tmp_path: Path) -> None:
+    class ReadOnly(FaultyDisk):
+        pass
+
+    def forbid(self: Disk, *arguments: Any) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(arguments[0]))
+
+    for name in OPERATIONS:
+        setattr(ReadOnly, name, forbid)
+    folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
+    before = content(folder)
+    with pytest.raises(StorageFault, match=r"failed: Permission denied") as told:
+        live(folder, ReadOnly(0, die))
+    assert told.value.hint == "make the folder writable; the same command continues"
+    assert content(folder) == before
+    with pytest.raises(StorageFault, match=r"cannot create .*Permission denied"):
+        live(tmp_path / "another", ReadOnly(0, die))
+    assert not (tmp_path / "another").exists()
+
+
+def test_c2_what_gets_a_name_is_on_the_disk_before_and_the_name_is_after(starts: dict[str, Path], tmp_path: Path) -> None:
+    """Watched below the seam: at what Python asks of the system."""
+    trace: list[tuple[str, str]] = []
+    sync, rename = os.fsync, os.replace
+
+    def watched_sync(descriptor: int) -> None:
+        trace.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def watched_rename(old: Path, new: Path) -> None:
+        trace.append(("rename", str(old)))
+        trace.append(("to", str(new)))
+        rename(old, new)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", watched_sync)
+        patch.setattr(os, "replace", watched_rename)
+        live(tmp_path / "parent" / "run")
+    assert ("sync", str(tmp_path)) in trace
+    assert ("sync", str(tmp_path / "parent")) in trace
+    renames = [at for at, (what, _) in enumerate(trace) if what == "rename"]
+    assert len(renames) > 15
+    for at in renames:
+        old, new = Path(trace[at][1]), Path(trace[at + 1][1])
+        assert ("sync", str(new.parent)) in trace[at + 2 :]
+        if not new.name.startswith(".trash-"):
+            assert ("sync", str(old)) in trace[:at]
+        if new.name.startswith("step-0") and not new.suffix:
+            files = [str(old / name) for name in (MODEL, OPTIMIZER, STATE, COUNTERS, MANIFEST)]
+            assert [path for what, path in trace[:at] if what == "sync" and path.startswith(str(old))] == [*files, str(old)]
+            assert trace[at + 2] == ("sync", str(new.parent))
+
+
+def test_c15_rotation_removes_nothing_unless_the_newest_can_be_read_back(tmp_path: Path) -> None:
+    parts = {name: b"x" * 50 for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
+    checkpoints, others = (Checkpoints(tmp_path, run_id, Disk()) for run_id in ("one", "another"))
+    for step in (1, 2, 4):
+        checkpoints.save(step, parts, None)
+    others.save(3, parts, None)
+    flip(checkpoints.path(4) / MODEL)
+    with pytest.raises(StorageFault, match="cannot be read back"):
+        checkpoints.rotate(1, 0)
+    assert checkpoints.steps() == [4, 3, 2, 1]
+    flip(checkpoints.path(4) / MODEL)
+    checkpoints.rotate(1, 0)
+    assert checkpoints.steps() == [4, 3]  # the other run's is left alone
+
+
+# What a checkpoint with a right manifest may hold all the same: C6, C17
+
+BAD_COUNTERS: dict[str, tuple[bytes, str]] = {
+    "text": (b'{"step": 2, "tokens": "many"}', "tokens is no count"),
+    "negative": (b'{"step": 2, "tokens": -1}', "tokens is no count"),
+    "huge": (b'{"step": 2, "tokens": 1' + b"0" * 400 + b"}", "tokens is no count"),
+    "endless": (b'{"step": 2, "tokens": 1' + b"0" * 5000 + b"}", "not the counters of a run"),
+    "not-finite": (b'{"step": 2, "seconds": NaN}', "seconds is no count"),
+    "hex-too-large": (b'{"step": 2, "best": "0x1p99999"}', "best is no count"),
+    "offset-in-parts": (b'{"step": 2, "metrics.jsonl": 1.5}', "metrics.jsonl is no count"),
+    "another-step": (b'{"step": 7}', "counts step 7, not 2"),
+    "list": (b"[]", "not the counters of a run"),
+    "nested": (b"[" * 100_000, "not the counters of a run"),
+}
+BAD_MOMENTS: dict[str, tuple[dict[str, torch.Tensor], str]] = {
+    "another-type": ({"step": torch.tensor(1), "w.exp_avg": torch.zeros(500, 3, dtype=torch.bfloat16)}, "is [500, 3] bfloat16, not"),
+    "another-shape": ({"step": torch.tensor(1), "w.exp_avg": torch.zeros(4, 3)}, "is [4, 3] float32, not"),
+    "other-names": ({"step": torch.tensor(1), "v.exp_avg": torch.zeros(500, 3)}, "w.exp_avg is missing, v.exp_avg is not expected"),
+    "not-finite": (
+        {"step": torch.tensor(1), "w.exp_avg": torch.full((500, 3), float("nan"))},
+        "w.exp_avg holds values that are not finite",
+    ),
+}
+HARMED = {f"C6-counters-{name}": ({COUNTERS: data}, words) for name, (data, words) in BAD_COUNTERS.items()}
+HARMED |= {f"C17-moments-{name}": ({OPTIMIZER: pack(moments)}, words) for name, (moments, words) in BAD_MOMENTS.items()}
+HARMED["C17-moments-pickled"] = ({OPTIMIZER: b"\x80\x04\x95 a pickle of some length"}, "not a safetensors file")
+HARMED["C6-state-no-tensors"] = ({STATE: struct.pack("<Q", 1 << 62)}, "not a safetensors file")
+
+
+@pytest.mark.parametrize(("harm", "words"), HARMED.values(), ids=HARMED)
+def test_a_checkpoint_whose_parts_do_not_fit_is_refused(tmp_path: Path, harm: dict[str, bytes], words: str) -> None:
+    run = live(tmp_path / "run", until=1)
+    parts = {name: (run.checkpoints.path(1) / name).read_bytes() for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
+    run.checkpoints.save(2, parts | harm, None)
+    with open_run(Place(run.folder), ONE) as again_opened, pytest.raises(RunFault) as told:
+        again_opened.resume(fail_on_warning, specs(kept_at(1).model), specs(kept_at(1).optimizer))
+    assert words in told.value.message
+
+
+def test_c17_moments_come_back_in_their_own_type_and_a_narrower_one_is_refused() -> None:
+    optimizer = AdamW({"w": torch.zeros(3, 2)}, Optimizer())
+    moments = optimizer.state_tensors()
+    optimizer.load(moments)
+    assert {str(tensor.dtype) for name, tensor in optimizer.state_tensors().items() if name != "step"} == {"torch.float32"}
+    with pytest.raises(ValueError, match=r"torch\.bfloat16 \[3, 2\] must be torch\.float32"):
+        optimizer.load({**moments, "w.exp_avg": moments["w.exp_avg"].bfloat16()})
+
+
+def test_c6_what_fails_while_a_checkpoint_is_taken_over_is_its_fault(tmp_path: Path) -> None:
+    live(tmp_path / "run", until=1)
+    with open_run(Place(tmp_path / "run"), ONE) as run:
+        saved = run.resume(fail_on_warning)
+        assert saved is not None
+        with pytest.raises(RunFault, match=r"step-00000001: does not fit this run: there is no 'good_steps'"), saved.taken_over():
+            saved.counters["good_steps"]
+
+
+# The process: P7, P8, P12
+
+
+def test_p7_a_complete_run_is_said_to_be_and_nothing_is_written_again(copy: Path) -> None:
+    before = content(copy)
+    done = again(copy)
+    assert done.exit_code == 0
+    assert "already complete: " in done.stderr
+    assert content(copy) == before
+    shutil.rmtree(copy / "checkpoints")  # a person may want the space
+    assert again(copy).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", ".tmp-thesis", "run.json"], ids=lambda name: f"P8-{name}")
+def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / name).write_text("{}")
+    refused(
+        again(folder), "is damaged: 'format'" if name == "run.json" else "is not empty and no run folder of minitf; choose another with -d"
+    )
+    assert os.listdir(folder) == [name]
+    assert (folder / name).read_text() == "{}"
+
+
+def test_p8_a_refused_start_leaves_an_empty_folder_as_it_stood(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    before = folder.stat()
+    with pytest.raises(RunFault), open_run(Place(folder), ONE):
+        raise RunFault("no")
+    assert (os.listdir(folder), folder.stat().st_ino, folder.stat().st_mode) == ([], before.st_ino, before.st_mode)
+
+
+@pytest.mark.parametrize(
+    "tail", [b'{"step": 5, "lo', b'{"step": 5, "loss": 1.0}\n', b"\xff\x00" * 50], ids=["P12-torn", "P12-later", "P12-noise"]
+)
+def test_what_metrics_have_after_the_checkpoint_is_written_again(cut: Path, whole: Path, tail: bytes) -> None:
+    offset = json.loads((cut / "checkpoints" / "step-00000004" / COUNTERS).read_text())["metrics.jsonl"]
+    data = (cut / "metrics.jsonl").read_bytes()
+    (cut / "metrics.jsonl").write_bytes(data[:offset] + tail)
+    assert again(cut).exit_code == 0
+    assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert (cut / MODEL).read_bytes() == (whole / MODEL).read_bytes()
+
+
+# What a command line may say of places
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-n", "x" * 300), "cannot be the name of a run"),
+        (("-n", "\N{GRINNING FACE}" * 100), "cannot be the name of a run"),
+        (("-d", "{tmp}/" + "y" * 300), "is too long"),
+        (("-d", "{tmp}/" + "y" * 300 + "/z"), "is too long"),
+        (("-d", "{tmp}/" + "yy/" * 2000), "is too long"),
+    ],
+    ids=["P8-long-name", "P8-many-bytes", "P8-long-folder", "P8-long-parent", "P8-long-path"],
+)
+def test_a_name_longer_than_any_is_wrong_usage(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = minitf("pretrain", TINY, *RECIPE, *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    refused(done, words, exit_code=2)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_checkpoint_that_no_word_means_is_wrong_usage(whole: Path) -> None:
+    refused(minitf("evaluate", whole, "--step", "foo"), "no such checkpoint: 'foo'; a step is a number, `last` or `best`", exit_code=2)
+
+
+def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert live(tmp_path / "run").manifest.state == "done"
+
+
+def test_where_the_file_system_has_no_locks_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    warned: list[str] = []
+    with open_run(Place(tmp_path / "run"), ONE) as run:
+        run.resume(warned.append)
+    assert warned == [f"{run.folder}: its file system has no locks; take care that no other process trains there"]

@@ -1,0 +1,551 @@
+"""Every fault of data that a stranger's file, a full disk or a killed process can bring: refused or survived, by row (D1 to D18)."""
+
+import gzip
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mini_tf.errors import DataFault
+from mini_tf.recipe import sections
+from mini_tf.recipe.sections import Data
+from mini_tf.text import cache, drafts, formats
+from mini_tf.text.sources import find
+from mini_tf.text.token_store import open_text
+from tests.commands import QUIET, TINY, Done, content, minitf, trained
+from tests.hostile import STEERING
+
+BYTE = sections.Tokenizer(kind="byte")
+WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, a cache of its own, and a signal that ends whatever hangs."""
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    signal.alarm(60)
+    yield tmp_path / "here"
+    signal.alarm(0)
+
+
+def refused(done: Done, *words: str, exit_code: int = 4) -> None:
+    """One line that says what is, in safe characters, and nothing on stdout."""
+    assert done.exit_code == exit_code, done
+    assert done.stdout == ""
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not set(done.stderr) & (set(STEERING) - {"\n"}), ascii(done.stderr)
+    assert max(map(len, done.stderr.splitlines())) < 1000
+
+
+def learn(*arguments: str, stdin: str = "") -> Done:
+    return minitf("pretrain", TINY, *QUIET, *arguments, "-d", "out", stdin=stdin)
+
+
+def write(name: str, what: str | bytes) -> str:
+    Path(name).write_bytes(what if isinstance(what, bytes) else what.encode())
+    return name
+
+
+def sparse(name: str, size: int = 1 << 30) -> str:
+    with open(name, "wb") as file:
+        file.truncate(size)
+    return name
+
+
+def pipe(name: str) -> str:
+    os.mkfifo(name)
+    return name
+
+
+def link(name: str, to: str) -> str:
+    os.symlink(to, name)
+    return name
+
+
+def jsonl(line: str) -> Callable[[], str]:
+    return lambda: write("a.jsonl", '{"text": "fine"}\n' + line + "\n")
+
+
+def archive(kind: str) -> str:
+    if kind == "zip":
+        with zipfile.ZipFile("corpus.txt", "w") as packed:
+            packed.writestr("../../evil.txt", "x")
+    else:
+        with tarfile.open("corpus.txt", "w") as tar:
+            tar.addfile(tarfile.TarInfo("../../evil.txt"), io.BytesIO())
+    return "corpus.txt"
+
+
+class Sentinel:
+    """Unpickling one would make a file."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("executed",)
+
+
+def numpy_array() -> str:
+    with open("corpus.txt", "wb") as file:
+        np.save(file, np.array([1, "a", None], dtype=object), allow_pickle=True)
+    return "corpus.txt"
+
+
+REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
+    "D1-no-file": (lambda: "nowhere.txt", ("nowhere.txt: no such file",)),
+    "D1-empty": (lambda: write("a.txt", ""), ("data.train: there is no text in it",)),
+    "D1-blank-lines": (lambda: write("a.txt", "\n \n\t\n\n"), ("data.train: there is no text in it",)),
+    "D1-only-a-byte-order-mark": (lambda: write("a.txt", b"\xef\xbb\xbf"), ("there is no text in it",)),
+    "D1-one-character": (lambda: write("a.txt", "a"), ("data.train: there is no text in it", "tokens; at least 2 are needed")),
+    "D1-two-letters": (
+        lambda: write("a.txt", "ab") and "a.txt tokenizer.kind=char",
+        ("loses 50% of the text's characters; give more text: of 2 characters the held-out ones are unknown",),
+    ),
+    "D1-no-rows": (lambda: write("a.jsonl", "\n"), ("there is no text in it",)),
+    "D2-not-utf8": (lambda: write("a.txt", b"ab\ncd\xff\n"), ("a.txt:2: byte 5 is not UTF-8", "data.errors=replace")),
+    "D2-half-a-character": (lambda: write("a.txt", b"ab \xe2\x82"), ("a.txt:1: byte 3 is not UTF-8",)),
+    "D2-nul": (lambda: write("a.txt", b"ab\0"), ("byte 2 is NUL",)),
+    "D2-utf-16": (lambda: write("a.txt", "text".encode("utf-16")), ("is UTF-16; save it as UTF-8",)),
+    "D4-not-json": (jsonl("{'text': 1}"), ("a.jsonl:2: not valid JSON",)),
+    "D4-not-an-object": (jsonl("[1]"), ("a.jsonl:2: must be an object",)),
+    "D4-empty-object": (jsonl("{}"), ("a.jsonl:2: no column 'text'; there are: none",)),
+    "D4-no-such-field": (jsonl('{"a": "x", "b": "y"}'), ("no column 'text'; there are: a, b", "data.fields={text: b}")),
+    "D4-a-name-of-a-million": (jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})), ("no column 'text'; there are: aaaa",)),
+    "D4-not-a-string": (jsonl('{"text": {"a": 1}}'), ("'text' must be text, not dict",)),
+    "D4-nan": (jsonl('{"text": "x", "n": NaN}'), ("NaN is not a finite number",)),
+    "D4-minus-infinity": (jsonl('{"text": "x", "n": -Infinity}'), ("-Infinity is not a finite number",)),
+    "D4-1e999": (jsonl('{"text": "x", "n": 1e999}'), ("1e999 is not a finite number",)),
+    "D4-same-key-twice": (jsonl('{"text": "x", "text": "y"}'), ("key 'text' stands twice",)),
+    "D4-a-key-twice-among-many": (
+        jsonl("{" + ", ".join(f'"k{n}": 0' for n in range(100_000)) + ', "k99999": 0}'),
+        ("key 'k99999' stands twice",),
+    ),
+    "D4-100000-brackets": (jsonl('{"text": ' + "[" * 100_000), ("a.jsonl:2: not valid JSON: nested too deeply",)),
+    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number of 5,000 digits",)),
+    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), ("a number of 1,000,002 digits",)),
+    "D4-csv-row-too-wide": (lambda: write("a.csv", "id,text\n1,a,b\n"), ("a.csv:2: 3 columns, but the first line has 2",)),
+    "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: unexpected end of data",)),
+    "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' holds invalid Unicode",)),
+    "D5-lone-surrogate-as-utf8": (lambda: write("a.txt", b"\xed\xa0\x80"), ("a.txt:1: byte 0 is not UTF-8",)),
+    "D6-a-line-of-a-gibibyte": (lambda: sparse("a.txt"), ("a.txt:1: line 1 is longer than 16 MiB", "MINITF_LIMITS=line_bytes")),
+    "D6-in-jsonl": (lambda: sparse("a.jsonl"), ("a.jsonl:1: line 1 is longer than 16 MiB",)),
+    "D7-gzip": (lambda: write("corpus.txt", gzip.compress(b"a" * 1_000_000)), ("corpus.txt is gzip-compressed",)),
+    "D7-zstd": (lambda: write("corpus.txt", b"\x28\xb5\x2f\xfd\x00"), ("corpus.txt is zstd-compressed",)),
+    "D8-zip": (lambda: archive("zip"), ("corpus.txt is a zip archive", "archives and binary files are not opened")),
+    "D8-tar": (lambda: archive("tar"), ("corpus.txt is a tar archive",)),
+    "D8-7z": (lambda: write("corpus.txt", b"7z\xbc\xaf\x27\x1c\x00"), ("corpus.txt is a 7z archive",)),
+    **{
+        f"D9-pickle-{protocol}": (
+            lambda protocol=protocol: write("corpus.txt", pickle.dumps(Sentinel(), protocol)),
+            ("is a Python pickle",),
+        )
+        for protocol in (2, 3, 4, 5)
+    },
+    "D9-numpy-with-objects": (numpy_array, ("corpus.txt is a numpy array",)),
+    "D14-folder": (lambda: ".", ("it is a folder", "name its files")),
+    "D14-broken-link": (lambda: link("a", "nowhere"), ("a: no such file behind this link to nowhere",)),
+    "D14-link-to-itself": (lambda: link("a", "a"), ("symbolic links",)),
+    "D14-pipe": (lambda: pipe("a"), ("a: it is a pipe", "- reads from stdin")),
+    "D14-glob-that-finds-a-pipe": (lambda: pipe("a.txt") and "*.txt", ("a.txt: it is a pipe",)),
+    "D14-device": (lambda: "/dev/zero", ("/dev/zero: it is a device",)),
+    "D14-name-too-long": (lambda: "a" * 300, ("File name too long",)),
+    "D14-unknown-home": (lambda: "~nobody-of-this-name/a.txt", ("no such file",)),
+    "D14-glob-of-nothing": (lambda: "*.txt", ("no file matches",)),
+    "D14-name-that-steers": (
+        lambda: write("a\x1b]0;x\x07\u202e.txt", b"\xff") and "*.txt",
+        (r"a\x1b]0;x\x07\u202e.txt:1: byte 0 is not UTF-8",),
+    ),
+    "D14-name-that-steers-in-the-recipe": (lambda: "a\x1b]0;x\x07.txt", (r"the character '\x1b' is not allowed",)),
+    "D17-a-list-with-one-fault": (lambda: f"[{write('b.txt', WORDS)}, nowhere.txt]", ("nowhere.txt: no such file",)),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_what_is_no_text_is_refused_at_once_and_nothing_is_made(fault: str, here: Path) -> None:
+    make, words = REFUSED[fault]
+    spec = make()
+    before = sorted(path.name for path in here.iterdir())
+    spec, *others = spec.split(" ") if " tokenizer." in spec else [spec]
+    named = spec if spec.startswith("[") else json.dumps(spec)
+    refused(learn(f"data.train={named}", *others), *words, exit_code=3 if "in-the-recipe" in fault else 4)
+    assert sorted(path.name for path in here.iterdir()) == before
+
+
+def shown(*arguments: str, stdin: str = "") -> Any:
+    done = minitf("data", "stats", TINY, *arguments, "--json", stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    {
+        "D3-byte-order-mark": lambda text: b"\xef\xbb\xbf" + text,
+        "D3-crlf": lambda text: text.replace(b"\n", b"\r\n"),
+        "D3-no-last-newline": lambda text: text.removesuffix(b"\n"),
+    }.items(),
+    ids=lambda how: how[0],
+)
+def test_how_an_editor_saved_a_text_changes_no_token(how: tuple[str, Callable[[bytes], bytes]], here: Path) -> None:
+    plain = WORDS.encode() + b"\n"
+    Path("a.txt").write_bytes(plain)
+    Path("b.txt").write_bytes(how[1](plain))
+    ids = [open_text(Data(train=name), BYTE).train.ids.tolist() for name in ("a.txt", "b.txt")]
+    assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("name", ["D2-txt", "D2-csv", "D2-tsv", "D2-jsonl"])
+def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_and_counted(name: str, here: Path) -> None:
+    format = name[3:]
+    cell = b"caf\xe9 \xef\xbf\xbd \xe2\x82 end"  # one bad byte, a real U+FFFD, two bad bytes
+    rows = [b'{"text": "' + cell + b'"}' if format == "jsonl" else cell for _ in range(20)]
+    Path(f"a.{format}").write_bytes((b"\n\n" if format == "txt" else b"\n").join(rows) + b"\n")
+    refused(learn(f"data.train=a.{format}"), f"a.{format}:1: byte", "is not UTF-8")
+    data = Data(train=f"a.{format}", errors="replace")
+    text = open_text(data, BYTE)
+    assert "60 bytes are not UTF-8; each is read as U+FFFD" in text.notes
+    assert text.tokenizer.decode(text.train.document(0)).startswith("caf\ufffd \ufffd \ufffd\ufffd en")
+    assert shown(f"data.train=a.{format}", "data.errors=replace")["notes"][1:] == text.notes[1:]
+
+
+def test_reading_bad_bytes_is_part_of_what_a_text_is_known_by_and_strict_changes_no_hash(here: Path) -> None:
+    Path("a.txt").write_text(WORDS)
+    strict, replaced = (open_text(Data(train="a.txt", errors=errors), BYTE) for errors in ("strict", "replace"))  # type: ignore[arg-type]
+    assert strict.hashes["data"] != replaced.hashes["data"]
+    known = {"train": [hashlib.sha256(b"txt" + WORDS.encode()).hexdigest()], "val": [], "fields": {}, "header": "auto", "split": "5%"}
+    assert strict.hashes["data"] == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def test_a_limit_is_the_commands_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D6 and the limits on cells and prompts: $MINITF_LIMITS moves them."""
+    write("a.txt", "word " * 100 + "\n\n" + WORDS)
+    write("a.csv", "text,id\n" + "\n".join(f'"{n} ' + "word\n" * 100 + '",1' for n in range(20)))
+    assert shown("data.train=a.txt")["train"]["documents"] > 30
+    for name in ("a.txt", "a.csv"):  # what is in the cache is not read again
+        write(name, Path(name).read_text() + "9")
+    monkeypatch.setenv("MINITF_LIMITS", "line_bytes=256 prompt_bytes=16")
+    refused(learn("data.train=a.txt"), "a.txt:1: line 1 is longer than 256 bytes")
+    refused(learn("data.train=a.csv"), "a.csv:2: field larger than field limit (256)")
+    write("t.txt", "[UNK]\na\n")
+    refused(minitf("tokenizer", "encode", "t.txt", stdin="b" * 17), "stdin:1: line 1 is longer than 16 bytes")
+
+
+def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D6 for stdin: what never ends is refused after 1 MiB."""
+    write("t.txt", "[UNK]\na\n")
+    with open("/dev/zero", "rb") as endless:
+        asked: list[int] = []
+
+        class Endless(io.BytesIO):
+            def readline(self, size: int | None = -1) -> bytes:
+                asked.append(size or 0)
+                return endless.read(size)
+
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
+        from mini_tf.cli.lines import lines_of
+
+        with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
+            list(lines_of(None))
+    assert asked == [(1 << 20) + 1]
+    with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
+        list(lines_of(Path("/dev/zero")))
+
+
+def test_a_list_of_prompts_may_come_through_a_pipe(here: Path) -> None:
+    """`-i <(command)`: D14's pipes are refused as data, not as lines that are read once."""
+    from mini_tf.cli.lines import lines_of
+
+    os.mkfifo("pipe")
+    if not (child := os.fork()):
+        Path("pipe").write_text("one\ntwo\n")
+        os._exit(0)
+    assert list(lines_of(Path("pipe"))) == ["one", "two"]
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 5], ids=lambda protocol: f"D9-protocol-{protocol}")
+def test_a_pickle_is_never_executed(protocol: int, here: Path) -> None:
+    """The two oldest protocols are letters and digits: to a language model a text like another."""
+    write("corpus.txt", pickle.dumps(Sentinel(), protocol) * 20)
+    done = minitf("data", "stats", TINY, "data.train=corpus.txt")
+    assert done.exit_code == (0 if protocol == 0 else 4), done.stderr
+    assert not Path("executed").exists()
+
+
+def test_lines_of_jsonl_end_only_at_newlines(here: Path) -> None:
+    """D4: U+2028 and U+0085 end a line for str.splitlines, not for JSON."""
+    texts = [f"{n} one\u2028two\u0085three\x0bfour" for n in range(20)]
+    write("a.jsonl", "\ufeff" + "\r\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts))
+    assert [document.text for document in formats.read(find("a.jsonl"), formats.Columns())] == texts
+
+
+@pytest.mark.parametrize("pattern", ["D14-**/*.txt", "D14-{here}/**/*.txt", "D14-down/**/a.*"])
+def test_many_links_in_circles_do_not_hold_a_glob_up(pattern: str, here: Path) -> None:
+    """Two links to their own folder double the paths at every level."""
+    Path("down/.hidden").mkdir(parents=True)
+    for folder in (".", "down"):
+        link(f"{folder}/one", ".")
+        link(f"{folder}/two", ".")
+    refused(learn(f"data.train={pattern[4:].format(here=here)}"), "no file matches")
+    write("down/a.txt", WORDS)
+    write("down/.hidden/a.txt", WORDS)
+    assert [Path(source.name).absolute() for source in find(pattern[4:].format(here=here))] == [here / "down/a.txt"]
+
+
+def test_a_list_of_100000_names_is_told_its_first_fault(here: Path) -> None:
+    """D17"""
+    with pytest.raises(DataFault, match="f0: no such file"):
+        find([f"f{n}" for n in range(100_000)])
+
+
+def documents_of(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("*.ids"))]
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "D10-an-id-beyond-the-vocabulary": lambda folder: (folder / "train.ids").write_bytes(b"\xff\xff" * 100),
+    "D11-no-manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "D11-half-a-manifest": lambda folder: os.truncate(folder / "manifest.json", 100),
+    "D11-manifest-not-utf8": lambda folder: (folder / "manifest.json").write_bytes(b'{"facts": "\xff"}'),
+    "D11-manifest-of-a-gibibyte": lambda folder: os.truncate(folder / "manifest.json", 1 << 30),
+    "D11-manifest-is-a-list": lambda folder: (folder / "manifest.json").write_text("[]"),
+    "D11-manifest-is-deep": lambda folder: (folder / "manifest.json").write_text("[" * 100_000),
+    "D11-manifest-is-a-pipe": lambda folder: ((folder / "manifest.json").unlink(), os.mkfifo(folder / "manifest.json")),
+    "D11-manifest-names-another-place": lambda folder: (folder / "manifest.json").write_text(
+        json.dumps({"facts": {}, "files": {"../../x": [0, ""]}})
+    ),
+    "D11-manifest-of-10000-names": lambda folder: (folder / "manifest.json").write_text(
+        json.dumps({"facts": {}, "files": {f"f{n}": [0, ""] for n in range(10_000)}})
+    ),
+    "D11-other-facts": lambda folder: (folder / "manifest.json").write_text(
+        (folder / "manifest.json").read_text().replace('"documents": 3', '"documents": 4')
+    ),
+    "D11-ids-cut": lambda folder: os.truncate(folder / "train.ids", 10),
+    "D11-ids-are-a-pipe": lambda folder: ((folder / "train.ids").unlink(), os.mkfifo(folder / "train.ids")),
+    "D11-ids-are-a-folder": lambda folder: ((folder / "train.ids").unlink(), (folder / "train.ids").mkdir()),
+    "D11-ids-are-a-link-to-a-device": lambda folder: ((folder / "train.ids").unlink(), os.symlink("/dev/zero", folder / "train.ids")),
+    "D11-a-file-in-place-of-the-folder": lambda folder: (shutil.rmtree(folder), folder.write_text("x")),
+    "D11-a-link-in-place-of-the-folder": lambda folder: (shutil.rmtree(folder), folder.symlink_to("/")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_is_made_anew(damage: str, here: Path) -> None:
+    data = Data(train=write("a.txt", WORDS))
+    folder = open_text(data, BYTE).train.path.parent
+    before = documents_of(folder)
+    DAMAGES[damage](folder)
+    said: list[str] = []
+    assert open_text(data, BYTE, said.append).train.path.parent == folder
+    assert documents_of(folder) == before
+    assert "the cache is damaged" in said[0]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert isinstance(cache._verify(folder), dict)
+
+
+def test_ids_beyond_the_vocabulary_are_refused_even_where_every_hash_was_made_anew(here: Path) -> None:
+    """D10: an index that is too large would be read from beside the table of embeddings."""
+    data = Data(train=write("a.txt", WORDS))
+    folder = open_text(data, BYTE).train.path.parent
+    ids = np.fromfile(folder / "train.ids", np.uint16)
+    ids[7] = 60_000
+    ids.tofile(folder / "train.ids")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["train.ids"][1] = cache.sha256_of(folder / "train.ids")
+    manifest.pop("sha256")
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": cache._sum(manifest)}))
+    done = minitf("data", "stats", TINY, "data.train=a.txt", "data.split=5%")
+    refused(done, "train.ids holds ids beyond the tokenizer's 260", "remove")
+
+
+def forked(act: Callable[[], object]) -> int:
+    child = multiprocessing.get_context("fork").Process(target=act)
+    child.start()
+    child.join()
+    return int(child.exitcode or 0)
+
+
+OPERATIONS = ("mkdir", "replace", "rmdir", "unlink", "open", "close")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["D11-killed-before-each-operation", "D11-killed-after-each-operation"])
+def test_a_cache_whose_making_was_killed_anywhere_is_made_by_the_next_call(
+    after: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The killed process had a half of it under its own name; what stands under the true name is whole or absent."""
+    root = Path(os.environ["MINITF_CACHE"])
+
+    def build(folder: Path) -> dict[str, Any]:
+        for name in ("a", "b"):
+            descriptor = os.open(folder / name, os.O_CREAT | os.O_WRONLY)
+            os.write(descriptor, name.encode() * 1000)
+            os.close(descriptor)
+        return {"n": 2}
+
+    def die_at(number: int) -> None:
+        done = 0
+
+        def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+            def act(*arguments: Any, **named: Any) -> Any:
+                nonlocal done
+                done += 1
+                if done == number and not after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    return operation(*arguments, **named)
+                finally:
+                    if done == number:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+            return act
+
+        for name in OPERATIONS:
+            monkeypatch.setattr(os, name, counted(getattr(os, name)))
+        cache.cached("tokens", "key", build, lambda line: None)
+        os._exit(0)
+
+    deaths = 0
+    for number in range(1, 100):
+        shutil.rmtree(root, ignore_errors=True)
+        if number % 2:  # every other time over a damaged one, which is moved out of the way
+            (root / "tokens" / "key").mkdir(parents=True)
+        if forked(lambda number=number: die_at(number)) == 0:
+            break
+        deaths += 1
+        folder, facts = cache.cached("tokens", "key", build, lambda line: None)
+        assert facts == {"n": 2}
+        assert (folder / "b").read_bytes() == b"b" * 1000
+        assert [path.name for path in folder.parent.iterdir()] == ["key"]
+    assert 8 <= deaths < 99
+
+
+def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
+    """D11: the slower one finds the name taken, and what stands there sound."""
+    data = Data(train=write("a.txt", WORDS))
+
+    def build(folder: Path) -> dict[str, Any]:
+        (folder / "a").write_text("x")
+        if not (folder.parent / "k").exists():  # somebody else is faster
+            assert forked(lambda: cache.cached("tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print)) == 0
+        return {"n": 1}
+
+    folder, facts = cache.cached("tokens", "k", build, lambda line: None)
+    assert facts == {"n": 1}
+    assert cache.kept("tokens", "k") == (folder, facts)
+    assert [path.name for path in folder.parent.iterdir()] == ["k"]
+    assert open_text(data, BYTE).train.n_documents > 30
+
+
+@pytest.mark.parametrize("place", ["D11-spool-of-stdin", "D11-draft-of-a-built-in-corpus"])
+def test_what_a_dead_process_left_half_written_is_swept(place: str, here: Path) -> None:
+    root = Path(os.environ["MINITF_CACHE"])
+    (root / "stdin").mkdir(parents=True)
+    folder = root / "stdin" if "stdin" in place else root
+    child = multiprocessing.get_context("fork").Process(target=os._exit, args=(0,))
+    child.start()
+    child.join()
+    for pid in (child.pid, os.getpid(), 1):
+        (folder / f".x.{pid}.tmp").write_text("half")
+    if "stdin" in place:
+        assert shown("data.train=-", stdin=WORDS)["train"]["documents"] > 30
+    else:
+        drafts.write_whole(root / "corpus", "text")
+    assert [path.name for path in folder.iterdir() if path.suffix == ".tmp"] == [".x.1.tmp"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a text beside it."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "a.txt").write_text(WORDS * 3)
+    return trained(folder / "run", "train.steps=6", f"data.train={folder / 'a.txt'}")
+
+
+@pytest.mark.parametrize("side", ["D12-ids", "D12-starts"])
+def test_a_cache_that_is_cut_while_it_is_read_ends_in_a_refusal_and_not_in_a_signal(side: str, here: Path) -> None:
+    store = open_text(Data(train=write("a.txt", WORDS)), BYTE).train
+    store.check()
+    os.truncate(store.path.with_suffix(f".{side[4:]}"), 8)
+
+    def read_on() -> None:
+        try:
+            store.check()
+            print(int(store.ids.sum()), int(store.starts.sum()))
+        except DataFault as fault:
+            os._exit(4 if "changed during training; run" not in str(fault) and fault.hint == "run the same command again" else 1)
+
+    assert forked(read_on) == 4
+
+
+def test_a_text_that_changed_between_stop_and_resume_is_another_run(run: Path) -> None:
+    """D13"""
+    text = run.parent / "a.txt"
+    before, original = content(run), text.read_text()
+    text.write_text(original.replace("cat", "dog"))
+    done = minitf("pretrain", TINY, *QUIET, "train.steps=6", f"data.train={text}", "-d", run)
+    text.write_text(original)
+    refused(
+        done, "was started with other contents (data); restore them, choose another name with -n, or start over with --fresh", exit_code=5
+    )
+    assert content(run) == before
+
+
+def test_rows_without_anything_to_name_cost_nothing_and_change_nothing(here: Path) -> None:
+    """D15: whole micro-batches of unknown characters, none of which may be masked; sums are divided by what all of them asked."""
+    Path("t").mkdir()
+    write("known.txt", "abcdefgh " * 400)
+    assert minitf("tokenizer", "train", "tokenizer.kind=char", "data.train=known.txt", "-o", "t/tokenizer.json").exit_code == 0
+    write("a.txt", "abcdefgh " * 2000 + "\n\n" + "☃" * 4000)
+    masked = ["model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "objective.kind=masked", "data.pack=docs"]
+    done = learn(
+        "data.train=a.txt", "tokenizer.path=t", *masked, "train={steps: 8, batch_size: 8, micro_batch_size: 1, context: 64}", "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"]["train.loss"] > 0
+
+
+def test_a_text_that_steers_terminals_is_learnt_as_it_is_and_shown_safe(here: Path) -> None:
+    """D16"""
+    document = "\x1b[31mred\x1b]0;title\x07 \u202etxt <b>x</b> [/bold] \x9b1m"
+    write("a.jsonl", "".join(json.dumps({"text": document + f" {n}"}) + "\n" for n in range(40)))
+    text = open_text(Data(train="a.jsonl"), BYTE)
+    assert text.tokenizer.decode(text.train.document(0)).startswith(document)
+    for view in (("data", "show", TINY, "data.train=a.jsonl"), ("data", "stats", TINY, "data.train=a.jsonl", "tokenizer.kind=char")):
+        done = minitf(*view)
+        assert done.exit_code == 0
+        assert not set(done.stdout + done.stderr) & (set(STEERING) - {"\n"})
+
+
+def test_files_of_a_glob_come_in_the_order_of_their_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D17: whatever order the file system lists them in; and their content is what the text is known by."""
+    for name in ("b.txt", "a.txt", "c.txt"):
+        write(name, f"{name}\n\n{WORDS}")
+    found = [find("*.txt") for _ in range(2)]
+    monkeypatch.setattr("glob.glob", lambda *_: ["c.txt", "a.txt", "b.txt"])
+    assert [source.name for source in find("*.txt")] == [source.name for source in found[0]] == ["a.txt", "b.txt", "c.txt"]
+    first = open_text(Data(train="*.txt"), BYTE).hashes["data"]
+    write("c.txt", "other")
+    assert open_text(Data(train="*.txt"), BYTE).hashes["data"] != first
+
+
+def test_documents_on_both_sides_are_left_out_of_one_and_counted(here: Path) -> None:
+    """D18"""
+    write("a.txt", WORDS)
+    write("v.txt", "\n\n".join(WORDS.split("\n\n")[:5]) + "\n\nnever seen\n")
+    told = "5 of 6 documents of data.val also stand in data.train; they were left out of it"
+    result = shown("data.train=a.txt", "data.val=v.txt")
+    assert result["notes"] == [told]
+    assert (result["val"]["documents"], result["documents_on_both_sides"]) == (1, 0)

@@ -1,0 +1,446 @@
+"""Signals, closed streams, odd environments, bugs: a process that is disturbed loses nothing, and says at most one line.
+
+A case's id begins with the number of its fault. Most cases fork this process, which has torch already, and let the child send
+itself a signal at an exact moment; only what is about the start or the end of Python takes a process of its own.
+"""
+
+import os
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from commands import QUIET, ROOT, TINY, content, minitf
+
+import mini_tf.pretrain
+import mini_tf.session
+from mini_tf.cli import app
+from mini_tf.cli.console import Console
+from mini_tf.run.disk import Disk
+from mini_tf.run.folder import Run
+
+SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
+RUN = ("pretrain", TINY, *SHORT)
+PROMISED = ("metrics.jsonl", "model.safetensors", "checkpoints/step-00000008/optimizer.safetensors")
+ANY_TRACE = re.compile("Traceback|Exception ignored|KeyboardInterrupt")
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class Ended(NamedTuple):
+    """What became of a process: its exit code, or minus the signal it died of, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def child(folder: Path, *arguments: str | Path, change: Patch | None = None) -> int:
+    """The pid of a fork that runs one command as `python -m mini_tf` would, its streams in files of `folder`, in a world changed so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forking beside threads: torch has none here that hold a lock
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
+        sys.argv = ["minitf", *map(str, arguments)]
+        with pytest.MonkeyPatch.context() as patch:
+            if change is not None:
+                change(patch)
+            app.main()
+    except SystemExit as leaving:
+        os._exit(int(leaving.code or 0))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(99)
+
+
+def ended(pid: int, folder: Path) -> Ended:
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return Ended(status, (folder / "stdout").read_text(), (folder / "stderr").read_text())
+
+
+def forked(folder: Path, *arguments: str | Path, change: Patch | None = None) -> Ended:
+    return ended(child(folder, *arguments, change=change), folder)
+
+
+def signalled(place: Any, name: str, *numbers: signal.Signals, call: int = 1, about: str = "") -> Patch:
+    """A change: the process sends itself the signals at the `call`-th call of `place.name` whose arguments have `about` in them."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        real, calls = getattr(place, name), []
+
+        def disturbed(*given: Any, **named: Any) -> Any:
+            if not about or about in " ".join(map(str, given)):
+                calls.append(1)
+                for number in numbers if len(calls) == call else ():
+                    os.kill(os.getpid(), number)
+            return real(*given, **named)
+
+        patch.setattr(place, name, disturbed)
+
+    return change
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> Iterator[None]:
+    """The picture of the losses takes half the time of so small a run, and is not what is asked here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "draw", lambda run: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The promised files of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert minitf(*RUN, "-d", folder).exit_code == 0
+    return promised(folder)
+
+
+def promised(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in PROMISED}
+
+
+def continues(run: Path, whole: dict[str, bytes]) -> bool:
+    """Whether the same command brings the run to the very end that an undisturbed one has."""
+    done = minitf(*RUN, "-d", run)
+    assert done.exit_code == 0, done.stderr
+    return promised(run) == whole
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="P1-SIGINT"),
+        pytest.param(signal.SIGTERM, 143, id="P1-SIGTERM"),
+        pytest.param(signal.SIGHUP, 129, id="P4-SIGHUP"),
+        pytest.param(signal.SIGQUIT, 131, id="P4-SIGQUIT"),
+    ],
+)
+def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
+    number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    run = tmp_path / "run"
+    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.session.Tally, "learnt", number, call=5))
+    assert stopped.status == code, stopped.stderr
+    assert stopped.stdout == f"{run}\n"
+    assert stopped.stderr.endswith("stopped at step 5, saved; run the same command to continue\n")
+    assert not ANY_TRACE.search(stopped.stderr)
+    assert (run / "checkpoints/step-00000005/MANIFEST.json").exists()
+    assert continues(run, whole)
+
+
+MOMENTS = [
+    pytest.param(mini_tf.pretrain, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
+    pytest.param(Run, "begin", 1, -signal.SIGTERM, id="P3-before-run.json"),
+    pytest.param(mini_tf.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
+    pytest.param(mini_tf.session, "evaluate", 1, 143, id="P3-evaluation"),
+    pytest.param(Run, "save", 1, 143, id="P3-save"),
+    pytest.param(Disk, "write", 9, 143, id="P3-within-save"),
+    pytest.param(Run, "publish", 1, 143, id="P3-publish"),
+    pytest.param(Run, "rotate", 1, 143, id="P3-rotate"),
+    pytest.param(Run, "draw", 1, 0, id="P3-drawing"),
+    pytest.param(Console, "answer", 1, -signal.SIGTERM, id="P3-end"),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "call", "status"), MOMENTS)
+def test_a_run_stopped_at_any_moment_ends_as_if_nothing_had_been(
+    place: Any, name: str, call: int, status: int, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    run = tmp_path / "run"
+    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(place, name, signal.SIGTERM, call=call))
+    assert stopped.status == status, stopped.stderr
+    assert not ANY_TRACE.search(stopped.stderr)
+    assert continues(run, whole)
+
+
+def test_tokenizing_that_was_killed_leaves_nothing_that_stays(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P3: the draft of a text's ids belongs to a process that is no more, so the next one sweeps it."""
+    cache = tmp_path / "cache"
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        signalled(Path, "write_text", signal.SIGTERM)(patch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINITF_CACHE", str(cache))
+        assert forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change).status == -signal.SIGTERM
+        assert list(cache.rglob("*.tmp"))
+        assert not (tmp_path / "run").exists()
+        assert continues(tmp_path / "run", whole)
+        assert not list(cache.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("operation", "about"),
+    [
+        pytest.param("write", "step-00000006/model.safetensors", id="P2-first-file"),
+        pytest.param("write", "step-00000006/MANIFEST.json", id="P2-manifest"),
+        pytest.param("rename", "step-00000006", id="P2-rename"),
+    ],
+)
+def test_a_second_interrupt_within_a_save_leaves_at_once_with_the_old_checkpoint_valid(
+    operation: str, about: str, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    run = tmp_path / "run"
+    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(Disk, operation, signal.SIGINT, signal.SIGINT, about=about))
+    assert stopped.status in (130, -signal.SIGINT), stopped.stderr
+    assert not ANY_TRACE.search(stopped.stderr)
+    assert [path.name for path in run.glob("checkpoints/step-*")][-1] == "step-00000004"
+    assert continues(run, whole)
+
+
+AT_AN_IMPORT = """
+import atexit, os, runpy, signal, sys
+moment = sys.argv.pop(1)
+send = lambda: os.kill(os.getpid(), signal.SIGINT)
+if moment == "exit":
+    atexit.register(send)
+sys.addaudithook(lambda event, given: send() if event == "import" and given[0] == moment else None)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "arguments"),
+    [
+        pytest.param("mini_tf.cli.app", "--help", id="P1-first-import"),
+        pytest.param("typer", "--help", id="P1-importing-typer"),
+        pytest.param("exit", "--help", id="P1-exit"),
+        pytest.param("exit", "pretrain no-such-recipe --json", id="P1-exit-of-a-refusal"),
+        pytest.param("mini_tf.run.trained", "evaluate x", id="P1-a-command's-first-import"),
+        pytest.param("numpy._core._multiarray_umath", "evaluate x", id="P1-importing-numpy"),
+        pytest.param("torch._C", "evaluate x", id="P1-importing-torch"),
+    ],
+)
+def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(moment: str, arguments: str, tmp_path: Path) -> None:
+    done = own_process(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(AT_AN_IMPORT)} {moment} {arguments}", tmp_path)
+    assert done.returncode in (130, -signal.SIGINT), done.stderr
+    assert done.stderr.count("\n") <= 1
+    assert not ANY_TRACE.search(done.stderr)
+
+
+class Sender:
+    """Interrupts the process when it is forgotten: Python cannot raise there, only print "Exception ignored"."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_where_nothing_can_be_raised_is_a_silent_death(tmp_path: Path) -> None:
+    """P1"""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(mini_tf.pretrain, "build", lambda *given: Sender() and None)
+
+    done = forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change)
+    assert (done.status, done.stderr) == (-signal.SIGINT, "")
+
+
+@pytest.mark.parametrize("place", [pytest.param((Console, "close"), id="P1-envelope"), pytest.param((Console, "answer"), id="P1-answer")])
+def test_an_interrupt_while_the_product_is_printed_is_one_line_at_most(place: tuple[Any, str], tmp_path: Path) -> None:
+    done = forked(tmp_path, "recipe", "check", TINY, "--json", change=signalled(*place, signal.SIGINT))
+    assert done.status in (130, -signal.SIGINT)
+    assert done.stderr in ("", "interrupted\n")
+
+
+def own_process(line: str, folder: Path, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A line of shell whose last command takes the place of the shell; `minitf` is `python -m mini_tf`."""
+    clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MINITF_CACHE": os.environ["MINITF_CACHE"], "OMP_NUM_THREADS": "1"}
+    line = re.sub("^minitf", f"exec {shlex.quote(sys.executable)} -m mini_tf", line)
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=clean | environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def taken_by(whom: str) -> int:
+    """A descriptor for stdout: a full disk, or a pipe that nobody reads."""
+    if whom == "full":
+        return os.open("/dev/full", os.O_WRONLY)
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P6; the lock dies with its process, so after kill -9 the folder is free."""
+    run = tmp_path / "run"
+    pid = child(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.session.Tally, "learnt", signal.SIGSTOP, call=4))
+    os.waitpid(pid, os.WUNTRACED)
+    before, began = content(run), time.monotonic()
+    second = minitf(*RUN, "-d", run)
+    assert time.monotonic() - began < 3  # a machine with nothing else to do needs less than one
+    assert (second.exit_code, second.stdout) == (5, "")
+    assert f"is in use by process {pid} on " in second.stderr
+    assert second.stderr.count("\n") == 1
+    assert content(run) == before
+    os.kill(pid, signal.SIGKILL)
+    assert ended(pid, tmp_path).status == -signal.SIGKILL
+    assert continues(run, whole)
+
+
+def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P16"""
+    pid = child(tmp_path, *RUN, "-d", tmp_path / "run", change=signalled(mini_tf.session.Tally, "learnt", signal.SIGSTOP, call=4))
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    os.kill(pid, signal.SIGCONT)
+    assert ended(pid, tmp_path).status == 0
+    assert promised(tmp_path / "run") == whole
+
+
+def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> None:
+    """P9: once training begins no MiB in one piece is left, neither of the address space nor of what was freed before."""
+    run, held = tmp_path / "run", []
+    command = (*RUN, "train.batch_size=128", "train.steps=2", "-d", run)
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        introduce = mini_tf.pretrain.introduce
+
+        def limited(*given: Any) -> None:
+            introduce(*given)
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+            with suppress(RuntimeError):
+                while True:
+                    held.append(torch.empty(1 << 20, dtype=torch.uint8))
+            del held[-2:]
+
+        patch.setattr(mini_tf.pretrain, "introduce", limited)
+
+    assert forked(tmp_path, *command, change=signalled(mini_tf.session.Tally, "learnt", signal.SIGTERM)).status == 143
+    done = forked(tmp_path, *command, change=change)
+    assert done.status == 6, done.stderr
+    assert "out of memory" in done.stderr.splitlines()[-1]
+    assert "half the train.micro_batch_size" in done.stderr.splitlines()[-1]
+    assert not ANY_TRACE.search(done.stderr)
+    assert not list(run.glob("crash-*"))
+    halved = minitf(*command, "train.micro_batch_size=64")
+    assert halved.exit_code == 0, halved.stderr
+    assert f"continuing {run} from step 1" in halved.stderr
+
+
+@pytest.mark.parametrize(
+    ("whom", "others", "code"),
+    [
+        pytest.param("nobody", "2>&- <&-", 141, id="P11-no-reader-no-stderr-no-stdin"),
+        pytest.param("full", "2>/dev/full", 6, id="P11-full"),
+    ],
+)
+def test_training_goes_on_without_streams(whom: str, others: str, code: int, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    done = own_process(f"minitf {shlex.join(RUN)} -d run {others}", tmp_path, taken_by(whom))
+    assert (done.returncode, done.stderr) == (code, "")
+    assert promised(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("whom", ["nobody", "full"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param("--help", None, id="P11-help"),
+        pytest.param("--version", None, id="P11-version"),
+        pytest.param("recipe list", None, id="P11-text"),
+        pytest.param("recipe list --json", None, id="P11-envelope"),
+        pytest.param("rnus --json", 2, id="P11-usage"),
+        pytest.param("runs show x --json", 5, id="P11-refusal"),
+    ],
+)
+def test_a_product_that_nobody_takes_ends_a_command_without_noise(arguments: str, code: int | None, whom: str, tmp_path: Path) -> None:
+    """A refusal that stdout does not take keeps its own exit code: stderr has told it."""
+    done = own_process(f"minitf {arguments}", tmp_path, taken_by(whom))
+    assert done.returncode == (141 if whom == "nobody" else code or 6), done.stderr
+    assert done.stderr.count("\n") <= 1
+    assert not ANY_TRACE.search(done.stderr)
+
+
+def test_neither_clock_nor_time_zone_nor_locale_decides_a_byte(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P13: every look at a clock finds it an hour earlier than the last."""
+    now = iter(range(2_000_000_000, 0, -3600))
+    for clock in ("time", "monotonic", "perf_counter"):
+        monkeypatch.setattr(time, clock, lambda: float(next(now)))
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    try:
+        assert minitf(*RUN, "-d", tmp_path / "run").exit_code == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert promised(tmp_path / "run") == whole
+
+
+def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of its own."""
+    bare = {"PATH": os.environ["PATH"], "MINITF_CACHE": os.environ["MINITF_CACHE"], "PYTHONPATH": str(ROOT), "TMPDIR": "/nonexistent"}
+    bare |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONHASHSEED": "random", "TZ": "Asia/Kathmandu"}
+    line = shlex.join(["env", "-i", *(f"{key}={value}" for key, value in bare.items()), "setsid", "nohup", sys.executable, "-m", "mini_tf"])
+    done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d run", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert promised(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGHUP, id="P4-nohup"), pytest.param(signal.SIGINT, id="P1-background-job")])
+def test_what_is_ignored_stays_ignored(number: signal.Signals, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """nohup ignores SIGHUP, and a shell SIGINT for the background jobs of a script."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        signalled(mini_tf.pretrain, "build", number)(patch)
+        signalled(mini_tf.session.Tally, "learnt", number, number)(patch)
+
+    assert forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change).status == 0
+    assert promised(tmp_path / "run") == whole
+
+
+def test_a_bug_within_a_step_leaves_one_line_a_crash_file_and_a_run_that_continues(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P15"""
+    run, secret = tmp_path / "run", "s3cr3t-in-the-environment"
+    monkeypatch.setenv("MINITF_TEST_TOKEN", secret)
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        real = mini_tf.session.Tally.learnt
+
+        def broken(tally: Any, loss: float) -> None:
+            if tally.steps == 3 and loss:
+                raise LookupError("no \x1b[31msuch thing\nsecond line")
+            real(tally, loss)
+
+        patch.setattr(mini_tf.session.Tally, "learnt", broken)
+
+    done = forked(tmp_path, *RUN, "-d", run, change=change)
+    [kept] = run.glob("crash-*.txt")
+    assert done.status == 1
+    assert done.stderr.splitlines()[-1] == f"a bug in minitf: LookupError: no \\x1b[31msuch thing; {kept} says where"
+    assert not ANY_TRACE.search(done.stderr)
+    text = kept.read_text()
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.endswith("LookupError: no \\x1b[31msuch thing\nsecond line\n")
+    assert secret not in text
+    assert "tally.steps == 3" in text or "broken" in text
+    assert continues(run, whole)

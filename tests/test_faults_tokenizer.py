@@ -1,0 +1,369 @@
+"""Every fault of a tokenizer's file: refused with a line, whether it lies, floods, crashes the library or never ends (T1 to T8)."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models
+
+from mini_tf.errors import DataFault
+from mini_tf.recipe import sections
+from mini_tf.text import guard
+from mini_tf.text.tokenizer import Tokenizer
+from tests.commands import QUIET, TINY, Done, content, minitf, trained
+from tests.hostile import STEERING
+
+WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
+SLOW = {"Regex": "[ab]*?c(?!c)"}
+"""On a text of n letters a and b, and cc at its end, it tries n * n / 2 ways."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a text, a cache of its own, and a signal that ends whatever hangs."""
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("a.txt").write_text(WORDS)
+    signal.alarm(60)
+    yield tmp_path / "here"
+    signal.alarm(0)
+
+
+def refused(done: Done, *words: str, exit_code: int = 4) -> None:
+    assert done.exit_code == exit_code, done
+    assert done.stdout == ""
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not set(done.stderr) & (set(STEERING) - {"\n"})
+    assert max(map(len, done.stderr.splitlines())) < 1000
+
+
+def file(**changes: object) -> Callable[[], str]:
+    """A sound tokenizer.json of two tokens, changed."""
+    return lambda: write(json.dumps(json.loads(tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")).to_str()) | changes))
+
+
+def write(text: str | bytes) -> str:
+    Path("tokenizer.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return "tokenizer.json"
+
+
+def words(**changes: object) -> dict[str, object]:
+    return {"type": "WordLevel", "vocab": {"<unk>": 0, "a": 1}, "unk_token": "<unk>"} | changes
+
+
+def merges(*pairs: list[str], **changes: object) -> dict[str, object]:
+    vocabulary = dict.fromkeys(["<unk>", *(token for pair in pairs for token in (*pair, "".join(pair)))])
+    return {"type": "BPE", "vocab": {token: id for id, token in enumerate(vocabulary)}, "merges": list(pairs)} | changes
+
+
+def split(pattern: object) -> dict[str, object]:
+    return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+
+
+def replace(old: object, new: str) -> dict[str, object]:
+    return {"type": "Replace", "pattern": old, "content": new}
+
+
+def sequence(*parts: dict[str, object]) -> dict[str, object]:
+    return {"type": "Sequence", "normalizers": list(parts)}
+
+
+def sparse() -> str:
+    with open("tokenizer.json", "wb") as empty:
+        empty.truncate(65 << 20)
+    return "tokenizer.json"
+
+
+def pipe() -> str:
+    os.mkfifo("tokenizer.json")
+    return "tokenizer.json"
+
+
+CHARSMAP = base64.b64encode(b"\x04\0\0\0" + b"\xff" * 16).decode()
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {},
+}
+
+REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
+    "T1-no-file": (lambda: "nowhere/tokenizer.json", ("nowhere/tokenizer.json: no such file",)),
+    "T1-folder-without-one": (lambda: ".", ("no such file", "give a tokenizer.json, vocab.txt or vocab.json")),
+    "T1-name-too-long": (lambda: "a" * 300, ("File name too long",)),
+    "T1-empty": (lambda: write(""), ("tokenizer.json: not JSON",)),
+    "T1-not-json": (lambda: write("{'model': 1}"), ("not JSON: Expecting property name",)),
+    "T1-not-utf8": (lambda: write(b'{"model": "\xff"}'), ("tokenizer.json:1: not UTF-8",)),
+    "T1-a-list": (lambda: write("[]"), ("not a tokenizer.json: it has no model",)),
+    "T1-deep": (lambda: write('{"model": ' + "[" * 100_000), ("not JSON: nested too deeply",)),
+    "T1-a-key-twice": (lambda: write('{"normalizer": null, "model": {}, "normalizer": {}}'), ("key 'normalizer' stands twice",)),
+    "T1-larger-than-64-mib": (sparse, ("it is larger than 64 MiB", "MINITF_LIMITS=tokenizer_bytes")),
+    "T1-wrong-shape": (file(model={"type": "BPE", "vocab": [], "merges": {}}), ("the tokenizer crashed while loading",)),
+    "T1-no-tokens": (file(model=words(vocab={})), ("tokenizer",)),
+    "T1-pipe": (pipe, ("it is a pipe",)),
+    "T1-device": (lambda: "/dev/zero", ("/dev/zero: it is a device",)),
+    "T1-parts-that-are-none": (file(normalizer=[1, 2]), ("its normalizer is not an object",)),
+    "T2-merge-overrun": (
+        file(model=merges(["a", "b"], continuing_subword_prefix="#" * 10)),
+        ("its merge with 'b' does not go on with '##########'",),
+    ),
+    "T2-merge-in-half-a-character": (file(model=merges(["a", "é"], continuing_subword_prefix="x")), ("its merge with 'é'",)),
+    "T2-bad-precompiled": (
+        file(normalizer={"type": "Precompiled", "precompiled_charsmap": CHARSMAP}),
+        ("crashed while loading: Precompiled",),
+    ),
+    "T2-empty-precompiled": (
+        file(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="}),
+        ("crashed while loading: index out of bounds",),
+    ),
+    "T2-pieces-of-no-length": (file(pre_tokenizer={"type": "FixedLength", "length": 0}), ("crashed while loading: chunk size",)),
+    "T3-sparse-ids": (
+        file(model=words(vocab={"<unk>": 0, "b": 4_000_000_000})),
+        ("the highest id is 4000000000, but there are only 2 tokens",),
+    ),
+    "T3-id-beyond-32-bits": (file(model=words(vocab={"<unk>": 0, "b": 1 << 40})), ("crashed while loading",)),
+    "T4-one-replacement-writes-a-page": (file(normalizer=replace({"String": "a"}, "a" * 1000)), ("its Replace writes 1000 characters",)),
+    "T4-replacements-multiply": (
+        file(normalizer=sequence(*[replace({"String": "a"}, "a" * 16)] * 8)),
+        ("its parts could make 4,294,967,296 characters of one; at most 16 are taken",),
+    ),
+    "T4-through-another-letter": (
+        file(normalizer=sequence(replace({"String": "a"}, "b" * 16), replace({"String": "b"}, "a" * 16))),
+        ("could make 256 characters of one",),
+    ),
+    "T4-where-nothing-stands": (file(normalizer=sequence(*[replace({"Regex": "x*"}, "-")] * 30)), ("could make 1,073,741,824",)),
+    "T4-bytes-of-bytes": (file(normalizer=sequence(*[{"type": "ByteLevel"}] * 20)), ("characters of one",)),
+    "T4-while-decoding": (
+        file(decoder={"type": "Sequence", "decoders": [replace({"String": "a"}, "aaaaaaaa")] * 5}),
+        ("could make 32,768 characters of one",),
+    ),
+    "T4-unknown-normalizer": (
+        file(normalizer={"type": "Python", "code": "x"}),
+        ("its normalizer 'Python' is not known here; known are Bert",),
+    ),
+    "T4-unknown-in-a-sequence": (file(normalizer=sequence(sequence({"type": "\x1b[31m"}))), (r"its normalizer '\x1b[31m' is not known",)),
+    "T4-unknown-pre-tokenizer": (file(pre_tokenizer={"type": "RandomChunkSplit"}), ("its pre_tokenizer 'RandomChunkSplit' is not known",)),
+    "T4-unknown-decoder": (file(decoder={"type": "Custom"}), ("its decoder 'Custom' is not known",)),
+    "T4-unknown-post-processor": (file(post_processor={"type": "Jinja"}), ("its post_processor 'Jinja' is not known",)),
+    "T4-unknown-model": (file(model={"type": "Neural"}), ("its model 'Neural' is not known here; known are BPE, Unigram",)),
+    "T4-too-many-parts": (file(normalizer=sequence(*[{"type": "NFC"}] * 300)), ("its normalizer is made of more than 256 parts",)),
+    "T4-a-token-of-a-megabyte": (file(model=words(vocab={"<unk>": 0, "a" * 1_000_000: 1})), ("a token of 1,000,000 characters",)),
+    "T5-nothing-is-known": (file(pre_tokenizer={"type": "Whitespace"}), ("loses", "of the text's characters")),
+    "T5-silently-dropped": (file(model={"type": "BPE", "vocab": {"a": 0}, "merges": []}), ("loses", "of the text's characters")),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_tokenizer_that_cannot_be_trusted_is_refused_and_nothing_is_made(
+    fault: str, here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make, told = REFUSED[fault]
+    path = make()
+    before = sorted(entry.name for entry in here.iterdir())
+    refused(minitf("pretrain", TINY, *QUIET, "data.train=a.txt", f"tokenizer.path={path}", "-d", "out"), *told)
+    assert sorted(entry.name for entry in here.iterdir()) == before
+    assert capfd.readouterr().err == "", "what the library writes to file descriptor 2 itself"
+
+
+def test_no_word_of_a_template_is_ever_written(here: Path) -> None:
+    """T2: a template with a token that is missing crashes the library where it is used; special tokens are added by minitf itself."""
+    file(post_processor=TEMPLATE, pre_tokenizer={"type": "Whitespace"})()
+    assert Tokenizer.load("tokenizer.json").encode("a a b").tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$"], ids=["T2-catastrophic-regex"])
+def test_a_panic_while_encoding_is_a_refusal_without_a_backtrace(pattern: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The text may be what sets it off; then the file was loaded long since."""
+    tokenizer = Tokenizer.load(file(pre_tokenizer=split({"Regex": pattern}))())
+    for call in (tokenizer.encode, tokenizer.spans):
+        with pytest.raises(DataFault, match=r"crashed while encoding text: .*retry-limit-in-match"):
+            call("a" * 40 + "b")
+    assert capfd.readouterr().err == ""
+    assert tokenizer.encode("a").tolist() == [1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_is_no_crash_comes_through(error: type[BaseException]) -> None:
+    """T2: a panic is no Exception, but neither is Ctrl-C."""
+
+    def work() -> None:
+        raise error
+
+    for n_bytes in (None, 1):
+        with pytest.raises(error):
+            guard.called("encoding text", work, n_bytes)
+
+
+ENDLESS = "ab" * 500_000 + "cc"
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "decoder"])
+def test_a_call_without_end_is_given_up(part: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINITF_LIMITS", "tokenizer_seconds=1")
+    slow = split(SLOW) if part == "pre_tokenizer" else replace(SLOW, "x")
+    fused = {"type": "Sequence", "decoders": [{"type": "Fuse"}, slow]} if part == "decoder" else slow
+    tokenizer = Tokenizer.load(file(**{part: fused}, model=words(vocab={"<unk>": 0, "ab": 1, "cc": 2}))())
+    call = (lambda: tokenizer.decode([1] * 500_000 + [2])) if part == "decoder" else (lambda: tokenizer.encode(ENDLESS))
+    began = time.monotonic()
+    with pytest.raises(DataFault, match=r"has not come to an end after 1 seconds of (en|de)coding") as caught:
+        call()
+    assert 0.9 < time.monotonic() - began < 10
+    assert "MINITF_LIMITS=tokenizer_seconds" in str(caught.value.hint)
+
+
+def test_a_process_can_leave_a_call_without_end_behind_and_can_be_interrupted(here: Path) -> None:
+    """T2: exit code 4, then 130, at once, while the library goes on."""
+    file(pre_tokenizer=split(SLOW))()
+    Path("a.txt").write_text(ENDLESS)
+    command = [sys.executable, "-m", "mini_tf", "tokenizer", "stats", "tokenizer.json", "-i", "a.txt"]
+    given_up = subprocess.run(
+        command, env=os.environ | {"MINITF_LIMITS": "tokenizer_seconds=1"}, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (given_up.returncode, given_up.stdout) == (4, "")
+    assert "has not come to an end" in given_up.stderr
+    assert given_up.stderr.count("\n") == 1
+    tokenizer = Tokenizer.load("tokenizer.json")
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.encode("ab" * 20_000 + "cc")
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_short_texts_need_no_thread_unless_a_pattern_can_try_all_ways(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread would cost a hundred times what generation pays for a token."""
+    started: list[str] = []
+    start = threading.Thread.start
+    plain, slow = (
+        Tokenizer.train(sections.Tokenizer(kind="bpe", vocab_size=280), [WORDS]),
+        Tokenizer.load(file(pre_tokenizer=split(SLOW))()),
+    )
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (started.append(self.name), start(self))[1])
+    assert plain.decode(plain.encode("once there")) == "once there"
+    assert started == []
+    slow.encode("once")
+    assert started == ["tokenizer"]
+    plain.encode(WORDS * 10)
+    assert started == ["tokenizer"] * 2
+
+
+REAL: dict[str, list[dict[str, object]]] = {
+    "llama": [{"type": "Prepend", "prepend": "▁"}, replace({"String": " "}, "▁")],
+    "clip": [{"type": "NFC"}, replace({"Regex": r"\s+"}, " "), {"type": "Lowercase"}],
+    "albert": [
+        replace({"String": "``"}, '"'),
+        replace({"String": "''"}, '"'),
+        {"type": "NFKD"},
+        {"type": "StripAccents"},
+        {"type": "Lowercase"},
+    ],
+    "punctuation": [replace({"String": sign}, f" {sign} ") for sign in ".,;:!?"],
+    "dashes": [replace({"String": "…"}, "..."), replace({"String": "—"}, "--"), replace({"String": "½"}, "1/2")],
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_normalizers_of_real_tokenizers_are_taken(name: str, here: Path) -> None:
+    """T4: what one part writes and no other reads does not multiply."""
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    Tokenizer.load(file(normalizer=sequence(*REAL[name]), pre_tokenizer=level)())
+
+
+@pytest.mark.parametrize(
+    ("block", "note"),
+    {
+        "T6-truncation": (
+            {"truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}},
+            "the tokenizer would cut texts at 2 tokens; switched off",
+        ),
+        "T6-padding-to-10000000000000": (
+            {
+                "padding": {
+                    "strategy": {"Fixed": 10_000_000_000_000},
+                    "direction": "Right",
+                    "pad_to_multiple_of": None,
+                    "pad_id": 0,
+                    "pad_type_id": 0,
+                    "pad_token": "<pad>",
+                }
+            },
+            "the tokenizer would pad texts; switched off",
+        ),
+        "T6-dropout": ({"model": merges(["a", "b"], dropout=0.5)}, "the tokenizer would leave out merges at random; switched off"),
+    }.values(),
+    ids=["T6-truncation", "T6-padding-to-10000000000000", "T6-dropout"],
+)
+def test_what_would_change_a_text_is_switched_off_and_said(block: dict[str, object], note: str, here: Path) -> None:
+    tokenizer = Tokenizer.load(file(**{"pre_tokenizer": {"type": "Whitespace"}, **block})())
+    assert tokenizer.notes == [note]
+    text = "ab " * 50 if "model" in block else "a a a a"
+    assert len(tokenizer.encode(text)) == (50 if "model" in block else 4)
+    tokenizer.save("again.json")
+    assert Tokenizer.load("again.json").notes == []
+
+
+def test_a_tokenizer_without_a_separator_is_given_one(here: Path) -> None:
+    """T6: and one that pads with it has its own padding left alone, since rows know which places are padding."""
+    file(model=merges(*[[a, b] for a in "abc" for b in "abc"]))()
+    Path("a.txt").write_text("abc\n\n" * 3 + "cab abc\n\n" * 30)
+    done = minitf("data", "stats", TINY, "data.train=a.txt", "tokenizer.path=tokenizer.json", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "the tokenizer has no separator token; </s> was added to it" in json.loads(done.stdout)["result"]["notes"]
+
+
+def test_a_tokenizer_that_is_not_the_runs_own_is_refused(here: Path) -> None:
+    """T7: on resume by the file that the recipe names, on use by the size that the weights have."""
+    for name, size in (("one", 270), ("two", 280)):
+        Tokenizer.train(sections.Tokenizer(kind="bpe", vocab_size=size), [WORDS]).save(f"{name}.json")
+    Path("t.json").write_bytes(Path("one.json").read_bytes())
+    run = trained(here / "run", "train.steps=4", "data.train=a.txt", "tokenizer.path=t.json")
+    Path("t.json").write_bytes(Path("two.json").read_bytes())
+    before = content(run)
+    done = minitf("pretrain", TINY, *QUIET, "train.steps=4", "data.train=a.txt", "tokenizer.path=t.json", "-d", run)
+    refused(done, "(tokenizer)", "restore them", exit_code=5)
+    assert content(run) == before
+    (run / "tokenizer.json").write_bytes(Path("two.json").read_bytes())
+    refused(minitf("generate", run, "once"), "is not the tokenizer's 280", exit_code=5)
+
+
+def test_a_chat_template_is_never_rendered(here: Path) -> None:
+    """T8"""
+    template = "{{ ''.__class__.__mro__[1].__subclasses__() }}{% set x = cycler.__init__.__globals__.os.mkdir('executed') %}"
+    Path("model").mkdir()
+    Path("model/tokenizer.json").write_bytes(Path(file(pre_tokenizer={"type": "Whitespace"})()).read_bytes())
+    Path("model/tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template, "auto_map": {"AutoTokenizer": ["evil.py", None]}})
+    )
+    Path("model/chat_template.jinja").write_text(template)
+    done = minitf("tokenizer", "encode", "model", "a a")
+    assert (done.exit_code, done.stdout) == (0, "1 1\n"), done.stderr
+    assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": words(unk_token="nowhere"), "pre_tokenizer": split({"Regex": r"[\s\S]"})},
+        {"model": merges(), "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}},
+    ],
+    ids=["T5-characters-without-unknown", "T5-bytes-that-are-missing"],
+)
+def test_what_only_looks_like_a_kind_of_ours_is_left_to_the_library(changes: dict[str, Any], here: Path) -> None:
+    file(**changes)()
+    done = minitf("tokenizer", "encode", "tokenizer.json", "b")
+    assert done.exit_code in (0, 4), done.stderr
+    library = tokenizers.Tokenizer.from_file("tokenizer.json")
+    if done.exit_code == 0:
+        assert done.stdout.split() == [str(id) for id in library.encode("b").ids]

@@ -1,0 +1,308 @@
+"""What may not happen whatever is read: no code runs, no process starts, no connection opens, nothing is written elsewhere.
+
+One process trains, generates, evaluates and looks inside on hostile files under an audit hook (tests/audited.py); the lint below it
+holds the source to the same, where an audit could miss what these inputs do not reach.
+"""
+
+import ast
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from commands import DATA, EXACT, ROOT
+from hostile import HOSTILE
+from test_architecture import FILES, IMPORTS, PACKAGE, calls_of
+
+from mini_tf.library_caches import cache_place, keep_library_caches
+from mini_tf.text.sources import cache_folder
+
+OURS_AND_DEPENDENCIES = {
+    "mini_tf",
+    *("torch", "functorch", "torchgen", "numpy", "sympy", "mpmath", "networkx", "filelock", "fsspec", "triton"),
+    *(
+        "annotated_doc",
+        "safetensors",
+        "tokenizers",
+        "huggingface_hub",
+        "yaml",
+        "_yaml",
+        "tqdm",
+        "pydantic",
+        "pydantic_core",
+        "annotated_types",
+    ),
+    *(
+        "typing_extensions",
+        "typing_inspection",
+        "typer",
+        "click",
+        "annotated_doc",
+        "rich",
+        "markdown_it",
+        "mdurl",
+        "pygments",
+        "shellingham",
+    ),
+    *("matplotlib", "mpl_toolkits", "PIL", "kiwisolver", "cycler", "pyparsing", "packaging", "dateutil", "six", "contourpy", "fontTools"),
+    *("huggingface_hub", "jaxtyping", "wadler_lindig", "pyarrow", "pylab"),
+}
+EVIL = "evil_of_the_input"
+"""Stands in every hostile file: no compiled text and no imported name may have it."""
+
+
+class Audit(NamedTuple):
+    """The folder in which the commands ran, and what tests/audited.py says of them."""
+
+    folder: Path
+    report: dict[str, Any]
+
+    def strays(self) -> list[str]:
+        """What was written or changed outside the run folders, the cache and the folder for -o."""
+        allowed = [str(self.folder.resolve() / name) for name in ("runs", "cache", "made")]
+        return [
+            path
+            for path in self.report["changed"]
+            if path != os.devnull and not any(path == place or path.startswith(place + os.sep) for place in allowed)
+        ]
+
+
+def audit(folder: Path, *commands: list[str]) -> Audit:
+    """Run commands in `folder`, with an empty home and an empty cache."""
+    for name in ("home", "runs", "made"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "commands.json").write_text(json.dumps(commands))
+    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
+    environment = {**kept, "HOME": str(folder / "home"), "MINITF_CACHE": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    line = [sys.executable, str(ROOT / "tests" / "audited.py"), "commands.json", "report.json"]
+    done = subprocess.run(line, cwd=folder, env=environment | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    report = json.loads((folder / "report.json").read_text())
+    report["stdout"], report["stderr"] = done.stdout.decode(), done.stderr.decode()
+    return Audit(folder, report)
+
+
+class _Sentinel:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("ran",)
+
+
+def hostile_files(folder: Path) -> None:
+    """Texts, tables, tokenizers, recipes and modules as somebody would lay them who wants his code to be run."""
+    code = f"import os\nos.mkdir({str(folder / 'ran')!r})\n"
+    for name in (EVIL, "antigravity", "sitecustomize", "modeling_x", "tokenization_x", "conftest", "window"):
+        (folder / f"{name}.py").write_text(code)
+    texts = [f"{text} {EVIL} {{{{ ''.__class__.__mro__ }}}} !!python/object:os.system" for text in HOSTILE]
+    corpus = "\n\n".join(texts).replace("\0", "").encode(errors="replace") * 4
+    (folder / "corpus.txt").write_bytes(corpus + (DATA / "tiny.txt").read_bytes()[:6000])
+    rows = [{"text": text.encode(errors="replace").decode(), "__reduce__": EVIL, "__import__": "os"} for text in texts * 8]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("model.pt", "pickled.txt", "tokenizer.pkl"):
+        (folder / name).write_bytes(pickle.dumps(_Sentinel(), 2))
+    foreign_tokenizer(folder / "foreign")
+    words = {"antigravity": "model.attention.kind", f"../../{EVIL}": "model.kind", f"{EVIL}.Adam": "optimizer.kind"}
+    for number, (word, key) in enumerate(words.items()):
+        section, _, rest = key.partition(".")
+        tree: Any = word
+        for part in reversed(rest.split(".")):
+            tree = {part: tree}
+        (folder / f"word{number}.yaml").write_text(json.dumps({"data": {"train": "corpus.txt"}, section: tree}))
+    (folder / "tag.yaml").write_text(f"data: !!python/object/apply:os.mkdir ['{folder / 'ran'}']\n")
+    (folder / "class.yaml").write_text(f"model: {{_target_: {EVIL}.Model, trust_remote_code: true}}\n")
+
+
+def foreign_tokenizer(folder: Path) -> None:
+    """A working tokenizer.json, and beside it what some loaders would run."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE({one: number for number, one in enumerate(alphabet)}, []))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    inner.add_special_tokens([AddedToken("</s>", special=True), AddedToken(f"{{{{ {EVIL} }}}}\x1b]0;x\x07", special=True)])
+    folder.mkdir()
+    inner.save(str(folder / "tokenizer.json"))
+    auto = {"auto_map": {"AutoTokenizer": ["tokenization_x.T", None], "AutoModel": f"{EVIL}.Model"}, "trust_remote_code": True}
+    template = "{% for x in ''.__class__.__base__.__subclasses__() %}{{ x }}{% endfor %}" + EVIL
+    (folder / "tokenizer_config.json").write_text(json.dumps({**auto, "chat_template": template, "eos_token": "</s>"}))
+    (folder / "config.json").write_text(json.dumps({**auto, "architectures": [EVIL]}))
+    (folder / "tokenization_x.py").write_text("import os\nos.mkdir('ran')\n")
+
+
+TINY_MODEL = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4", "train.context=32")
+QUICK = (*TINY_MODEL, "train.steps=3", "log.samples=1", "generate.max_new_tokens=8", "runtime.compile=false", *EXACT)
+WORKS: list[list[str]] = [
+    ["cost", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK],
+    ["pretrain", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK, "-d", "runs/text"],
+    ["pretrain", "data.train=rows.jsonl", "tokenizer={path: foreign/tokenizer.json}", *QUICK, "-d", "runs/rows"],
+    ["evaluate", "runs/text", "--data", "rows.jsonl"],
+    ["generate", "runs/rows", f"{{{{ {EVIL} }}}}", "\x1b]0;x\x07", "--max-new-tokens", "4"],
+    ["inspect", "attention", "runs/text", "a\x1b[31m b", "-o", "made/a.png", "-o", "made/a.json", "-o", "made/a.svg"],
+    ["inspect", "word", "runs/text", "a", "a b", "b a", "-o", "made/w.png"],
+    ["inspect", "tokens", "runs/rows", f"{EVIL} \u202e"],
+    ["inspect", "model", "runs/text"],
+    ["runs", "list", "runs"],
+    ["runs", "show", "runs/rows"],
+    ["data", "show", "data.train=rows.jsonl", "tokenizer={path: foreign/tokenizer.json}", "train.context=32"],
+    ["data", "stats", "data.train=corpus.txt", "tokenizer.kind=byte", "train.context=32"],
+    ["tokenizer", "encode", "foreign/tokenizer.json", EVIL],
+    ["tokenizer", "train", "data.train=corpus.txt", "tokenizer={kind: bpe, vocab_size: 300}", "-o", "made/t.json"],
+    ["doctor"],
+]
+REFUSED = {
+    ("pretrain", "word0.yaml"): 3,
+    ("pretrain", "word1.yaml"): 3,
+    ("pretrain", "word2.yaml"): 3,
+    ("pretrain", "tag.yaml"): 3,
+    ("pretrain", "class.yaml"): 3,
+    ("pretrain", "data.train=pickled.txt"): 4,
+    ("pretrain", "data.train=model.pt"): 4,
+    ("pretrain", "data.train=corpus.txt", "tokenizer={path: tokenizer.pkl}"): 4,
+    ("generate", "model.pt", "x"): 5,
+    ("generate", "foreign", "x"): 5,
+}
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    folder = tmp_path_factory.mktemp("audit")
+    hostile_files(folder)
+    return audit(folder, *WORKS, *map(list, REFUSED))
+
+
+def test_hostile_files_are_worked_on_or_refused_and_never_run(audited: Audit) -> None:
+    outcome = dict(zip([*map(tuple, WORKS), *REFUSED], audited.report["codes"], strict=True))
+    assert outcome == {**{tuple(line): 0 for line in WORKS}, **REFUSED}, audited.report["stderr"]
+    assert not (audited.folder / "ran").exists()
+
+
+def test_only_our_own_modules_and_those_of_our_dependencies_are_imported(audited: Audit) -> None:
+    """What a library looks for and does not find here is no module; what an input names is not even looked for."""
+    modules = audited.report["modules"]
+    found = {name.partition(".")[0] for name in audited.report["imports"] if name in modules}
+    strange = {name for name in found - OURS_AND_DEPENDENCIES - sys.stdlib_module_names if not name.startswith("_sysconfigdata")}
+    assert strange == set()
+    assert [name for name, file in modules.items() if file.startswith(str(audited.folder))] == []
+    named = (EVIL, "antigravity", "modeling_x", "tokenization_x", "conftest", "sitecustomize")
+    assert [name for name in audited.report["imports"] if any(word in name for word in named)] == []
+
+
+def test_no_process_is_started_and_no_connection_opened(audited: Audit) -> None:
+    assert audited.report["processes"] == []
+    assert audited.report["network"] == []
+
+
+def test_nothing_is_written_outside_the_run_folders_the_cache_and_the_named_files(audited: Audit) -> None:
+    assert audited.strays() == []
+    assert list((audited.folder / "home").iterdir()) == []
+    assert {path.name for path in (audited.folder / "made").iterdir()} == {"a.png", "a.json", "a.svg", "w.png", "t.json"}
+
+
+def test_no_text_of_an_input_becomes_code(audited: Audit) -> None:
+    """Libraries compile texts of their own when they are imported (dataclasses, for one); we compile none."""
+    code = audited.report["code"]
+    assert [one for one in code if one.startswith(("pickle.", "marshal."))] == []
+    assert [one for one in code if f"by {PACKAGE}{os.sep}" in one or EVIL in one] == []
+    assert {"jinja2", "transformers", "cloudpickle", "dill"} & set(audited.report["modules"]) == set()
+
+
+def test_no_library_is_loaded_but_torchs_own_and_the_program_itself(audited: Audit) -> None:
+    assert [name for name in audited.report["loaded"] if name != "None" and "site-packages" not in name] == []
+
+
+@pytest.mark.slow
+def test_with_compile_on_the_only_process_is_the_compiler_and_its_cache_is_ours(tmp_path: Path) -> None:
+    """torch starts it, this Python to see whether what it compiled can be loaded, and openssl for a hash of its headers."""
+    hostile_files(tmp_path)
+    line = ["pretrain", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK, "runtime.compile=true", "-d", "runs/text"]
+    seen = audit(tmp_path, line)
+    assert seen.report["codes"] == [0], seen.report["stderr"]
+    programs = {Path(program).name for _, program, *_ in seen.report["processes"]}
+    assert programs - {Path(sys.executable).name, "openssl"} == {"clang++" if sys.platform == "darwin" else "g++"}
+    assert seen.strays() == []
+    assert seen.report["network"] == []
+
+
+def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "here"))
+    for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR"):
+        monkeypatch.setenv(name, "/elsewhere")
+    keep_library_caches()
+    places = [Path(os.environ[name]) for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")]
+    assert all(place.is_relative_to(cache_place()) for place in places)
+    assert not (tmp_path / "here").exists()
+    assert cache_folder() == cache_place() == tmp_path / "here"
+    monkeypatch.delenv("MINITF_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == cache_place() == tmp_path / ".cache" / "minitf"
+
+
+FORBIDDEN = {
+    *("jinja2", "zipfile", "tarfile", "gzip", "bz2", "lzma", "zlib", "zstandard", "py7zr", "rarfile"),
+    *("urllib", "http", "socket", "ssl", "requests", "httpx", "huggingface_hub", "fsspec", "ftplib", "smtplib", "xmlrpc"),
+    *("multiprocessing", "pty", "runpy", "pkgutil", "imp", "joblib", "torch.hub", "torch.package", "torch.multiprocessing"),
+}
+ALONE = {
+    "importlib": {"recipe/kinds.py"},  # imports by a word that stands in a listing
+    "ctypes": {"training/device.py"},  # asks glibc to keep freed memory
+    "subprocess": {"drawing/plotting.py"},  # keeps matplotlib from starting any
+}
+"""Modules that one file may import, and for what."""
+CALLS = {
+    *("os.system", "os.popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawnv", "os.spawnl", "os.execv", "os.execvp", "os.execl"),
+    *("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.getoutput"),
+    *("yaml.load", "yaml.full_load", "yaml.unsafe_load", "yaml.load_all", "yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"),
+    *("torch.load", "torch.save", "torch.hub", "torch.jit.load", "torch.export.load", "torch.package", "np.load", "numpy.load"),
+    *("np.fromfile", "shutil.unpack_archive", "shutil.make_archive", "importlib.reload", "__import__", "eval", "exec", "compile"),
+}
+
+
+def test_modules_that_open_archives_connections_or_processes_are_not_imported() -> None:
+    def is_forbidden(module: str) -> bool:
+        return any(module == name or module.startswith(name + ".") for name in FORBIDDEN)
+
+    assert [str(one) for one in IMPORTS if is_forbidden(one.module)] == []
+
+
+@pytest.mark.parametrize("module", ALONE)
+def test_some_modules_are_for_one_file_alone(module: str) -> None:
+    where = {one.file.relative_to(PACKAGE).as_posix() for one in IMPORTS if one.module.split(".")[0] == module}
+    assert where == ALONE[module]
+
+
+def test_importlib_is_used_in_one_function_for_a_word_that_was_found_in_the_listing() -> None:
+    tree = ast.parse((PACKAGE / "recipe" / "kinds.py").read_text())
+    using = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and "importlib" in ast.unparse(node)]
+    assert [function.name for function in using] == ["settings_of"]
+    first = using[0].body[1]  # behind the docstring
+    assert ast.unparse(first).startswith("if word not in listing(package):\n    raise ValueError")
+
+
+REHEARSAL = PACKAGE / "rehearsal.py"
+"""`minitf doctor --resume` kills runs of its own, which are forks of itself."""
+
+
+def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
+    assert [call for file in FILES for call in calls_of(file, CALLS - ({"os.fork"} if file == REHEARSAL else set()))] == []
+    keywords = [
+        f"{file.relative_to(ROOT)}:{node.value.lineno}: {node.arg}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.keyword) and node.arg in {"shell", "allow_pickle", "trust_remote_code", "weights_only"}
+    ]
+    assert keywords == []
+    methods = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in {"extractall", "extract", "apply_chat_template", "from_pretrained"}
+    ]
+    assert methods == []
+
+
+def test_matplotlib_is_met_at_its_one_door() -> None:
+    where = {one.file.relative_to(PACKAGE).as_posix() for one in IMPORTS if one.module.split(".")[0] == "matplotlib"}
+    assert where == {"drawing/plotting.py"}
