@@ -53,7 +53,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         if options.extend is not None:
             run.extend(options.extend)
         if run.status == "continued":
-            voice.say(f"continuing {run.folder} from step {run.manifest.step}")
+            voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         run.note_auto(parts.setup.record)

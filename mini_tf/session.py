@@ -269,9 +269,9 @@ class Session:
             return Outcome(run.folder, {}, stop.exit_code)
         metrics = self._final_metrics() | {"train.loss": self.tally.train_loss, "minutes": self.tally.wall() / 60}
         run.draw()
-        run.finish("done", metrics=metrics)
         for line in self._closing_words(step, metrics):
             self.voice.say(line)
+        run.finish("done", metrics=metrics)  # nothing slow behind it: killed there, the run is done, and --extend extends it once more
         return Outcome(run.folder, {**metrics})
 
     def _final_metrics(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mini_tf import limits
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
 
@@ -144,3 +145,17 @@ def test_pictures_that_the_readme_shows_are_there() -> None:
     assert pictures
     for picture in pictures:
         assert (ROOT / picture).is_file()
+
+
+def test_the_limits_are_those_in_force() -> None:
+    for name, default, meaning in limits.listed():
+        shown = limits.spoken(default) if name.endswith("bytes") else str(default)
+        assert f"| `{name}` | {shown} | {meaning} |" in README
+
+
+def test_a_run_that_diverges_as_printed_can_be_replayed(tmp_path: Path) -> None:
+    diverge, replay = block("crash").splitlines()
+    small = diverge.partition("#")[0].replace("quickstart", "quickstart train.batch_size=2 log.samples=0 runtime.threads=1")
+    shown = run(f"{small} || test $? -eq 7\n{replay}", tmp_path)
+    assert "the first output that is not finite: stack.layers." in shown
+    assert "try: a lower optimizer.lr" in shown

@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _share_the_machine() -> None:
-    """Let torch's threads soon stop spinning where they wait for each other, and libraries keep their files in our cache; before torch is imported.
+    """Before torch is imported: its waiting threads shall soon stop spinning, and libraries keep their files in our cache.
 
     By default they spin for milliseconds. Where another process wants the core, the thread that is waited for then cannot run.
     A step of a small model, measured on 2 cores, alone and beside one busy process: 48 and 271 ms when spinning long, 48 and

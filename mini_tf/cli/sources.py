@@ -1,5 +1,6 @@
 """Where a command's tokenizer comes from: a file, a folder with one, or a run by its name."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ def open_tokenizer(console: Console, source: str) -> "Tokenizer":
 
     refuse_broken([source], "the name of the tokenizer")
     path = Path(source)
-    by_path = path.is_file() or path.suffix in (".json", ".txt") or foreign.find(path) is not None
+    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
     tokenizer = Tokenizer.load(path if by_path and source != "last" else finding.find(source))
     for note in tokenizer.notes:
         console.say(note)

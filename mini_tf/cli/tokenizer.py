@@ -12,6 +12,7 @@ from mini_tf.cli.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.options import RECIPE
 from mini_tf.cli.sources import SOURCE, open_tokenizer
 from mini_tf.errors import DataFault, RecipeFault, Refusal, UsageFault
+from mini_tf.plain_file import open_plain
 
 if TYPE_CHECKING:
     from mini_tf.text.tokenizer import Tokenizer
@@ -145,7 +146,8 @@ def _numbers(words: Iterable[str], size: int, refuse: Any) -> list[int]:
 
 def _content(file: Path) -> str:
     try:
-        data = file.read_bytes()
+        with open_plain(file) as plain:
+            data = plain.read()
         return data.decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error

@@ -96,7 +96,9 @@ class Run:
                     warn(f"{lines.path.name} is shorter than it was at the checkpoint; earlier lines are lost")
         self._forget_after(saved.step if saved else 0)
         if saved:
-            self.checkpoints.first_sound(self.checkpoints.by_score(), warn)
+            best = self.checkpoints.first_sound(self.checkpoints.by_score(), warn)
+            if best is not None:  # a process may have been killed before it told of it
+                self._update(best=self._best_with(best.step, best.score))
             self.publish()
         return saved
 
@@ -124,10 +126,12 @@ class Run:
             COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
         }
         self.checkpoints.save(step, parts, score, self.fingerprint)
+        self._update(step=step, best=self._best_with(step, score))
+
+    def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:
+        """The best so far, where that may be this step."""
         best = self.manifest.best
-        if score is not None and (best is None or score < best["loss"]):
-            best = {"step": step, "loss": score}
-        self._update(step=step, best=best)
+        return {"step": step, "loss": score} if score is not None and (best is None or score < best["loss"]) else best
 
     def _last(self) -> str:
         """The newest checkpoint, in words."""
