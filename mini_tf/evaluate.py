@@ -1,6 +1,7 @@
 """How good a model is on a text: every target of the text once, in windows from its first token on."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -26,12 +27,19 @@ def pack(recipe: Recipe, store: TokenStore, tokenizer: Tokenizer, objective: Obj
 
 @torch.no_grad()
 def evaluate(
-    task: nn.Module, objective: Objective, packing: Packing, setup: Setup, batch_size: int, tokens: int | None = None
+    task: nn.Module,
+    objective: Objective,
+    packing: Packing,
+    setup: Setup,
+    batch_size: int,
+    tokens: int | None = None,
+    each_batch: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """loss (nats a target), perplexity, accuracy, targets and, where every token is asked for, bits_per_byte.
 
     `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
-    those of an average part. What is random in the question is fixed by example, so two evaluations agree.
+    those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
+    called before each batch; what it raises ends the evaluation.
     """
     mode = task.training
     task.eval()
@@ -40,6 +48,7 @@ def evaluate(
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
         for rows in packing.eval_rows(batch_size, tokens):
+            each_batch()
             batch = objective.prepare(rows)
             with setup.autocast():
                 judged = task(batch.to(setup.device), None)

@@ -19,9 +19,7 @@ def keep_library_caches() -> None:
         place = cache_place()
     except RuntimeError:
         return  # whoever needs the cache says so in a line of his own
-    os.environ |= {
-        "MPLCONFIGDIR": str(place / "matplotlib"),
-        "TORCHINDUCTOR_CACHE_DIR": str(place / "torch"),
-        "TRITON_CACHE_DIR": str(place / "triton"),
-        "TMPDIR": str(place),  # torch keeps precompiled headers there
-    }
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(place / "torch"))
+    os.environ.setdefault("TRITON_CACHE_DIR", str(place / "triton"))
+    os.environ["TMPDIR"] = str(place)  # torch keeps precompiled headers there
+    os.environ["MPLCONFIGDIR"] = str(place / "matplotlib")  # our list of fonts is shorter than other programs want (drawing/plotting.py)

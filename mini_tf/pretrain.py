@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from mini_tf.cost.whole import Cost, cost_of
-from mini_tf.errors import DataFault
+from mini_tf.errors import DataFault, RunFault
 from mini_tf.nn.sketch import sketched
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import Place, check_exact, open_run
+from mini_tf.run.opening import Place, begin, check_exact, open_run
 from mini_tf.run.trained import write_config
 from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Parts, Session, Voice
@@ -44,9 +44,10 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         voice.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes in all; nothing was kept")
         return Outcome(None, cost.metrics)
     text = opened(recipe, voice)
-    with open_run(options.place, Identity.of(resolved, text.hashes), options.command) as run:
+    identity = Identity.of(resolved, text.hashes)
+    with open_run(options.place, identity, options.command) as run:
         if run.status == "finished" and options.extend is None:
-            run.publish()  # puts a model.safetensors right that was lost or damaged since
+            run.publish(warn=voice.warn)  # puts a model.safetensors right that was lost or damaged since
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)
         voice.log, voice.crash = run.log, run.crash
@@ -56,6 +57,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
+        begin(run, identity)
         run.note_auto(parts.setup.record)
         run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
         run.write("tokenizer.json", text.tokenizer.to_json())
@@ -104,6 +106,9 @@ def decide(parts: Parts, say: Say) -> Setup:
     elif not setup.micro_batch_size:
         size, reason = fitting_micro_batch(parts.task, single_rows, setup)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
+    elif train.batch_size % setup.micro_batch_size:
+        recorded = str(setup.micro_batch_size)[:20]
+        raise RunFault(f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}")
     if not setup.undecided:
         return setup
     asked = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})

@@ -1,7 +1,7 @@
 """A training session on a run folder: reads the reports of training, and evaluates, records, samples and saves when each is due."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from mini_tf.diagnosis import copying, overfitting, spoken
-from mini_tf.errors import RunFault, StorageFault
+from mini_tf.errors import RunFault
 from mini_tf.evaluate import evaluate, pack
 from mini_tf.generation.writing import Writer
 from mini_tf.nn import state as states
@@ -34,7 +34,7 @@ from mini_tf.training.optimizer import Optimizer
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Course, horizon_of
-from mini_tf.training.signals import StopRequest
+from mini_tf.training.signals import Stopped, StopRequest
 from mini_tf.training.tally import Tally
 
 
@@ -126,9 +126,11 @@ class Session:
                 if self.over or stop or self.due.checkpoint(report) or score == self.tally.best:
                     self._save(report, score)
                     saved = report.step
-                if scored:
+                if scored and not stop:  # a continuation makes up for it
                     self._sample(report.step)
                 if self.over or stop:
+                    if saved != report.step:  # asked to stop only just now
+                        self._save(report, score)
                     break
             else:
                 self.over = True
@@ -163,7 +165,7 @@ class Session:
                 facts = dump.Facts.of(fault, self.parts.setup)
                 dump.write(self.run.disk, self.run.folder, facts, self.parts.model.weights(), states.save(fault.at.state))
                 self.voice.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
-            except (OSError, StorageFault) as error:
+            except Exception as error:  # whatever it is, that the run diverged is what is told
                 self.voice.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
             raise
 
@@ -171,9 +173,9 @@ class Session:
         saved = self.run.resume(self.voice.warn, specs(self.parts.model.weights()), specs(self.optimizer.state_tensors()))
         if saved is None:
             return
+        self.parts.model.load_weights(saved.model)
+        self.optimizer.load(saved.optimizer)
         with saved.taken_over():
-            self.parts.model.load_weights(saved.model)
-            self.optimizer.load(saved.optimizer)
             self.start = Progress.of(saved.counters, states.load(saved.state))
             self.tally.load(saved.counters)
         self.skips = self.start.skips
@@ -183,9 +185,9 @@ class Session:
             self.tally.worse = 0  # what ended the run before is forgiven by asking for more
         self.over = self._out_of_patience()
 
-    def _measure(self, tokens: int | None) -> dict[str, float]:
+    def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         parts = self.parts
-        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens)
+        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens, each_batch)
         return {f"val.{name}": value for name, value in scores.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
@@ -264,23 +266,30 @@ class Session:
         """Close the run: measured over the whole held-out text, drawn, and told in a few plain words."""
         run = self.run
         if stop and not self.over:
-            self.voice.say(f"stopped at step {step}, saved; run the same command to continue")
-            run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
-            return Outcome(run.folder, {}, stop.exit_code)
-        metrics = self._final_metrics() | {"train.loss": self.tally.train_loss, "minutes": self.tally.wall() / 60}
+            return self._stopped(f"stopped at step {step}, saved", stop)
+        try:
+            measured = self._final_metrics(stop)
+        except Stopped:
+            return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
+        metrics = measured | {"train.loss": self.tally.train_loss, "minutes": self.tally.wall() / 60}
         run.draw()
         for line in self._closing_words(step, metrics):
             self.voice.say(line)
         run.finish("done", metrics=metrics)  # nothing slow behind it: killed there, the run is done, and --extend extends it once more
         return Outcome(run.folder, {**metrics})
 
-    def _final_metrics(self) -> dict[str, float]:
-        """Figures of model.safetensors over the whole held-out text."""
+    def _stopped(self, how: str, stop: StopRequest) -> Outcome:
+        self.voice.say(f"{how}; run the same command to continue")
+        self.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
+        return Outcome(self.run.folder, {}, stop.exit_code)
+
+    def _final_metrics(self, stop: StopRequest) -> dict[str, float]:
+        """Figures of model.safetensors over the whole held-out text; Stopped where that is asked for meanwhile, for it may take long."""
         model = self.run.manifest.model
         if self.full is not None and model is not None and model["step"] == self.full[0]:
             return self.full[1]
         self.parts.model.load_weights(load_model(self.run.folder))
-        return self._measure(None)
+        return self._measure(None, stop.check)
 
     def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model

@@ -133,7 +133,12 @@ def test_the_bottom_and_the_commands_import_nothing_slow() -> None:
         top, *rest = one.module.split(".")
         return top in SLOW or (top == "mini_tf" and rest[:1] != ["cli"] and any(FLOOR.get(part, 0) > FLOOR["recipe"] for part in rest[:1]))
 
-    at_top = [one for one in IMPORTS if part_of(one.file) in {"errors", "library_caches", "limits", "plain_file", "safe_text", "seeds", "recipe"} or (part_of(one.file) == "cli" and not one.local)]
+    at_top = [
+        one
+        for one in IMPORTS
+        if part_of(one.file) in {"errors", "library_caches", "limits", "plain_file", "safe_text", "seeds", "recipe"}
+        or (part_of(one.file) == "cli" and not one.local)
+    ]
     assert [str(one) for one in at_top if is_slow(one)] == []
 
 

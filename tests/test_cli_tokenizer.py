@@ -1,6 +1,8 @@
 """`minitf tokenizer`: train, encode, decode and stats, by the same tokenizer that a run has."""
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,7 @@ def test_hostile_text_comes_back_in_json_and_never_reaches_the_terminal_raw(fold
         (["stats", "t.json", "a", "-i", "text.txt"], b"", 2, "texts were given and --input text.txt too; give one of them"),
         (["stats", "t.json", "", "-i", "text.txt"], b"", 2, "give one of them"),
         (["stats", "t.json", "-i", "none.txt"], b"", 4, "none.txt: No such file"),
+        (["stats", "t.json", "-i", "/dev/zero"], b"", 4, "/dev/zero: it is a device"),
         (["stats", "t.json", "-i", "broken.txt"], b"", 4, "broken.txt:2: line 2 is not UTF-8"),
         (["encode", "none.json", "a"], b"", 4, "none.json: no such file"),
         (["encode", "none", "a"], b"", 5, "no such run: none"),
@@ -211,6 +214,11 @@ def test_stats_count_what_they_say(folder: Path) -> None:
     assert told["most_frequent"][0]["count"] == max(ids.count(id) for id in ids)
     assert {one["id"]: one["count"] for one in told["most_frequent"]}.items() <= {id: ids.count(id) for id in ids}.items()
     assert told["least_frequent"][0]["count"] == 1
+    os.mkfifo(folder / "pipe")  # -i <(command)
+    writer = threading.Thread(target=lambda: (folder / "pipe").write_bytes((folder / "some.txt").read_bytes()))
+    writer.start()
+    assert results("stats", "t.json", "-i", "pipe") == [given]
+    writer.join()
     shown = run("stats", "t.json", text).stdout
     assert "it loses nothing: every text comes back from its ids" in shown
     assert "the text comes back from its ids exactly" in shown

@@ -1,6 +1,8 @@
 """Section "checkpoint and model files" of the faults that minitf survives or refuses; every case begins with its row's number."""
 
 import errno
+import hashlib
+import io
 import json
 import os
 import re
@@ -10,24 +12,26 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from commands import QUIET, TINY, Done, content, minitf, trained
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from mini_tf.errors import RunFault, StorageFault
 from mini_tf.recipe.sections import Optimizer
-from mini_tf.run import checkpoint as checkpoint_module
-from mini_tf.run import manifest
-from mini_tf.run.checkpoint import COUNTERS, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
+from mini_tf.run import hashes as hashes_module
+from mini_tf.run import manifest, opening
+from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run, Tensors
+from mini_tf.run.hashes import Hashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
-from mini_tf.run.opening import Place, open_run
+from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.run.tensors import pack, specs
 from mini_tf.training.adamw import AdamW
 
@@ -128,10 +132,10 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_run_ends_as_if_nothing
 def test_c4_where_all_checkpoints_are_damaged_the_run_never_starts_over(cut: Path) -> None:
     for step in (2, 4):
         os.truncate(cut / "checkpoints" / f"step-{step:08d}" / MODEL, 10)
-    metrics = (cut / "metrics.jsonl").read_bytes()
+    before = content(cut)
     for _ in range(2):
-        refused(again(cut), "no usable checkpoint in", "--fresh")
-    assert (cut / "metrics.jsonl").read_bytes() == metrics
+        refused(again(cut), "no usable checkpoint in", "step-00000004 is damaged (model.safetensors: 10 bytes, not ", "--fresh")
+    assert content(cut) == before
 
 
 def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_cannot_be_set_aside(
@@ -141,16 +145,20 @@ def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_canno
         def rename(self, old: Path, new: Path) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(old))
 
+    class FailsInTheMiddle(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() > 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.name)
+            return super().read(20)
+
     def broken(path: Path) -> Any:
-        if "step-00000002" in str(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return open(path, "rb")
+        return (FailsInTheMiddle if "step-00000002" in str(path) else open)(path, "rb")
 
     checkpoints = Checkpoints(tmp_path, "one", NoRename())
     parts = {name: b"x" * 50 for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
     for step in (1, 2):
         Checkpoints(tmp_path, "one", Disk()).save(step, parts, None)
-    monkeypatch.setattr(checkpoint_module, "open_plain", broken)
+    monkeypatch.setattr(hashes_module, "open_plain", broken)
     warned: list[str] = []
     found = checkpoints.newest(warned.append)
     assert found is not None
@@ -163,6 +171,82 @@ def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_canno
         checkpoints.newest(warned.append)
 
 
+def test_c18_a_model_that_is_lost_with_its_checkpoint_gives_way_to_the_next_best_aloud(tmp_path: Path) -> None:
+    """Evaluated at every save; the first is the best, and rotation keeps the newest alone."""
+    worse = (
+        "eval.every_steps=2",
+        "checkpoint.keep_last=1",
+        "checkpoint.keep_best=0",
+        "optimizer.lr=9",
+        "schedule.warmup=0",
+        "optimizer.clip=0",
+    )
+    run = trained(tmp_path / "run", *RECIPE, *worse)
+    record = json.loads((run / "run.json").read_text())
+    assert (os.listdir(run / "checkpoints"), record["model"]["step"]) == (["step-00000006"], 2)
+    before = content(run)
+    assert "warning" not in again(run, *worse).stderr
+    assert content(run) == before
+    flip(run / MODEL)
+    done = again(run, *worse)
+    assert done.exit_code == 0
+    assert (
+        "warning: model.safetensors, made of step 2, is lost or damaged, and so is its checkpoint; the next best takes its place: step 6\n"
+        in (done.stderr)
+    )
+    record = json.loads((run / "run.json").read_text())
+    assert (record["model"]["step"], record["metrics"]) == (6, {})
+    assert "warning" not in again(run, *worse).stderr
+
+
+def publishes(run: Path, step: int, recorded: int) -> None:
+    """As if a process had been killed when it had put a checkpoint's model there, before run.json told of it."""
+    (run / MODEL).write_bytes((run / "checkpoints" / f"step-{step:08d}" / MODEL).read_bytes())
+    told = json.loads((run / "checkpoints" / f"step-{recorded:08d}" / MANIFEST).read_text())
+    change(run / "run.json", model={"step": recorded, "score": told["score"], "sha256": told["files"][MODEL]["sha256"]})
+
+
+def test_c1_a_model_that_was_published_just_before_a_kill_can_be_read_at_once(copy: Path) -> None:
+    publishes(copy, 6, recorded=2)
+    before = content(copy)
+    done = minitf("generate", copy, "x", "--max-new-tokens", "1")
+    assert done.exit_code == 0, done.stderr
+    publishes(copy, 2, recorded=6)  # one that nobody publishes over a better one
+    refused(minitf("generate", copy, "x"), "is damaged: it is not the file that run.json speaks of")
+    publishes(copy, 6, recorded=2)
+    assert {name: data for name, (_, data) in content(copy).items()} == {name: data for name, (_, data) in before.items()}
+
+
+def test_c18_a_file_is_read_once_a_process_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, hashes, read = tmp_path / "file", Hashes(), list[str]()
+
+    class Watched(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            read.append(Path(str(self.name)).name)
+            return super().read(size)
+
+    monkeypatch.setattr(hashes_module, "open_plain", lambda path: Watched(path, "rb"))
+    path.write_bytes(b"one")
+    assert hashes.of(path) == hashes.of(path) == hashlib.sha256(b"one").hexdigest()
+    assert len(read) == 2  # the content, and its end
+    path.write_bytes(b"other")
+    assert hashes.of(path) == hashlib.sha256(b"other").hexdigest()
+    hashes.forget(tmp_path)
+    assert hashes.of(path) == hashlib.sha256(b"other").hexdigest()
+    assert len(read) == 6
+    with pytest.raises(ValueError, match="5 bytes, not 3"):
+        hashes.of(path, 3)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", "one", Disk())
+    parts = {name: b"x" * 50 for name in FILES}
+    checkpoints.save(1, parts, None)
+    checkpoints.save(2, parts, None)
+    read.clear()
+    assert checkpoints.choose("last") == checkpoints.newest()
+    assert read == []  # what it wrote itself
+    checkpoints.rotate(1, 0)
+    assert sorted(read) == sorted([*FILES, *FILES])  # but read back before another goes
+
+
 # Files made to harm: C5 to C12
 
 
@@ -172,8 +256,6 @@ def header(**tensors: Any) -> bytes:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
     return load_file(folder / MODEL)
 
 
@@ -257,6 +339,18 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C5-run.json-of-other-types": (lambda folder: change(folder / "run.json", best={"step": "x"}), "run.json is damaged: best"),
     "C5-run.json-not-finite": (lambda folder: change(folder / "run.json", started=float("inf")), "it holds the number Infinity"),
     "C5-run.json-threads": (lambda folder: change(folder / "run.json", auto={"threads": -1}), "threads cannot be '-1'"),
+    "C5-run.json-no-rows": (
+        lambda folder: change(folder / "run.json", auto={"micro_batch_size": False}),
+        "micro_batch_size cannot be 'False'",
+    ),
+    "C5-run.json-precision": (
+        lambda folder: change(folder / "run.json", auto={"precision": "\x1b"}),
+        "auto: Value error, precision cannot be",
+    ),
+    "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not an object of JSON"),
+    "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**4000), "was written by format 1000"),
+    "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be a whole number up to"),
+    "C11-config-of-many-digits": (lambda folder: change(folder / "config.json", vocabulary_size=10**4000), "is not the tokenizer's 260"),
     "C5-run.json-too-large": (lambda folder: os.truncate(folder / "run.json", 17 << 20), "it is larger than 16 MiB"),
 }
 
@@ -295,6 +389,10 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C5-wrong-sizes": (
         lambda folder: entry(folder, files={n: {**e, "bytes": 1} for n, e in json.loads((folder / MANIFEST).read_text())["files"].items()}),
         "bytes, not 1",
+    ),
+    "C5-size-of-many-digits": (
+        lambda folder: entry(folder, files={name: {"sha256": "", "bytes": 10**4000} for name in FILES}),
+        "names other files",
     ),
     "C5-files-no-mapping": (lambda folder: entry(folder, files=[]), "not a manifest"),
     "C5-score-no-number": (lambda folder: entry(folder, score="1"), "names other files or another step"),
@@ -470,6 +568,7 @@ def kept_at(step: int) -> Tensors:
 def live(folder: Path, disk: Disk | None = None, until: int = 2) -> Run:
     """A run's whole life, or the rest of it, with a tiny model that is its own step."""
     with open_run(Place(folder), ONE, disk=disk) as run:
+        begin(run, ONE)
         saved = run.resume(fail_on_warning)
         left = [path for path in run.folder.rglob(".t*-*") if path.name.startswith((".tmp-", ".trash-"))]
         assert not left, "what interrupted work left is swept when a run continues"
@@ -509,7 +608,7 @@ def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
     newest = Checkpoints(folder / "checkpoints", ONE.run_id, Disk()).newest(fail_on_warning)
     assert (newest and newest.step) in steps
     run = live(folder)
-    assert is_published(folder, run.manifest)
+    assert is_published(folder, run.manifest, Hashes())
     for name in ("metrics.jsonl", "timing.jsonl", MODEL, *(f"checkpoints/step-00000002/{name}" for name in (MODEL, OPTIMIZER, COUNTERS))):
         assert (folder / name).read_bytes() == (end / name).read_bytes()
     assert set(os.listdir(folder / "checkpoints")) <= {"step-00000001", "step-00000002"}
@@ -729,6 +828,104 @@ def test_c6_what_fails_while_a_checkpoint_is_taken_over_is_its_fault(tmp_path: P
             saved.counters["good_steps"]
 
 
+def counted(folder: Path, **fields: object) -> None:
+    """Other counters in the newest checkpoint, with the hash that its manifest has of them."""
+    step = folder / "checkpoints" / "step-00000004"
+    change(step / COUNTERS, **fields)
+    sealed(step, COUNTERS)
+
+
+def sealed(step: Path, name: str) -> None:
+    """A checkpoint whose manifest has the hash of a file as it is now."""
+    data = (step / name).read_bytes()
+    files = json.loads((step / MANIFEST).read_text())["files"]
+    entry(step, files={**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}})
+
+
+CONTINUED: dict[str, tuple[Callable[[Path], object], str]] = {
+    **{f"C6-{name}-is-text": (partial(counted, **{name: "a"}), f"{name} is no ") for name in ("steps", "tokens", "skips", "worse")},
+    "C5-rows-a-pass": (
+        lambda folder: change(folder / "run.json", auto={"micro_batch_size": 1 << 32}),
+        "auto.micro_batch_size 4294967296 does not divide train.batch_size",
+    ),
+    "C5-half-a-pair-in-an-error": (
+        lambda folder: entry(folder / "checkpoints" / "step-00000004", run="\ud800"),
+        "belongs to another run (\\ud800",
+    ),
+}
+
+
+@pytest.mark.parametrize(("harm", "words"), CONTINUED.values(), ids=CONTINUED)
+def test_a_run_that_cannot_be_continued_so_is_refused(cut: Path, harm: Callable[[Path], object], words: str) -> None:
+    harm(cut)
+    done = again(cut)
+    assert done.exit_code == 5, done.stderr
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_c5_half_a_pair_in_run_json_is_written_back_as_it_was(cut: Path) -> None:
+    change(cut / "run.json", recipe="\ud800", command=["\udcff"])
+    done = again(cut)
+    assert done.exit_code == 0, done.stderr
+    assert json.loads((cut / "run.json").read_text())["recipe"] == "\ud800"
+
+
+STREAM = (
+    *("train.stream=true", "model.attention.kind=window", "model.attention.window=8", "model.positions.kind=rotary", "data.pack=concat"),
+    *("train.micro_batch_size=4", "train.batch_size=8"),
+)
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stream with checkpoints of steps 2, 4 and 6; to be read only."""
+    return trained(tmp_path_factory.mktemp("streamed") / "run", *RECIPE, *STREAM)
+
+
+def narrowed(state: dict[str, torch.Tensor]) -> None:
+    state["0.layers.0.own.k"] = state["0.layers.0.own.k"][:, :, :-1].contiguous()
+
+
+def of_fewer_rows(state: dict[str, torch.Tensor]) -> None:
+    state.update({name: tensor[:1].contiguous() for name, tensor in state.items() if tensor.dim()})
+
+
+def poisoned(state: dict[str, torch.Tensor]) -> None:
+    state["1.layers.1.own.v"][0, 0, 0, 0] = torch.inf
+
+
+STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
+    "C6-state-empty": (dict.clear, "what the stream remembered after step 4 was not kept"),
+    "C6-state-flat": (lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})), "does not fit the model"),
+    "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not fit this run"),
+    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "micro-batch 2 of the stream remembered does not fit the model"),
+    "C6-state-no-layers": (lambda state: [state.pop(name) for name in [*state] if "layers" in name], "does not fit the model"),
+    "C6-state-narrow": (narrowed, "micro-batch 1 of the stream remembered does not fit the model"),
+    "C6-state-few-rows": (of_fewer_rows, "does not fit the model"),
+    "C6-state-one-micro-batch": (
+        lambda state: [state.pop(name) for name in [*state] if name.startswith("1.")],
+        "saved in micro-batches of 8 rows",
+    ),
+    "C6-state-not-finite": (poisoned, "1.layers.1.own.v holds values that are not finite"),
+}
+
+
+@pytest.mark.parametrize(("harm", "words"), STATES.values(), ids=STATES)
+def test_a_stream_that_remembers_what_cannot_be_is_refused(
+    streamed: Path, tmp_path: Path, harm: Callable[[dict[str, torch.Tensor]], object], words: str
+) -> None:
+    run = Path(shutil.copytree(streamed, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints" / "step-00000006")
+    change(run / "run.json", state="stopped")
+    step = run / "checkpoints" / "step-00000004"
+    state = load_file(step / STATE)
+    harm(state)
+    (step / STATE).write_bytes(pack(state))
+    sealed(step, STATE)
+    refused(again(run, *STREAM), words)
+
+
 # The process: P7, P8, P12
 
 
@@ -748,7 +945,8 @@ def test_a_folder_of_somebody_else_is_left_as_it_is(tmp_path: Path, name: str) -
     folder.mkdir()
     (folder / name).write_text("{}")
     refused(
-        again(folder), "is damaged: 'format'" if name == "run.json" else "is not empty and no run folder of minitf; choose another with -d"
+        again(folder),
+        "is damaged: it has no format" if name == "run.json" else "is not empty and no run folder of minitf; choose another with -d",
     )
     assert os.listdir(folder) == [name]
     assert (folder / name).read_text() == "{}"
@@ -761,6 +959,61 @@ def test_p8_a_refused_start_leaves_an_empty_folder_as_it_stood(tmp_path: Path) -
     with pytest.raises(RunFault), open_run(Place(folder), ONE):
         raise RunFault("no")
     assert (os.listdir(folder), folder.stat().st_ino, folder.stat().st_mode) == ([], before.st_ino, before.st_mode)
+
+
+def test_p8_a_folder_in_use_is_not_looked_into(tmp_path: Path) -> None:
+    with open_run(Place(tmp_path / "run"), ONE) as run:
+        (run.folder / ".tmp-loss.png").symlink_to("elsewhere")  # what its process may just be writing
+        with pytest.raises(RunFault, match=f"is in use by process {os.getpid()} on"):
+            open_run(Place(run.folder), ONE)
+
+
+def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = opening.try_to_hold
+
+    def later(folder: Path) -> int | None:
+        monkeypatch.setattr(opening, "try_to_hold", hold)
+        live(folder, until=1)
+        return hold(folder)
+
+    monkeypatch.setattr(opening, "try_to_hold", later)
+    with open_run(Place(tmp_path / "run"), ONE) as run:
+        assert run.status == "continued"
+        begin(run, ONE)
+        saved = run.resume(fail_on_warning)
+        assert saved is not None
+        assert saved.step == 1
+
+
+@pytest.mark.parametrize("held_first", [False, True], ids=["P8-gone-before", "P8-gone-behind"])
+def test_a_start_survives_another_that_is_refused_and_takes_the_folder_away(
+    held_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = opening.try_to_hold
+
+    def too_late(folder: Path) -> int | None:
+        monkeypatch.setattr(opening, "try_to_hold", hold)
+        lock = hold(folder) if held_first else None
+        folder.rmdir()
+        return lock if held_first else hold(folder)
+
+    monkeypatch.setattr(opening, "try_to_hold", too_late)
+    with open_run(Place(tmp_path / "run"), ONE) as run:
+        assert run.status == "new"
+        with pytest.raises(RunFault, match="is in use"):
+            open_run(Place(tmp_path / "run"), ONE)
+        raised = RunFault("no")
+        run.__exit__(RunFault, raised, None)
+    assert os.listdir(tmp_path) == []
+
+
+def test_p8_a_start_that_the_disk_ends_lets_the_folder_go(tmp_path: Path) -> None:
+    def fail(operation: Operation) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(operation.arguments[0]))
+
+    with pytest.raises(StorageFault):
+        open_run(Place(tmp_path / "run"), ONE, disk=FaultyDisk(4, fail))
+    live(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,25 @@ def test_a_missing_device_is_refused_by_what_named_it_and_never_replaced(
     assert content(run) == before
 
 
+@pytest.mark.parametrize("found", [pytest.param(found, id=f"V1-{found}") for found in ("done", "stopped", "killed", "damaged")])
+def test_a_start_that_is_refused_for_its_device_changes_nothing_of_the_run_that_stood(found: str, stood: Path, run: Path) -> None:
+    extend: tuple[str | Path, ...] = ()
+    if found == "done":
+        stood, extend = run, ("train.steps=1", "--extend", "10")
+    else:
+        record = json.loads((stood / "run.json").read_text())
+        (stood / "run.json").write_text(json.dumps(record | {"state": "running" if found == "killed" else "stopped"}))
+        (stood / "checkpoints" / ".tmp-step-00000008").mkdir()  # of the start that was killed
+        extend = UNFINISHED
+    if found == "damaged":
+        (stood / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"")
+    before = sorted(stood.rglob("*")), content(stood)
+    done = minitf("pretrain", TINY, *QUIET, *extend, "log.every_steps=7", "runtime.device=cuda", "-d", stood)
+    assert (done.exit_code, done.stdout) == (9, "")
+    assert "there is no 'cuda' here" in told(done.stderr).splitlines()[-1]
+    assert (sorted(stood.rglob("*")), content(stood)) == before
+
+
 @pytest.mark.parametrize("word", [pytest.param("gpu", id="V1-no-such-word")])
 def test_a_word_that_is_no_device_is_refused(word: str, run: Path) -> None:
     assert minitf("evaluate", run, "--device", word).exit_code == 2
@@ -100,6 +119,14 @@ def interrupted(run: Path, *overrides: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000004").exists() else 1 << 40)
         assert minitf("pretrain", TINY, *overrides, *UNFINISHED, "-d", run).exit_code == 6
+
+
+@pytest.fixture
+def stood(tmp_path: Path) -> Path:
+    """A run with a checkpoint of half its steps."""
+    run = tmp_path / "run"
+    interrupted(run, *QUIET)
+    return run
 
 
 @pytest.mark.parametrize(
@@ -144,12 +171,12 @@ def test_a_run_that_goes_on_with_other_threads_says_so_or_is_refused(exact: bool
     interrupted(run, *recipe)
     assert json.loads((run / "run.json").read_text())["auto"]["threads"] == 2
     monkeypatch.setattr(device, "available_cores", lambda: 1)
-    before = content(run / "checkpoints")
+    before = content(run)
     done = minitf("pretrain", TINY, *recipe, *UNFINISHED, "-d", run)
     if exact:
         assert done.exit_code == 5
         assert f"{run} cannot be continued bit-exact: threads: 2 -> 1" in told(done.stderr).splitlines()[-1]
-        assert content(run / "checkpoints") == before
+        assert content(run) == before
     else:
         assert done.exit_code == 0
         assert "warning: continuing, but not bit-exact: threads: 2 -> 1\n" in told(done.stderr)

@@ -4,6 +4,7 @@ A case's id begins with the number of its fault. Most cases fork this process, w
 itself a signal at an exact moment; only what is about the start or the end of Python takes a process of its own.
 """
 
+import json
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +27,12 @@ from commands import QUIET, ROOT, TINY, content, minitf
 
 import mini_tf.pretrain
 import mini_tf.session
+import mini_tf.training.loop
 from mini_tf.cli import app
 from mini_tf.cli.console import Console
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
+from mini_tf.session import Session
 
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
 RUN = ("pretrain", TINY, *SHORT)
@@ -151,6 +155,7 @@ MOMENTS = [
     pytest.param(Run, "begin", 1, -signal.SIGTERM, id="P3-before-run.json"),
     pytest.param(mini_tf.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
     pytest.param(mini_tf.session, "evaluate", 1, 143, id="P3-evaluation"),
+    pytest.param(Session, "_sample", 1, 143, id="P3-sample"),
     pytest.param(Run, "save", 1, 143, id="P3-save"),
     pytest.param(Disk, "write", 9, 143, id="P3-within-save"),
     pytest.param(Run, "publish", 1, 143, id="P3-publish"),
@@ -158,6 +163,35 @@ MOMENTS = [
     pytest.param(Run, "draw", 1, 0, id="P3-drawing"),
     pytest.param(Console, "answer", 1, -signal.SIGTERM, id="P3-end"),
 ]
+
+
+def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(tmp_path: Path) -> None:
+    """P3: at an evaluation that is not the best, so that nothing was saved before."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        worse = count(1)
+        patch.setattr(Session, "_measure", lambda *given: {"val.loss": float(next(worse))})
+        signalled(Session, "_sample", signal.SIGTERM, call=2)(patch)
+
+    run = tmp_path / "run"
+    stopped = forked(tmp_path, *RUN, "eval.every_steps=2", "checkpoint.every_steps=7", "-d", run, change=change)
+    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, "stopped at step 4, saved; run the same command to continue")
+    assert (run / "checkpoints/step-00000004/MANIFEST.json").exists()
+
+
+def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> None:
+    """P3: all is saved by then, and the whole held-out text may take long."""
+    run, command = tmp_path / "run", (*RUN, "eval.tokens=100")
+    stopped = forked(tmp_path, *command, "-d", run, change=signalled(Session, "_final_metrics", signal.SIGTERM))
+    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (
+        143,
+        "stopped at step 8, saved, before the last evaluation; run the same command to continue",
+    )
+    assert minitf(*command, "-d", run).exit_code == 0
+    assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
+    assert promised(run) == promised(tmp_path / "whole")
+    measured = [json.loads((folder / "run.json").read_text())["metrics"]["val.loss"] for folder in (run, tmp_path / "whole")]
+    assert measured[0] == measured[1]
 
 
 @pytest.mark.parametrize(("place", "name", "call", "status"), MOMENTS)
@@ -202,7 +236,7 @@ def test_a_second_interrupt_within_a_save_leaves_at_once_with_the_old_checkpoint
     stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(Disk, operation, signal.SIGINT, signal.SIGINT, about=about))
     assert stopped.status in (130, -signal.SIGINT), stopped.stderr
     assert not ANY_TRACE.search(stopped.stderr)
-    assert [path.name for path in run.glob("checkpoints/step-*")][-1] == "step-00000004"
+    assert sorted(path.name for path in run.glob("checkpoints/step-*"))[-1] == "step-00000004"
     assert continues(run, whole)
 
 
@@ -313,29 +347,29 @@ def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: d
 
 
 def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> None:
-    """P9: once training begins no MiB in one piece is left, neither of the address space nor of what was freed before."""
+    """P9: within the second step no MiB in one piece is left, neither of the address space nor of what was freed before."""
     run, held = tmp_path / "run", []
     command = (*RUN, "train.batch_size=128", "train.steps=2", "-d", run)
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        introduce = mini_tf.pretrain.introduce
+        learn = mini_tf.training.loop._learn
 
-        def limited(*given: Any) -> None:
-            introduce(*given)
+        def limited(*given: Any) -> Any:
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
             with suppress(RuntimeError):
                 while True:
                     held.append(torch.empty(1 << 20, dtype=torch.uint8))
             del held[-2:]
+            return learn(*given)
 
-        patch.setattr(mini_tf.pretrain, "introduce", limited)
+        patch.setattr(mini_tf.training.loop, "_learn", limited)
 
     assert forked(tmp_path, *command, change=signalled(mini_tf.session.Tally, "learnt", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
-    assert "out of memory" in done.stderr.splitlines()[-1]
-    assert "half the train.micro_batch_size" in done.stderr.splitlines()[-1]
+    assert "out of memory at step 2, with 128 rows a pass: " in done.stderr.splitlines()[-1]
+    assert "; train.micro_batch_size=64 goes on; the result stays valid" in done.stderr.splitlines()[-1]
     assert not ANY_TRACE.search(done.stderr)
     assert not list(run.glob("crash-*"))
     halved = minitf(*command, "train.micro_batch_size=64")

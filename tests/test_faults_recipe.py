@@ -12,7 +12,7 @@ import pytest
 
 from mini_tf.errors import RecipeFault
 from mini_tf.recipe.keys import keys
-from mini_tf.recipe.reading import read
+from mini_tf.recipe.reading import dump, read
 from mini_tf.recipe.secrets import names_secret
 from tests.commands import TINY, Done, minitf, trained
 
@@ -402,6 +402,12 @@ def test_a_secret_is_refused_and_never_repeated(
         "generate.prompt=the password is",
         'generate.prompt="token: secret"',
         "data.train=sk-slovak-wikipedia-2023-articles.txt",
+        "data.train=hf_openwebtextsample.jsonl",
+        "data.train=hf_wikitext103rawvalid.txt",
+        "data.train=en-sk-OpenSubtitles2018.txt",
+        "data.train=corpora/sk-wikipedia20240601.txt",
+        f"data.train=corpora/{KEYS['hf']}/a.txt",
+        f"tokenizer.path=models/{KEYS['sk']}/tokenizer.json",
         "data.train=data/risk-management-of-large-companies2023.txt",
         "data.train=hf:someone/hf_wikitext103",
         "data.train=http://localhost:8080/a@b.txt",
@@ -420,6 +426,29 @@ def test_no_key_of_a_recipe_sounds_like_a_secret() -> None:
     """R13: nor do the names that other tools have for pieces of text."""
     assert [key.name for key in keys() if any(map(names_secret, key.name.split(".")))] == []
     assert not any(map(names_secret, ("pad_token", "eos_token", "add_bos_token", "tokens", "max_tokens", "author", "tokenizer")))
+    assert not any(map(names_secret, ("separator_token", "audio_token", "user_token", "token_type", "key", "d_key", "num_keys")))
+
+
+@pytest.mark.parametrize(
+    "name", ["openai_key", "hftoken", "bearer", "HFToken", "ssh-key", "refresh_token", "token", "githubToken", "API_KEYS"]
+)
+def test_a_key_that_sounds_like_a_secret_is_one(name: str) -> None:
+    """R13"""
+    assert names_secret(name)
+
+
+@pytest.mark.parametrize("key", ["data.train", "data.val", "tokenizer.path"])
+def test_a_folder_may_be_called_like_a_secret(key: str) -> None:
+    """R13: what was started can be read again, wherever it lies."""
+    folder = Path(KEYS["hf"])
+    folder.mkdir()
+    recipe = read(overrides=[f"{key}={folder.absolute()}/a", *(["data.train=[/x/b, /x/c]"] if key != "data.train" else [])]).recipe
+    Path("resolved.yaml").write_text(dump(recipe))
+    assert KEYS["hf"] in Path("resolved.yaml").read_text()
+    assert read("resolved.yaml").recipe == recipe
+    Path("r.yaml").write_text(f"data: {{train: {SECRET}}}\ntokenizer:\n  path: https://me:{SECRET}@example.org/{KEYS['hf']}/a\n")
+    with pytest.raises(RecipeFault, match=r"r\.yaml:3: holds what looks like a secret"):
+        read("r.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -499,5 +528,4 @@ def test_a_run_goes_on_only_with_the_recipe_that_decides_its_result(override: st
     assert done.exit_code == (0 if words is None else 5), done.stderr
     assert (words or "already complete") in done.stderr
     assert_plain(done)
-    if words is not None:
-        assert listing(run) == before
+    assert listing(run) == before

@@ -15,6 +15,7 @@ from commands import EXACT, ROOT, Done, content, minitf
 from safetensors.torch import load_file, save_file
 
 from mini_tf import session
+from mini_tf.cli import files
 from mini_tf.safe_text import safe_text
 
 CODES = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
@@ -420,3 +421,13 @@ def test_h2_a_file_to_write_may_have_any_name(run: Path, tmp_path: Path) -> None
     done = minitf("inspect", "attention", run, "ab", "-o", tmp_path / ("x" * 300 + ".json"))
     assert done.exit_code == 2
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_file_is_not_written_through_a_link_that_waits_under_its_temporary_name(tmp_path: Path) -> None:
+    """The name can be guessed, in a folder of somebody else's for every process at once."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / f".minitf.{os.getpid()}.tmp").symlink_to(victim)
+    files.write(tmp_path / "out.json", b"new")
+    assert (victim.read_text(), (tmp_path / "out.json").read_bytes()) == ("mine", b"new")
+    assert not (tmp_path / "out.json").is_symlink()

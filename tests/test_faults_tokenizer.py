@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -18,12 +20,15 @@ from tokenizers import models
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.text import guard
+from mini_tf.recipe.sections import Data
+from mini_tf.text import foreign, guard
+from mini_tf.text.token_store import open_text
 from mini_tf.text.tokenizer import Tokenizer
 from tests.commands import QUIET, TINY, Done, content, minitf, trained
 from tests.hostile import STEERING
 
 WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
+SPACES = {"type": "Whitespace"}
 SLOW = {"Regex": "[ab]*?c(?!c)"}
 """On a text of n letters a and b, and cc at its end, it tries n * n / 2 ways."""
 
@@ -59,6 +64,12 @@ def write(text: str | bytes) -> str:
     return "tokenizer.json"
 
 
+def old_files(vocabulary: str) -> str:
+    Path("vocab.json").write_text(vocabulary)
+    Path("merges.txt").write_text("#version: 0.2\n")
+    return "vocab.json"
+
+
 def words(**changes: object) -> dict[str, object]:
     return {"type": "WordLevel", "vocab": {"<unk>": 0, "a": 1}, "unk_token": "<unk>"} | changes
 
@@ -91,6 +102,21 @@ def pipe() -> str:
     return "tokenizer.json"
 
 
+def precompiled(character: str, text: str) -> dict[str, object]:
+    """A table of SentencePiece's kind that writes `text` for a character of one byte: its key ends in the trie's second unit."""
+    trie = [0] * 512
+    if character:
+        trie[ord(character)] = ord(character) | 1 << 8 | 256 << 10
+    packed = b"".join(struct.pack("<I", unit) for unit in trie)
+    charsmap = struct.pack("<I", len(packed)) + packed + text.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
+
+
+def decoders_of(*parts: dict[str, object]) -> dict[str, object]:
+    return {"type": "Sequence", "decoders": list(parts)}
+
+
+CTC = {"type": "CTC", "pad_token": "<p>", "word_delimiter_token": "", "cleanup": True}
 CHARSMAP = base64.b64encode(b"\x04\0\0\0" + b"\xff" * 16).decode()
 TEMPLATE = {
     "type": "TemplateProcessing",
@@ -111,6 +137,14 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "T1-a-key-twice": (lambda: write('{"normalizer": null, "model": {}, "normalizer": {}}'), ("key 'normalizer' stands twice",)),
     "T1-larger-than-64-mib": (sparse, ("it is larger than 64 MiB", "MINITF_LIMITS=tokenizer_bytes")),
     "T1-wrong-shape": (file(model={"type": "BPE", "vocab": [], "merges": {}}), ("the tokenizer crashed while loading",)),
+    "T1-vocab.json-with-an-endless-id": (
+        lambda: old_files(json.dumps({"<unk>": "a" * 5000, "b" * 5000: 1})),
+        ("vocab.json: the id of the token '<unk>' is \"aaa", "not a whole number from 0 on"),
+    ),
+    "T1-vocab.json-with-an-id-twice": (
+        lambda: old_files(json.dumps({"a" * 5000: 0, "b" * 5000: 0})),
+        ("both have the id 0",),
+    ),
     "T1-no-tokens": (file(model=words(vocab={})), ("tokenizer",)),
     "T1-pipe": (pipe, ("it is a pipe",)),
     "T1-device": (lambda: "/dev/zero", ("/dev/zero: it is a device",)),
@@ -137,7 +171,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "T4-one-replacement-writes-a-page": (file(normalizer=replace({"String": "a"}, "a" * 1000)), ("its Replace writes 1000 characters",)),
     "T4-replacements-multiply": (
         file(normalizer=sequence(*[replace({"String": "a"}, "a" * 16)] * 8)),
-        ("its parts could make 4,294,967,296 characters of one; at most 16 are taken",),
+        ("its parts could make 4,294,967,296 characters of one; at most 32 are taken",),
     ),
     "T4-through-another-letter": (
         file(normalizer=sequence(replace({"String": "a"}, "b" * 16), replace({"String": "b"}, "a" * 16))),
@@ -148,6 +182,19 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "T4-while-decoding": (
         file(decoder={"type": "Sequence", "decoders": [replace({"String": "a"}, "aaaaaaaa")] * 5}),
         ("could make 32,768 characters of one",),
+    ),
+    "T4-a-table-that-writes-a-page": (file(normalizer=precompiled("a", "b" * 100_000)), ("could make 100,000 characters of one",)),
+    "T4-a-table-whose-long-text-no-short-key-has": (file(normalizer=precompiled("", "b" * 99_999)), ("could make 33,333",)),
+    "T4-tables-multiply": (file(normalizer=sequence(*[precompiled("a", "a" * 6)] * 2)), ("could make 36 characters of one",)),
+    "T4-a-table-that-is-cut": (
+        file(normalizer={"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
+        ("its Precompiled cannot be read: its table is cut",),
+    ),
+    "T4-blanks-of-CTC": (file(decoder=decoders_of(*[CTC] * 20)), ("could make 3,486,784,401 characters",)),
+    "T4-blanks-of-BPE": (file(decoder=decoders_of(*[{"type": "BPEDecoder", "suffix": ""}] * 20)), ("could make 3,486,784,401",)),
+    "T4-blanks-of-WordPiece": (
+        file(decoder=decoders_of(*[{"type": "WordPiece", "prefix": "##", "cleanup": False}] * 20)),
+        ("could make 1,048,576 characters of one",),
     ),
     "T4-unknown-normalizer": (
         file(normalizer={"type": "Python", "code": "x"}),
@@ -161,6 +208,10 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "T4-too-many-parts": (file(normalizer=sequence(*[{"type": "NFC"}] * 300)), ("its normalizer is made of more than 256 parts",)),
     "T4-a-token-of-a-megabyte": (file(model=words(vocab={"<unk>": 0, "a" * 1_000_000: 1})), ("a token of 1,000,000 characters",)),
     "T5-nothing-is-known": (file(pre_tokenizer={"type": "Whitespace"}), ("loses", "of the text's characters")),
+    "T5-a-quarter-silently-dropped": (
+        file(model={"type": "BPE", "vocab": {letter: id for id, letter in enumerate("0123456789:talenumb")}, "merges": []}),
+        ("the tokenizer loses 28%", "take a tokenizer made for such text, or kind bpe"),
+    ),
     "T5-silently-dropped": (file(model={"type": "BPE", "vocab": {"a": 0}, "merges": []}), ("loses", "of the text's characters")),
 }
 
@@ -209,16 +260,18 @@ def test_what_is_no_crash_comes_through(error: type[BaseException]) -> None:
 ENDLESS = "ab" * 500_000 + "cc"
 
 
-@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "decoder"])
-def test_a_call_without_end_is_given_up(part: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "method"), [("normalizer", "encode"), ("pre_tokenizer", "encode"), ("pre_tokenizer", "spans"), ("decoder", "decode")]
+)
+def test_a_call_without_end_is_given_up(part: str, method: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_LIMITS", "tokenizer_seconds=1")
     slow = split(SLOW) if part == "pre_tokenizer" else replace(SLOW, "x")
     fused = {"type": "Sequence", "decoders": [{"type": "Fuse"}, slow]} if part == "decoder" else slow
     tokenizer = Tokenizer.load(file(**{part: fused}, model=words(vocab={"<unk>": 0, "ab": 1, "cc": 2}))())
-    call = (lambda: tokenizer.decode([1] * 500_000 + [2])) if part == "decoder" else (lambda: tokenizer.encode(ENDLESS))
+    given = [1] * 500_000 + [2] if method == "decode" else ENDLESS
     began = time.monotonic()
     with pytest.raises(DataFault, match=r"has not come to an end after 1 seconds of (en|de)coding") as caught:
-        call()
+        getattr(tokenizer, method)(given)
     assert 0.9 < time.monotonic() - began < 10
     assert "MINITF_LIMITS=tokenizer_seconds" in str(caught.value.hint)
 
@@ -238,8 +291,34 @@ def test_a_process_can_leave_a_call_without_end_behind_and_can_be_interrupted(he
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     with pytest.raises(KeyboardInterrupt):
-        tokenizer.encode("ab" * 20_000 + "cc")
+        tokenizer.spans("ab" * 20_000 + "cc")
     signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_file_whose_probe_has_no_end_is_given_up(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2: some patterns take for ever on any text."""
+    monkeypatch.setenv("MINITF_LIMITS", "tokenizer_seconds=1")
+    file(pre_tokenizer=split(SLOW))()
+    monkeypatch.setattr(foreign, "PROBE", ENDLESS)
+    with pytest.raises(DataFault, match=r"tokenizer.json: the tokenizer has not come to an end after 1 seconds of loading"):
+        Tokenizer.load("tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tries"), {"a?a?a?": True, "a{0,9}b": True, "(a|a)b": True, r"\s+": True, r"\S{256}|\s": False}.items()
+)
+def test_what_can_try_many_ways_is_watched_whatever_its_length(pattern: str, tries: bool, here: Path) -> None:
+    tokenizer = Tokenizer.load(file(pre_tokenizer=split({"Regex": pattern}))())
+    assert (tokenizer._watched(1, "normalizer", "pre_tokenizer") is not None) == tries
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "char"])
+def test_spans_are_those_of_the_librarys_plain_call(kind: Any, here: Path) -> None:
+    tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, **({} if kind == "char" else {"vocab_size": 300})), [WORDS])
+    for text in (WORDS, "one naïve 漢字 🙂🙂 e\u0301 \tcat", " "):
+        plain = tokenizer._inner.encode(text, add_special_tokens=False)
+        ids, spans = tokenizer.spans(text)
+        assert (ids.tolist(), spans) == (plain.ids, plain.offsets)
 
 
 def test_short_texts_need_no_thread_unless_a_pattern_can_try_all_ways(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +349,8 @@ REAL: dict[str, list[dict[str, object]]] = {
         {"type": "Lowercase"},
     ],
     "punctuation": [replace({"String": sign}, f" {sign} ") for sign in ".,;:!?"],
+    "lines": [replace({"Regex": r"\r\n?"}, "\n"), replace({"Regex": r"[ \t]+"}, " "), replace({"Regex": r"\n{3,}"}, "\n\n")],
+    "t5": [precompiled("a", "bb"), replace({"Regex": " {2,}"}, "▁")],
     "dashes": [replace({"String": "…"}, "..."), replace({"String": "—"}, "--"), replace({"String": "½"}, "1/2")],
 }
 
@@ -312,6 +393,34 @@ def test_what_would_change_a_text_is_switched_off_and_said(block: dict[str, obje
     assert len(tokenizer.encode(text)) == (50 if "model" in block else 4)
     tokenizer.save("again.json")
     assert Tokenizer.load("again.json").notes == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "growth"), {"a": 4, "a*": 5, r"(?=a)": 5, r"\b": 5, "a|": 5, "[a[b]c]*": 5, r"\s{0,}": 5, "^a": 5}.items()
+)
+def test_only_a_pattern_that_surely_reads_something_replaces_it(pattern: str, growth: int, here: Path) -> None:
+    """T4: where it matches nothing it writes beside every character."""
+    eight = replace({"String": "x"}, "xxxxxxxx")
+    with pytest.raises(DataFault, match=f"could make {8 * 8 * growth} characters of one"):
+        Tokenizer.load(file(normalizer=sequence(eight, eight, replace({"Regex": pattern}, "xxxx")))())
+
+
+@pytest.mark.parametrize("missing", ["t", "h"], ids=["T5-a-frequent-letter", "T5-a-letter-of-the-end"])
+def test_what_vanishes_in_silence_is_told(missing: str, here: Path) -> None:
+    """However late in the text it first stands."""
+    Path("a.txt").write_text("\n\n".join(f"once upon a cup in a green fog number {n}" for n in range(2000)) + "\n\n" + WORDS * 10)
+    letters = sorted(set(Path("a.txt").read_text()) - {missing, "\n"})
+    file(model={"type": "BPE", "vocab": {letter: id for id, letter in enumerate(letters)}, "merges": []})()
+    [note] = [one for one in open_text(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes if "vanish" in one]
+    assert re.fullmatch(r"about [0-9.]+% of the text's characters are not in the tokenizer and vanish without a trace", note)
+
+
+def test_words_that_are_unknown_are_told_and_do_not_vanish(here: Path) -> None:
+    """T5: half of them; many a small vocabulary is learnt with."""
+    file(model=words(vocab={"<unk>": 0} | {word: n for n, word in enumerate(("tale", "number", "once"), 1)}), pre_tokenizer=SPACES)()
+    notes = open_text(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes
+    assert any("are not in the tokenizer and become its unknown token" in note and "'there' 40 times" in note for note in notes)
+    assert not any("vanish" in note for note in notes)
 
 
 def test_a_tokenizer_without_a_separator_is_given_one(here: Path) -> None:

@@ -79,7 +79,9 @@ def test_a_stream_is_replayed_from_what_it_remembered_before_the_step(tmp_path: 
     assert read(run / "diverged" / "state.safetensors")
     assert result_of(minitf("inspect", "crash", run, "--json").stdout)["reproduced"] is True
     (run / "diverged" / "state.safetensors").write_bytes(pack({}))
-    assert result_of(minitf("inspect", "crash", run, "--json").stdout)["reproduced"] is False
+    lost = minitf("inspect", "crash", run)
+    assert (lost.exit_code, lost.stdout) == (5, "")
+    assert "what the stream remembered after step " in told(lost.stderr)
 
 
 def breakages(training: Training) -> dict[str, nn.Module]:
@@ -174,20 +176,61 @@ def altered(key: str, value: object) -> Callable[[bytes], bytes]:
     return lambda data: json.dumps(json.loads(data) | {key: value}).encode()
 
 
+def counting(**counters: object) -> Callable[[bytes], bytes]:
+    """Other counters, without those that are None."""
+
+    def change(data: bytes) -> bytes:
+        facts = json.loads(data)
+        facts["counters"] = {name: value for name, value in (facts["counters"] | counters).items() if value is not None}
+        return json.dumps(facts).encode()
+
+    return change
+
+
+def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> None:
+    assert "since that step" not in minitf("inspect", "crash", copied).stdout
+    record = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(record | {"state": "done"}))
+    assert "since that step the run was started again: it is done\n" in told(minitf("inspect", "crash", copied).stdout)
+    assert result_of(minitf("inspect", "crash", copied, "--json").stdout)["state"] == "done"
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (corrupt("facts.json", lambda data: data[:50]), "facts.json is damaged"),
         (corrupt("facts.json", lambda data: b"[" * 10**5), "facts.json is damaged"),
         (corrupt("facts.json", altered("step", "38")), "facts.json is damaged"),
-        (corrupt("facts.json", altered("counters", {"step": 1})), "facts.json is damaged"),
+        (corrupt("facts.json", counting(tokens=None)), "diverged is damaged: there is no 'tokens'"),
+        (corrupt("facts.json", counting(step=-5)), "facts.json is damaged: counters: step is no such count"),
+        (corrupt("facts.json", counting(step=1.5)), "facts.json is damaged: counters: step is no such count"),
+        (corrupt("facts.json", counting(step=10**17)), "facts.json is damaged: counters: step is no such count"),
+        (corrupt("facts.json", counting(skips=0.5)), "facts.json is damaged: counters: skips is no such count"),
+        (corrupt("facts.json", altered("step", 10**17)), "facts.json is damaged"),
+        (corrupt("state.safetensors", lambda data: pack({"a": torch.ones(1), "a.b": torch.ones(1)})), "diverged is damaged"),
         (corrupt("facts.json", altered("format", 99)), "this minitf reads format 1"),
         (corrupt("facts.json", altered("setup", {})), "facts.json is damaged"),
         (corrupt("model.safetensors", lambda data: data[: len(data) // 2]), "model.safetensors"),
         (lambda run: (run / "diverged" / "facts.json").unlink(), "facts.json: No such file"),
         (lambda run: (run / "tokenizer.json").write_text("{}"), "is damaged"),
     ],
-    ids=["cut", "deep", "type", "counters", "newer", "setup", "weights", "gone", "tokenizer"],
+    ids=[
+        "cut",
+        "deep",
+        "type",
+        "no-tokens",
+        "negative",
+        "half",
+        "huge",
+        "half-a-skip",
+        "huge-step",
+        "state",
+        "newer",
+        "setup",
+        "weights",
+        "gone",
+        "tokenizer",
+    ],
 )
 def test_a_damaged_dump_is_refused_in_one_line(damage: Callable[[Path], None], words: str, copied: Path) -> None:
     damage(copied)

@@ -330,9 +330,9 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 # `minitf doctor --resume`: the same proof in the user's hands.
 
 SMALLER = """
-import mini_tf.cli.app, mini_tf.rehearsal as rehearsal, mini_tf.text.grammar as grammar
+import mini_tf.cli.app, mini_tf.rehearsal.rehearse as rehearsal, mini_tf.rehearsal.trial as trial, mini_tf.text.grammar as grammar
 grammar.N_SENTENCES, rehearsal.LEAST_KILLS, rehearsal.SECONDS = 500, 2, 0.0
-rehearsal.RECIPE = rehearsal.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
+trial.RECIPE = trial.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
 """
 LOSING_MOMENTS = """
 import mini_tf.training.adamw

@@ -18,7 +18,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import load_model
 from mini_tf.run.metrics import curve, read_lines
-from mini_tf.run.opening import Place, check_exact, not_exact, open_run
+from mini_tf.run.opening import Place, begin, check_exact, not_exact, open_run
 from mini_tf.run.tensors import specs
 
 TINY = Identity(
@@ -325,6 +325,7 @@ def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_
         run.finish("done")
     with open_run(Place(), TINY) as run:
         run.extend(50)
+        begin(run, TINY)
     with open_run(Place(), TINY) as run:
         assert run.status == "continued"
         run.extend(50)
@@ -334,6 +335,7 @@ def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_
         run.finish("done")
     with open_run(Place(), TINY) as run:
         run.extend(30)
+        begin(run, TINY)
         assert run.manifest.extensions == [(0, 50), (0, 30)]
 
 
@@ -374,6 +376,11 @@ def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> N
     Path("run/run.json").write_text(text)
     with pytest.raises(RunFault, match=message):
         finding.find("run")
+
+
+def test_what_a_bug_leaves_is_named_by_time_and_process() -> None:
+    with open_run(Place(), TINY) as run:
+        assert re.fullmatch(rf"crash-\d{{8}}-\d{{6}}-{os.getpid()}\.txt", run.crash("Traceback").name)
 
 
 def test_files_have_no_special_rights() -> None:

@@ -25,7 +25,6 @@ OURS_AND_DEPENDENCIES = {
     "mini_tf",
     *("torch", "functorch", "torchgen", "numpy", "sympy", "mpmath", "networkx", "filelock", "fsspec", "triton"),
     *(
-        "annotated_doc",
         "safetensors",
         "tokenizers",
         "huggingface_hub",
@@ -49,7 +48,7 @@ OURS_AND_DEPENDENCIES = {
         "shellingham",
     ),
     *("matplotlib", "mpl_toolkits", "PIL", "kiwisolver", "cycler", "pyparsing", "packaging", "dateutil", "six", "contourpy", "fontTools"),
-    *("huggingface_hub", "jaxtyping", "wadler_lindig", "pyarrow", "pylab"),
+    *("jaxtyping", "wadler_lindig", "pyarrow", "pylab"),
 }
 EVIL = "evil_of_the_input"
 """Stands in every hostile file: no compiled text and no imported name may have it."""
@@ -228,10 +227,15 @@ def test_with_compile_on_the_only_process_is_the_compiler_and_its_cache_is_ours(
 
 def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "here"))
-    for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR"):
+    names = ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")
+    for name in names:
         monkeypatch.setenv(name, "/elsewhere")
     keep_library_caches()
-    places = [Path(os.environ[name]) for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")]
+    assert [name for name in names if os.environ[name] == "/elsewhere"] == ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"]
+    for name in names[1:3]:
+        monkeypatch.delenv(name)
+    keep_library_caches()
+    places = [Path(os.environ[name]) for name in names]
     assert all(place.is_relative_to(cache_place()) for place in places)
     assert not (tmp_path / "here").exists()
     assert cache_folder() == cache_place() == tmp_path / "here"
@@ -281,7 +285,7 @@ def test_importlib_is_used_in_one_function_for_a_word_that_was_found_in_the_list
     assert ast.unparse(first).startswith("if word not in listing(package):\n    raise ValueError")
 
 
-REHEARSAL = PACKAGE / "rehearsal.py"
+REHEARSAL = PACKAGE / "rehearsal" / "trial.py"
 """`minitf doctor --resume` kills runs of its own, which are forks of itself."""
 
 

@@ -1,6 +1,8 @@
 """The token store: layout, split, cache. Nothing stands on both sides, nothing stale or damaged is ever used."""
 
+import hashlib
 import io
+import json
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -249,6 +251,17 @@ def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., s
     assert not raw.separated
     with pytest.raises(DataFault, match="--data: there is no text in it"):
         encode_file(write("", name="e.txt"), tokenizer, Data())
+
+
+def test_another_text_that_is_read_strictly_is_known_as_it_was_before_bytes_could_be_replaced(write: Callable[..., str]) -> None:
+    tokenizer = open_text(Data(train=write(*many())), BYTE).tokenizer
+    other = write("one", "two", name="o.txt")
+    strict, replaced = (encode_file(other, tokenizer, Data(errors=errors)) for errors in ("strict", "replace"))
+    known = [[_file(Path(other), "").digest()], {}, "auto", False]
+    content = {"format": token_store.FORMAT, "all": known, "tokenizer": tokenizer.hash}
+    assert strict.path.parent.name == hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    content["all"] = [*known, {"errors": "replace"}]
+    assert replaced.path.parent.name == hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def test_a_tokenizer_that_loses_the_text_is_refused(write: Callable[..., str], tmp_path: Path) -> None:

@@ -361,15 +361,6 @@ def test_a_tokenizer_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
-def test_truncation_and_padding_of_a_foreign_file_are_switched_off() -> None:
-    inner = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>"))
-    inner.enable_truncation(2)
-    inner.enable_padding(length=10)
-    tokenizer = Tokenizer(inner)
-    assert len(tokenizer.encode("a")) == 1
-    assert tokenizer.notes == ["the tokenizer would cut texts at 2 tokens; switched off", "the tokenizer would pad texts; switched off"]
-
-
 def test_a_tokenizer_that_multiplies_text_is_refused() -> None:
     inner = tokenizers.Tokenizer(models.BPE({"a": 0}, []))
     inner.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 10)] * 2)

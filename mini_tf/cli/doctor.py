@@ -10,7 +10,7 @@ import typer
 from mini_tf.cli.console import Console, command
 
 if TYPE_CHECKING:
-    from mini_tf.rehearsal import Rehearsal
+    from mini_tf.rehearsal.rehearse import Rehearsal
 
 
 @command
@@ -31,7 +31,7 @@ def doctor(
 
 def _prove_resume(console: Console) -> None:
     from mini_tf.errors import GateMissed
-    from mini_tf.rehearsal import as_json, rehearse
+    from mini_tf.rehearsal.rehearse import as_json, rehearse
 
     done = rehearse(Console(quiet=True), console.say)
     console.answer("\n".join([*_table(done), _verdict(done)]), result=as_json(done))
@@ -74,7 +74,11 @@ def _software() -> dict[str, Any]:
 
     import mini_tf
 
-    facts: dict[str, Any] = {"minitf": mini_tf.__version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
+    facts: dict[str, Any] = {
+        "minitf": mini_tf.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()}-{platform.release()}",
+    }
     modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
     return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _parquet()}
 

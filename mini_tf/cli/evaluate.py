@@ -7,6 +7,9 @@ import typer
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.options import DEVICE, GATES, RUN, STEP
 
+FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "targets")
+"""What --assert may hold a model to; bits per byte only where every token is asked for."""
+
 
 @command
 def evaluate(
@@ -24,13 +27,13 @@ def evaluate(
     from mini_tf.recipe.gates import Gate, failures
     from mini_tf.run.trained import open_trained
 
-    if data is not None and split is not None:
-        raise UsageFault(f"--data {data} has no --split {split}: all of it is judged", hint="give one of them")
+    if data is not None and split == "train":
+        raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
     held_to = [Gate.parse(gate) for gate in gates or []]
+    if unknown := next((gate.metric for gate in held_to if gate.metric not in FIGURES), None):
+        raise UsageFault(f"--assert {unknown}: evaluate measures no such figure; it does {', '.join(FIGURES)}")
     trained = open_trained(run, step, device)
     scores = evaluate_trained(trained, text_of(trained, data, split or "val", console.detail))
-    if unknown := next((gate.metric for gate in held_to if gate.metric not in scores), None):
-        raise UsageFault(f"--assert {unknown}: no such figure is measured here", hint=f"there is {', '.join(scores)}")
     metrics = {**scores, "split": "data" if data is not None else split or "val"}
     lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]
     console.answer("\n".join(lines), run=trained.folder, metrics=metrics)

@@ -68,7 +68,11 @@ def write(file: Path, data: bytes) -> None:
     """
     temporary = file.with_name(f".minitf.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        # Its name can be guessed: what somebody put there meanwhile, such as a link, is refused and not written through.
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as new:
+            new.write(data)
         temporary.replace(file)
     except OSError as error:
         with suppress(OSError):

@@ -1,5 +1,6 @@
 """`minitf tokenizer`: learn one, see how it cuts a text, and turn ids back into text."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from mini_tf.cli.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.options import RECIPE
 from mini_tf.cli.sources import SOURCE, open_tokenizer
 from mini_tf.errors import DataFault, RecipeFault, Refusal, UsageFault
-from mini_tf.plain_file import open_plain
+from mini_tf.plain_file import kind_of
 
 if TYPE_CHECKING:
     from mini_tf.text.tokenizer import Tokenizer
@@ -146,8 +147,10 @@ def _numbers(words: Iterable[str], size: int, refuse: Any) -> list[int]:
 
 def _content(file: Path) -> str:
     try:
-        with open_plain(file) as plain:
-            data = plain.read()
+        with file.open("rb") as given:  # a pipe too: -i <(command)
+            if (what := kind_of(os.fstat(given.fileno()).st_mode)) == "a device":  # some never end
+                raise DataFault(f"--input {file}: it is {what}", where=[str(file)])
+            data = given.read()
         return data.decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error

@@ -1,11 +1,11 @@
 """What a run does besides its steps: evaluations, samples, checkpoints and the picture at the end, each done once and timed."""
 
+import contextlib
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
@@ -18,6 +18,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.seeds import seed_of
 from mini_tf.session import Parts
+from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder
 from mini_tf.training.due import evaluated_every, evaluations_within
 
@@ -107,8 +108,7 @@ def _save(weights: int, state: int) -> float:
     """Seconds to save and publish a checkpoint of so many bytes, in the cache."""
     share = min(1.0, SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
-    with TemporaryDirectory(prefix="cost-", dir=cache_folder()) as folder:
-        run = _run(Path(folder))
+    with _run() as run:
         began = time.perf_counter()
         run.save(0, Tensors(model, moments, {}), {}, 0.0)
         run.publish()
@@ -118,8 +118,7 @@ def _save(weights: int, state: int) -> float:
 @cache
 def _draw() -> float:
     """Seconds of the picture at the end, most of them for importing what draws: so only the first time tells."""
-    with TemporaryDirectory(prefix="cost-", dir=cache_folder()) as folder:
-        run = _run(Path(folder))
+    with _run() as run:
         for step in range(DRAWN_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
         began = time.perf_counter()
@@ -127,8 +126,14 @@ def _draw() -> float:
         return time.perf_counter() - began
 
 
-def _run(folder: Path) -> Run:
-    """A run folder that nobody will find."""
-    run = Run(folder, Manifest(), -1, "new", Disk())
-    run.begin(stood_before=True)
-    return run
+@contextlib.contextmanager
+def _run() -> Iterator[Run]:
+    """A run in a folder that nobody will find, removed again, by the next one where this process is killed."""
+    folder = draft_of(cache_folder() / "cost")
+    folder.mkdir()
+    try:
+        run = Run(folder, Manifest(), -1, "new", Disk())
+        run.begin(stood_before=True)
+        yield run
+    finally:
+        remove(folder)

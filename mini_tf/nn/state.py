@@ -58,12 +58,14 @@ def save(state: State | None) -> dict[str, Tensor]:
 
 
 def load(flat: Mapping[str, Tensor]) -> State | None:
-    """The inverse of `save`; no tensors at all are no state."""
+    """The inverse of `save`; no tensors at all are no state. ValueError where a name stands below another."""
     state: State = {}
     for name, tensor in flat.items():
         *folders, last = name.split(".")
         here = state
         for folder in folders:
             here = here.setdefault(folder, {})
+            if not isinstance(here, dict):
+                raise ValueError(f"{name!r} stands below a tensor"[:200])
         here[last] = tensor if tensor.dim() else int(tensor)
     return state or None

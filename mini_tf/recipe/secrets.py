@@ -5,15 +5,21 @@ Keys are judged by their name, values by the shapes that well-known services giv
 
 import re
 
-_NAMES = (
-    *("password", "passwd", "passphrase", "pwd", "secret", "credential", "authorization", "token"),
-    *("api_key", "apikey", "access_key", "secret_key", "private_key"),
-)
-_PLAIN = ("bos", "eos", "pad", "unk", "mask", "sep", "cls", "start", "end", "stop", "next", "special", "image", "per", "prefix")
-"""What stands before `_token` where a piece of text is meant, in other tools' names."""
+_NAMES = {
+    *("password", "passwd", "passphrase", "pwd", "secret", "credential", "authorization", "bearer"),
+    *("apikey", "hftoken", "apitoken", "authtoken", "accesstoken"),
+}
+"""Alone, or behind another word: db_password."""
+_KEEPERS = {
+    *("access", "api", "auth", "oauth", "bearer", "refresh", "session", "secret", "private", "security", "login", "hub", "ssh"),
+    *("hf", "huggingface", "openai", "anthropic", "wandb", "github", "gh", "gitlab", "slack", "aws"),
+}
+"""What stands before a token or a key where these open a door; most tokens are pieces of text."""
 _SHAPES = (
-    r"hf_[A-Za-z0-9]{16,}",
-    r"sk-(?:[A-Za-z0-9_]{1,40}-){0,4}[A-Za-z0-9]{16,}",
+    r"hf_[A-Za-z0-9]{30,}",
+    r"sk-(?:proj|svcacct|admin|ant|or-v1)-[A-Za-z0-9_-]{16,}",
+    r"sk-[0-9a-f]{32,}",
+    r"sk-(?=[A-Za-z]*[0-9])(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{20,}",
     r"gh[opsur]_[A-Za-z0-9]{16,}",
     r"github_pat_[A-Za-z0-9_]{16,}",
     r"glpat-[A-Za-z0-9_-]{16,}",
@@ -24,21 +30,23 @@ _SHAPES = (
 )
 """Tokens of Hugging Face, OpenAI and its like, GitHub, GitLab, Slack, AWS, Google; keys of ssh and TLS."""
 _TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_SHAPES)})")
+_PATH = re.compile(r"\s*(?:-|[a-z.]*\b(?:train|val|path)\s*[:=])\s*['\"]?[^\s:'\"#/]*/(?:[^#]|(?<!\s)#)*")
+"""A line of a recipe, or an override, that names files: folders may be called anything."""
 _URL = re.compile(r"://[^/\s:@'\"]{0,200}:[^/\s@'\"]{1,200}@")
 REASON = "holds what looks like a secret; keep it in an environment variable, since recipes are copied and shared"
 
 
 def names_secret(key: str) -> bool:
-    """True for api_key, hf_token, accessToken, DB-PASSWORD; not for tokens, tokenizer or pad_token."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key[:200]).lower().replace("-", "_")
-    name = name if name.endswith("tokens") else name.removesuffix("s")
-    found = next((word for word in _NAMES if name == word or name.endswith(f"_{word}")), None)
-    return found is not None and name.removesuffix(found).rstrip("_").rpartition("_")[2] not in _PLAIN
+    """True for api_key, hf_token, accessToken, DB-PASSWORD; not for tokens, tokenizer, pad_token or d_key."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key[:200]).lower().replace("-", "_").strip("_")
+    *before, last = (name if name.endswith("tokens") else name.removesuffix("s")).split("_")
+    owner = before[-1] if before else ""
+    return last in _NAMES or (last in ("token", "key") and owner in _KEEPERS) or (last == "token" and not owner)
 
 
 def holds_secret(text: str) -> bool:
-    """True where the text has a token of a well-known service in it, or a URL with a password."""
-    return _TOKEN.search(text) is not None or _URL.search(text) is not None
+    """True where a line has a token of a well-known service in it and names no file, or has a URL with a password."""
+    return _URL.search(text) is not None or (_TOKEN.search(text) is not None and _PATH.fullmatch(text) is None)
 
 
 def without_secrets(argument: str) -> str:

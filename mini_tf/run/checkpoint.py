@@ -8,18 +8,20 @@ the latest that could go stale: the newest folder whose manifest holds is the la
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mini_tf.errors import RunFault, StorageFault
 from mini_tf.limits import limits
-from mini_tf.plain_file import open_plain, read_plain
+from mini_tf.plain_file import read_plain
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storing, sweep
+from mini_tf.run.hashes import Hashes
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
@@ -27,6 +29,7 @@ FILES = (MODEL, OPTIMIZER, STATE, COUNTERS)
 MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
+_LARGEST_FILE = 1 << 62
 _FOLDER = re.compile("step-([0-9]{8}|[1-9][0-9]{8,11})")
 
 
@@ -48,12 +51,24 @@ class Checkpoint:
     sizes: Mapping[str, int]
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def rank(self) -> tuple[float, int]:
+        return rank(self.score, self.step)
+
+
+def rank(score: float | None, step: int) -> tuple[float, int]:
+    """Sorts the better first: the lower score, of equals the earlier; without scores the later step."""
+    return (math.inf, -step) if score is None else (score, step)
+
 
 class Checkpoints:
-    """The `checkpoints` folder of one run. `run_id` marks whose they are: another run's are refused."""
+    """The `checkpoints` folder of one run. `run_id` marks whose they are: another run's are refused.
+
+    hashes: of the run's files, those that this process has read or written already.
+    """
 
     def __init__(self, folder: Path, run_id: str, disk: Disk) -> None:
-        self.folder, self.run_id, self.disk = folder, run_id, disk
+        self.folder, self.run_id, self.disk, self.hashes = folder, run_id, disk, Hashes()
 
     def steps(self) -> list[int]:
         """The steps that have a folder, newest first; RunFault where one, or the whole, is a link out of the run."""
@@ -89,7 +104,10 @@ class Checkpoints:
                     self.disk.remove(temporary)
                 raise
             self.disk.sync(self.folder)
-        return self._read_manifest(step)
+            saved = self._read_manifest(step)
+            for name, sha256 in saved.sha256.items():
+                self.hashes.note(saved.folder / name, sha256)
+        return saved
 
     def _need_space(self, needed: int) -> None:
         free = self.disk.free(self.folder)
@@ -110,12 +128,13 @@ class Checkpoints:
 
         What goes is renamed first, so no half stays behind. What has no manifest of this run is left alone.
         """
-        own = self._own()
+        own = [one.step for one in self.own()]
         kept = {*own[: max(1, keep_last)], *self.by_score()[:keep_best]}
         going = [step for step in own if step not in kept]
         if not going:
             return
         with storing("removing older checkpoints", "none was lost"):
+            self.hashes.forget(self.path(own[0]))  # that it was written does not say that it can be read
             try:
                 self.verify(own[0])
             except Damaged as damage:
@@ -132,15 +151,16 @@ class Checkpoints:
         """Remove what an interrupted save or rotation left."""
         sweep(self.disk, self.folder, (TEMPORARY, _TRASH))
 
-    def newest(self, warn: Callable[[str], None]) -> Checkpoint | None:
-        """The newest sound checkpoint; damaged ones are set aside with a warning. None if never one was saved.
+    def newest(self, warn: Callable[[str], None] | None = None) -> Checkpoint | None:
+        """The newest sound checkpoint; with `warn`, damaged ones are set aside with a warning. None if never one was saved.
 
         RunFault when all are damaged: a run never starts over in silence.
         """
         steps = self.steps()
         found = self.first_sound(steps, warn)
         if found is None and (steps or any(name.startswith(_BAD) for name in self._names())):
-            raise RunFault(f"no usable checkpoint in {self.folder}", hint="--fresh starts over beside it", where=[str(self.folder)])
+            why = "".join(f"; {self.path(step).name} is damaged ({self._damage(step)})" for step in steps[:1] if warn is None)
+            raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint="--fresh starts over beside it", where=[str(self.folder)])
         return found
 
     def first_sound(self, steps: Iterable[int], warn: Callable[[str], None] | None = None) -> Checkpoint | None:
@@ -161,8 +181,7 @@ class Checkpoints:
 
     def by_score(self) -> list[int]:
         """The steps that have a validation loss, the best first; of equals the earlier."""
-        scored = [(c.score, c.step) for c in map(self._read_manifest, self._own()) if c.score is not None]
-        return [step for _, step in sorted(scored)]
+        return [one.step for one in sorted(self.own(), key=lambda one: one.rank) if one.score is not None]
 
     def find(self, which: int | str) -> Checkpoint:
         """The checkpoint of a step, `last` or `best` (lowest score), by its manifest alone; RunFault where there is none."""
@@ -194,23 +213,28 @@ class Checkpoints:
         checkpoint = self._read_manifest(step)
         for name, sha256 in checkpoint.sha256.items():
             try:
-                with open_plain(checkpoint.folder / name) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    if size != checkpoint.sizes[name]:
-                        raise Damaged(f"{name}: {size} bytes, not {checkpoint.sizes[name]}")
-                    found = sha256_of(file)
+                found = self.hashes.of(checkpoint.folder / name, checkpoint.sizes[name])
             except OSError as error:
                 raise Damaged(f"{name}: {error.strerror}") from error
+            except ValueError as error:
+                raise Damaged(f"{name}: {error}") from error
             if found != sha256:
                 raise Damaged(f"{name}: checksum")
         return checkpoint
 
-    def _own(self) -> list[int]:
-        """The steps whose manifest can be read and is this run's, newest first."""
+    def _damage(self, step: int) -> str:
+        try:
+            self.verify(step)
+        except Damaged as damage:
+            return str(damage)
+        return ""
+
+    def own(self) -> list[Checkpoint]:
+        """Those whose manifest can be read and is this run's, newest first; their other files were not looked at."""
         own = []
         for step in self.steps():
             with suppress(Damaged, RunFault):
-                own.append(self._read_manifest(step).step)
+                own.append(self._read_manifest(step))
         return own
 
     def _read_manifest(self, step: int) -> Checkpoint:
@@ -226,10 +250,10 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise Damaged(f"{MANIFEST}: not a manifest") from error
         if isinstance(written, int) and written > FORMAT:
-            raise RunFault(f"{path} was written by format {written}; this minitf reads format {FORMAT}", where=[str(path)])
+            raise RunFault(f"{path} was written by format {str(written)[:20]}; this minitf reads format {FORMAT}", where=[str(path)])
         if run_id != self.run_id:
             raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
-        if set(sha256) != set(FILES) or named != step or not _is_score(score):
+        if set(sha256) != set(FILES) or named != step or not _is_score(score) or max(sizes.values()) > _LARGEST_FILE:
             raise Damaged(f"{MANIFEST}: names other files or another step")
         return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
 
@@ -238,14 +262,6 @@ class Checkpoints:
         while (self.folder / f"{_BAD}step-{step:08d}.{number}").exists():
             number += 1
         self.disk.rename(self.path(step), self.folder / f"{_BAD}step-{step:08d}.{number}")
-
-
-def sha256_of(file: BinaryIO) -> str:
-    """In hex digits, of what is left to read."""
-    digest = hashlib.sha256()
-    while chunk := file.read(1 << 20):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _is_score(score: Any) -> bool:

@@ -7,9 +7,9 @@ temporary folder, fsync, rename; a dump of an earlier start is replaced.
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from torch import Tensor
 
 from mini_tf.errors import RunFault
@@ -18,6 +18,7 @@ from mini_tf.plain_file import read_plain
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MODEL, STATE
 from mini_tf.run.disk import TEMPORARY, Disk
+from mini_tf.run.loading import strange_counts
 from mini_tf.run.tensors import Spec
 from mini_tf.training.device import Setup
 from mini_tf.training.loop import DivergedStep
@@ -35,8 +36,8 @@ class Machine(BaseModel):
     device: str
     precision: str
     compile: bool
-    threads: int
-    micro_batch_size: int
+    threads: PositiveInt
+    micro_batch_size: PositiveInt
 
 
 class Facts(BaseModel):
@@ -48,7 +49,7 @@ class Facts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     format: int = FORMAT
-    step: int
+    step: Annotated[int, Field(ge=1, lt=10**12)]
     micro_batch: int | None
     what: str
     message: str
@@ -123,4 +124,7 @@ def read_facts(run: Path) -> Facts:
         raise RunFault(f"{path} is damaged: {str(error).splitlines()[0]}", where=[str(path)]) from error
     if facts.format > FORMAT:
         raise RunFault(f"{path} was written by format {facts.format}; this minitf reads format {FORMAT}", where=[str(path)])
+    strange = strange_counts(facts.counters)
+    if strange or facts.counters.get("step") != facts.step - 1:
+        raise RunFault(f"{path} is damaged: counters: {(strange or ['step'])[0][:40]} is no such count", where=[str(path)])
     return facts

@@ -7,8 +7,9 @@
         run.publish()
         run.finish("done")
 
-An error that leaves the `with` is written into run.json; the same command then continues from the last checkpoint. Only
-a start that is refused (exit 2, 3, 4, 5, 9, before anything was recorded) takes its folder away again.
+An error that leaves the `with` is written into run.json; the same command then continues from the last checkpoint. A
+start that is refused (exit 2, 3, 4, 5, 9, before anything was recorded) takes a new folder away again, and has changed
+nothing in one that stood: until `begin` nothing is written there.
 """
 
 import json
@@ -28,7 +29,7 @@ from mini_tf.failures import refusal_of
 from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.run import loading, manifest, tensors
-from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints
+from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
 from mini_tf.run.finding import has_locks
 from mini_tf.run.loading import Saved
@@ -52,12 +53,14 @@ class Run:
     """One run's folder, held by this process. `status` says how it was found; a finished one may only be read or extended.
 
     fingerprint: what decides the last bits here and now; every checkpoint keeps it (`opening.check_exact` puts it there).
+    begun: whether this process has written run.json; of a folder that stood, nothing is changed before.
     """
 
     def __init__(self, folder: Path, record: Manifest, lock: int, status: Literal["new", "continued", "finished"], disk: Disk) -> None:
         self.folder, self.manifest, self.status, self.disk, self._lock = folder, record, status, disk, lock
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
         self.fingerprint: dict[str, Any] = {}
+        self.begun, self._unlogged = False, list[str]()
         self._stood_before = False
         self._metrics, self._timing = Lines(folder / "metrics.jsonl", disk), Lines(folder / "timing.jsonl", disk)
 
@@ -65,8 +68,8 @@ class Run:
     def name(self) -> str:
         return self.folder.name
 
-    def begin(self, stood_before: bool) -> None:
-        """Put run.json there, where interrupted work left nothing else: from now on the folder is this run's.
+    def begin(self, stood_before: bool = True) -> None:
+        """Put run.json there, where interrupted work left nothing else: from now on the folder is this process's.
 
         stood_before: it was not made for it.
         """
@@ -75,7 +78,10 @@ class Run:
             for folder in (self.folder, self.folder / "samples"):
                 sweep(self.disk, folder)
             self.checkpoints.sweep()
-        self._update()
+        self._update(state="running", exit_code=None, error=None, pid=os.getpid(), host=os.uname().nodename)
+        while self._unlogged:
+            with suppress(OSError):
+                self.log(self._unlogged.pop(0))
 
     def resume(
         self, warn: Callable[[str], None], expected: Mapping[str, Spec] | None = None, expected_optimizer: Mapping[str, Spec] | None = None
@@ -99,7 +105,7 @@ class Run:
             best = self.checkpoints.first_sound(self.checkpoints.by_score(), warn)
             if best is not None:  # a process may have been killed before it told of it
                 self._update(best=self._best_with(best.step, best.score))
-            self.publish()
+            self.publish(warn=warn)
         return saved
 
     def _forget_after(self, step: int) -> None:
@@ -142,17 +148,29 @@ class Run:
         """Remove older checkpoints; the best by score are kept besides the newest."""
         self.checkpoints.rotate(keep_last, keep_best)
 
-    def publish(self, which: int | Literal["last", "best"] = "best") -> None:
-        """Make a checkpoint's weights model.safetensors; `best` never replaces a better one that stands there already."""
-        there = self.manifest.model if loading.is_published(self.folder, self.manifest) else None
+    def publish(self, which: int | Literal["last", "best"] = "best", warn: Callable[[str], None] = lambda line: None) -> None:
+        """Make a checkpoint's weights model.safetensors; `best` never replaces a better one that stands there already.
+
+        Where that one was lost or damaged, and its checkpoint is gone, `warn` is told, and what was measured of it is dropped.
+        """
+        before, hashes = self.manifest.model, self.checkpoints.hashes
+        there = before if loading.is_published(self.folder, self.manifest, hashes) else None
         if there and which == "best" and not self.checkpoints.steps():
             return
         found = self.checkpoints.find(which)
-        if there and which == "best" and _rank(there["score"], there["step"]) <= _rank(found.score, found.step):
+        no_better = before is not None and which == "best" and rank(before["score"], before["step"]) <= found.rank
+        if there and no_better:
             return
         chosen = self.checkpoints.choose(found.step)
+        if before and no_better and before["step"] != chosen.step:
+            warn(
+                f"{MODEL}, made of step {before['step']}, is lost or damaged, and so is its checkpoint; "
+                f"the next best takes its place: step {chosen.step}"
+            )
+            self._update(metrics={})
         with storing(f"publishing step {chosen.step}", self._last()):
             replace(self.disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
+            hashes.note(self.folder / MODEL, chosen.sha256[MODEL])
         self._update(model={"step": chosen.step, "score": chosen.score, "sha256": chosen.sha256[MODEL]})
 
     def note_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,17 +180,17 @@ class Run:
         return self.manifest.auto
 
     def extend(self, steps: int) -> None:
-        """Ask for further steps of a finished run. Asked again for the same, an interrupted extension just continues."""
+        """Ask for further steps of a finished run, before `begin`. Asked again for the same, an interrupted extension just continues."""
         extensions = self.manifest.extensions
         if self.status == "finished":
-            self._update(extensions=[*extensions, (self.manifest.step, steps)], state="running", exit_code=None, pid=os.getpid())
+            self.manifest = self.manifest.model_copy(update={"extensions": [*extensions, (self.manifest.step, steps)]})
             self.status = "continued"
         elif not extensions:
             raise RunFault(
                 f"{self.folder} is not finished", hint="without --extend the same command begins or continues it", where=[str(self.folder)]
             )
         elif steps != extensions[-1][1]:
-            raise RunFault(f"{self.folder} is being extended by {extensions[-1][1]}, not {steps} steps", where=[str(self.folder)])
+            raise RunFault(f"{self.folder} is being extended by {str(extensions[-1][1])[:20]}, not {steps} steps", where=[str(self.folder)])
 
     def write(self, name: Literal["recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json"], text: str) -> None:
         """One of the folder's own text files, replaced as a whole."""
@@ -200,12 +218,15 @@ class Run:
         return read_plain(texts[-1], limits().record_bytes).decode(errors="replace") if texts else ""
 
     def log(self, line: str) -> None:
-        """A line of log.txt."""
+        """A line of log.txt; those said before the run is begun are kept until it is."""
+        if not self.begun:
+            self._unlogged.append(line)
+            return
         self.disk.append(self.folder / "log.txt", (line + "\n").encode(errors="backslashreplace"))
 
     def crash(self, text: str) -> Path:
-        """Keep what a bug left to say (a traceback): crash-20261121-231500.txt."""
-        path = self.folder / f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.txt"
+        """Keep what a bug left to say (a traceback): crash-20261121-231500-4711.txt, by time and process."""
+        path = self.folder / f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.txt"
         self.disk.write(path, text.encode(errors="backslashreplace"))
         return path
 
@@ -239,7 +260,7 @@ class Run:
             with suppress(OSError, StorageFault):  # the disk may be what failed
                 if isinstance(error, _REFUSED_STARTS) and self.status == "new" and not self._metrics.path.exists():
                     self._vanish()
-                elif error is not None and self.manifest.state == "running" and self.status != "finished":
+                elif error is not None and self.begun and self.manifest.state == "running":
                     self.finish(*_ending(error))
         finally:
             self.close()
@@ -252,14 +273,9 @@ class Run:
             self.disk.remove(self.folder)
 
     def _update(self, **fields: Any) -> None:
-        self.manifest = self.manifest.model_copy(update=fields)
+        self.manifest, self.begun = self.manifest.model_copy(update=fields), True
         with storing(f"writing {manifest.NAME}"):
             manifest.write(self.folder, self.manifest, self.disk)
-
-
-def _rank(score: float | None, step: int) -> tuple[float, int]:
-    """Sorts the better first: the lower score, of equals the earlier; without scores the later step."""
-    return (math.inf, -step) if score is None else (score, step)
 
 
 def _ending(error: BaseException) -> tuple[RunState, int, str]:

@@ -50,7 +50,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """One `key: old -> new` for each key that changed; values are compared as JSON, as one side was read from it."""
     keys = sorted({*before, *now})
     shown = {key: (_show(before.get(key)), _show(now.get(key))) for key in keys}
-    return [f"{key}: {old[:200]} -> {new[:200]}" for key, (old, new) in shown.items() if old != new]
+    return [f"{key[:80]}: {old[:200]} -> {new[:200]}" for key, (old, new) in shown.items() if old != new]
 
 
 def _show(value: Any) -> str:

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ from torch import Tensor
 
 from mini_tf.errors import RunFault, UsageFault
 from mini_tf.limits import limits
-from mini_tf.plain_file import open_plain, read_plain
+from mini_tf.plain_file import read_plain
 from mini_tf.run import manifest, tensors
-from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoint, Checkpoints, sha256_of
+from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
 from mini_tf.run.disk import Disk
+from mini_tf.run.hashes import Hashes
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import Spec
 
 _LARGEST_COUNT = 1 << 62
-_WHOLE = ("step", "metrics.jsonl", "timing.jsonl")
+_WHOLE = ("step", "tokens", "skips", "skips_in_a_row", "good_steps", "metrics.jsonl", "timing.jsonl")
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,19 @@ def load(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None = None, exp
     folder = checkpoint.folder
     model = tensors.read(folder / MODEL, expected)
     optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer)
-    for found, name in ((model, MODEL), (optimizer, OPTIMIZER)):
+    state = tensors.read(folder / STATE)
+    for found, name in ((model, MODEL), (optimizer, OPTIMIZER), (state, STATE)):
         tensors.refuse_not_finite(found, folder / name)
     counters = _read_counters(folder / COUNTERS)
     if counters.get("step", checkpoint.step) != checkpoint.step:
-        raise RunFault(f"{folder / COUNTERS}: counts step {counters['step']}, not {checkpoint.step}", where=[str(folder)])
-    return Saved(checkpoint.step, model, optimizer, tensors.read(folder / STATE), counters, folder)
+        raise RunFault(f"{folder / COUNTERS}: counts step {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)])
+    return Saved(checkpoint.step, model, optimizer, state, counters, folder)
 
 
 def _read_counters(path: Path) -> dict[str, Any]:
     try:
         counters = json.loads(read_plain(path, limits().record_bytes))
-        strange = [name for name, value in counters.items() if not _is_counter(value) or (name in _WHOLE and type(value) is not int)]
+        strange = strange_counts(counters)
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
     except (ValueError, AttributeError, RecursionError) as error:
@@ -69,6 +71,11 @@ def _read_counters(path: Path) -> dict[str, Any]:
     if strange:
         raise RunFault(f"{path}: {strange[0][:40]} is no count", where=[str(path)])
     return dict(counters)
+
+
+def strange_counts(counters: Mapping[str, Any]) -> list[str]:
+    """The names of those that no run can have counted."""
+    return [name for name, value in counters.items() if not _is_counter(value) or (name in _WHOLE and type(value) is not int)]
 
 
 def _is_counter(value: Any) -> bool:
@@ -103,21 +110,29 @@ def load_model(folder: Path, step: int | str | None = None, expected: Mapping[st
 
 
 def _settled(folder: Path) -> bool:
-    """Whether the published file is sound; a run that is just publishing another one is waited for."""
+    """Whether the published file is sound; a run that is just publishing another one is waited for.
+
+    One that was killed before it could tell of it has published a checkpoint that is no worse.
+    """
+    hashes = Hashes()
     for _ in range(5):
-        if is_published(folder, manifest.read(folder)):
+        if is_published(folder, record := manifest.read(folder), hashes):
             return True
         time.sleep(0.1)
+    checkpoints = Checkpoints(folder / "checkpoints", record.run_id, Disk())
+    before = record.model or {"score": None, "step": -1}
+    newer = [one for one in checkpoints.own() if one.rank <= rank(before["score"], before["step"])]
+    with suppress(OSError):
+        return hashes.of(folder / MODEL) in [one.sha256[MODEL] for one in newer]
     return False
 
 
-def is_published(folder: Path, record: Manifest) -> bool:
+def is_published(folder: Path, record: Manifest, hashes: Hashes) -> bool:
     """Whether model.safetensors is, to the bit, what was published there."""
     if record.model is None:
         return False
     try:
-        with open_plain(folder / MODEL) as file:
-            return sha256_of(file) == str(record.model["sha256"])
+        return hashes.of(folder / MODEL) == str(record.model["sha256"])
     except OSError:
         return False
 

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
@@ -17,6 +17,7 @@ FORMAT = 1
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 def _with(least: int, required: bool, **kinds: Any) -> AfterValidator:
@@ -25,17 +26,26 @@ def _with(least: int, required: bool, **kinds: Any) -> AfterValidator:
     def check(fields: dict[str, Any]) -> dict[str, Any]:
         for name, kind in kinds.items():
             value = fields.get(name)
-            if (required or name in fields) and (not isinstance(value, kind) or (isinstance(value, int) and value < least)):
+            if (required or name in fields) and (
+                not isinstance(value, kind) or (kind is not bool and isinstance(value, int) and value < least)
+            ):
                 raise ValueError(f"{name} cannot be {str(value)[:40]!r}")
         return fields
 
     return AfterValidator(check)
 
 
+def _known_precision(auto: dict[str, Any]) -> dict[str, Any]:
+    if (precision := auto.get("precision", "fp32")) not in get_args(Precision):
+        raise ValueError(f"precision cannot be {precision[:40]!r}")
+    return auto
+
+
 _number = (int, float)
 _Best = Annotated[dict[str, int | float], _with(0, True, step=int, loss=_number)]
 _Model = Annotated[dict[str, Any], _with(0, True, step=int, score=(*_number, NoneType), sha256=str)]
-_Auto = Annotated[dict[str, Any], _with(1, False, device=str, precision=str, threads=int, micro_batch_size=int)]
+_Kinds = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
+_Auto = Annotated[dict[str, Any], _with(1, False, **_Kinds), AfterValidator(_known_precision)]
 
 
 class Manifest(BaseModel):
@@ -81,9 +91,11 @@ def read(folder: Path) -> Manifest:
     path = folder / NAME
     try:
         fields = json.loads(read_plain(path, limits().record_bytes), parse_float=_finite, parse_constant=_finite)
+        if not isinstance(fields, dict):
+            raise ValueError("it is not an object of JSON")
         written = fields["format"]
         if isinstance(written, int) and written > FORMAT:
-            raise RunFault(f"{path} was written by format {written}; this minitf reads format {FORMAT}", where=[str(path)])
+            raise RunFault(f"{path} was written by format {str(written)[:20]}; this minitf reads format {FORMAT}", where=[str(path)])
         return Manifest.model_validate(fields)
     except OSError as error:
         raise RunFault(f"{folder} is not a run folder: {NAME}: {error.strerror}", where=[str(folder)]) from error
@@ -102,9 +114,11 @@ def _words(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'][:3]))}: {first['msg']}"[:200]
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def write(folder: Path, manifest: Manifest, disk: Disk) -> None:
     text = json.dumps(manifest.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False)
-    replace(disk, folder / NAME, text.encode() + b"\n")
+    replace(disk, folder / NAME, text.encode(errors="backslashreplace") + b"\n")  # half a surrogate pair becomes its JSON escape

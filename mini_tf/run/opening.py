@@ -1,6 +1,6 @@
 """Which folder a training command means, and whether it may have it: new, to be continued, or already complete.
 
-A start that is refused creates nothing and changes nothing.
+A start that is refused creates nothing and changes nothing: in a folder that stood nothing is written before `begin`.
 """
 
 import os
@@ -50,22 +50,30 @@ def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk
     """
     disk = disk or Disk()
     folder = choose_folder(place, identity)
-    if not folder.exists() or _is_empty(folder):
-        return _create(folder, identity, command, disk)
-    if not (folder / manifest.NAME).exists():
-        _refuse(folder, "is not empty and no run folder of minitf", "choose another with -d")
-    refuse_strange(folder)
-    _refuse_another_run(folder, manifest.read(folder), identity)
-    lock = _hold(folder)
+    lock, stood_before = _hold(folder, disk)
     try:
-        record = manifest.read(folder)  # again: the process that held it may have just finished
-        if record.state == "done":
-            return Run(folder, record, lock, "finished", disk)
-        record = record.model_copy(update={"state": "running", "exit_code": None, "error": None, **_process()})
-        return _begin(Run(folder, record, lock, "continued", disk), identity, stood_before=True)
+        if _is_empty(folder):
+            refuse_strange(folder)
+            run = Run(folder, _record(identity, command), lock, "new", disk)
+            begin(run, identity, stood_before)
+            return run
+        if not (folder / manifest.NAME).exists():
+            _refuse(folder, "is not empty and no run folder of minitf", "choose another with -d")
+        refuse_strange(folder)
+        record = manifest.read(folder)
+        _refuse_another_run(folder, record, identity)
+        return Run(folder, record, lock, "finished" if record.state == "done" else "continued", disk)
     except BaseException:
         os.close(lock)
         raise
+
+
+def begin(run: Run, identity: Identity, stood_before: bool = True) -> None:
+    """The start is accepted: the folder is this process's, with the recipe as it is given now. Nothing where that was said before."""
+    if not run.begun:
+        run.begin(stood_before)
+        run.write("recipe.yaml", identity.text)
+        run.write("resolved.yaml", identity.resolved)
 
 
 def choose_folder(place: Place, identity: Identity) -> Path:
@@ -81,7 +89,7 @@ def choose_folder(place: Place, identity: Identity) -> Path:
         raise UsageFault(
             f"{first.name[:80]!r} cannot be the name of a run: it, or its path, is too long", hint="give shorter ones with -n, -d"
         )
-    if first.is_symlink() or first.is_file() or first.resolve() in (Path("/"), _home()):
+    if first.is_symlink() or (first.exists() and not first.is_dir()) or first.resolve() in (Path("/"), _home()):
         _refuse(first, "cannot be a run folder: it is a file, a link, the root or your home", "choose another with -d")
     later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
     if place.fresh:
@@ -113,17 +121,8 @@ def _is_empty(folder: Path) -> bool:
     return set(os.listdir(folder)) <= {TEMPORARY + manifest.NAME}  # which a start that was killed at once leaves
 
 
-def _create(folder: Path, identity: Identity, command: Sequence[str], disk: Disk) -> Run:
-    stood_before = folder.exists()
-    try:
-        make_folder(disk, folder)
-    except OSError as error:
-        raise StorageFault(
-            f"cannot create {folder}: {error.strerror}", hint="-d DIR puts the run elsewhere", where=[str(folder)]
-        ) from error
-    refuse_strange(folder)
-    lock = _hold(folder)
-    record = Manifest(
+def _record(identity: Identity, command: Sequence[str]) -> Manifest:
+    return Manifest(
         recipe=identity.recipe,
         run_id=identity.run_id,
         decides=identity.keys,
@@ -132,25 +131,43 @@ def _create(folder: Path, identity: Identity, command: Sequence[str], disk: Disk
         command=list(command),
         versions=versions(),
         started=time.time(),
-    ).model_copy(update=_process())
-    return _begin(Run(folder, record, lock, "new", disk), identity, stood_before)
+    )
 
 
-def _begin(run: Run, identity: Identity, stood_before: bool) -> Run:
-    run.begin(stood_before)
-    run.write("recipe.yaml", identity.text)
-    run.write("resolved.yaml", identity.resolved)
-    return run
-
-
-def _hold(folder: Path) -> int:
+def _hold(folder: Path, disk: Disk) -> tuple[int, bool]:
+    """The lock of a folder, which is made where there is none; and whether there was one."""
+    stood_before = True
     for _ in range(5):  # `minitf runs list` holds a folder for a moment, to see whether it is held
-        lock = try_to_hold(folder)
-        if lock is not None:
-            return lock
+        stood_before = _make(folder, disk) and stood_before
+        with suppress(FileNotFoundError):  # another start was refused, and took its folder away
+            lock = try_to_hold(folder)
+            if lock is not None and _is_still(folder, lock):
+                return lock, stood_before
         time.sleep(0.05)
     holder = manifest.read(folder) if (folder / manifest.NAME).is_file() else Manifest()
-    _refuse(folder, f"is in use by process {holder.pid} on {holder.host or 'this machine'}", "wait for it, or start another with --fresh")
+    named = f"process {holder.pid} on {holder.host[:80]}" if holder.state == "running" and holder.pid else "another process"
+    _refuse(folder, f"is in use by {named}", "wait for it, or start another with --fresh")
+
+
+def _make(folder: Path, disk: Disk) -> bool:
+    """Whether there was one."""
+    stood_before = folder.exists()
+    try:
+        make_folder(disk, folder)
+    except OSError as error:
+        raise StorageFault(
+            f"cannot create {folder}: {error.strerror}", hint="-d DIR puts the run elsewhere", where=[str(folder)]
+        ) from error
+    return stood_before
+
+
+def _is_still(folder: Path, lock: int) -> bool:
+    """Whether what is held is the folder that has the name now; if not, it is let go."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(folder.stat(), os.fstat(lock)):
+            return True
+    os.close(lock)
+    return False
 
 
 def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> None:
@@ -158,7 +175,7 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
         return
     changed = differences(record.decides, identity.keys)
     if not changed:
-        names = ", ".join(line.split(":")[0] for line in differences(record.hashes, identity.hashes))
+        names = ", ".join(line.split(":")[0] for line in differences(record.hashes, identity.hashes)[:5])
         _refuse(
             folder, f"was started with other contents ({names})", "restore them, choose another name with -n, or start over with --fresh"
         )
@@ -168,10 +185,6 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
 
 def _refuse(folder: Path, what: str, hint: str) -> NoReturn:
     raise RunFault(f"{folder} {what}", hint=hint, where=[str(folder)])
-
-
-def _process() -> dict[str, int | str]:
-    return {"pid": os.getpid(), "host": os.uname().nodename}
 
 
 def versions() -> dict[str, str]:
@@ -195,9 +208,10 @@ def fingerprint(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
 def not_exact(run: Run, found: Mapping[str, Any]) -> list[str]:
     """What differs from when the checkpoint was saved that `run` continues from, such as `torch: "2.13.0" -> "2.14.0"`.
 
-    Nothing before the first one. Keys that one side does not have are passed over: other versions of minitf have others.
+    Nothing before the first one; RunFault where all are damaged. Keys that one side does not have are passed over: other versions
+    of minitf have others.
     """
-    checkpoint = run.checkpoints.first_sound(run.checkpoints.steps()) if run.status == "continued" else None
+    checkpoint = run.checkpoints.newest() if run.status == "continued" else None
     if checkpoint is None:
         return []
     before = checkpoint.fingerprint or {**run.manifest.auto, **run.manifest.versions}

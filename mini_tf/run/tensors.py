@@ -77,13 +77,16 @@ def read_specs(path: Path) -> dict[str, Spec]:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         hint = "pickle files (.pt, .bin, .ckpt) can run code and are never opened"
-        raise RunFault(f"{path}: not a safetensors file: {error}", hint=hint, where=[str(path)]) from error
+        what = f"a tensor has no {error}" if isinstance(error, KeyError) else str(error)
+        raise RunFault(f"{path}: not a safetensors file: {what}", hint=hint, where=[str(path)]) from error
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and how many bytes of content follow it."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
+        if size < 8:
+            raise ValueError(f"it has {size} bytes, not even the 8 that say how long its header is")
         (length,) = struct.unpack("<Q", file.read(8))
         if length > min(size - 8, limits().header_bytes):
             raise ValueError(f"its header claims {length} bytes of a file of {size}")
@@ -110,8 +113,10 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _spec(entry: Mapping[str, Any]) -> Spec:
-    if entry["dtype"] not in _DTYPES:
+def _spec(entry: Any) -> Spec:
+    if not isinstance(entry, dict):
+        raise ValueError("its header says of a tensor what is no object of JSON")
+    if str(entry["dtype"]) not in _DTYPES:
         raise ValueError(f"it holds numbers of type {str(entry['dtype'])[:40]!r}")
     shape = entry["shape"]
     if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
@@ -123,7 +128,7 @@ def match(expected: Mapping[str, Spec], found: Mapping[str, Spec], path: Path) -
     """RunFault, with the first five and a count, unless the found tensors are exactly the expected ones."""
     faults = [f"{name} is missing" for name in expected if name not in found]
     faults += [f"{name[:80]} is not expected" for name in found if name not in expected]
-    faults += [f"{name} is {found[name]}, not {spec}" for name, spec in expected.items() if name in found and found[name] != spec]
+    faults += [f"{name} is {str(found[name])[:80]}, not {spec}" for name, spec in expected.items() if name in found and found[name] != spec]
     if faults:
         more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
         raise RunFault(f"{path}: does not fit the model of its recipe: {', '.join(faults[:5])}{more}", where=[str(path)])

@@ -50,10 +50,7 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     auto = manifest.read(folder).auto
     setup = _setup(device, auto)
     setup.apply()
-    try:
-        recipe, tokenizer = reading.read(folder).recipe, Tokenizer.load(folder)
-    except (RecipeFault, DataFault) as error:  # here they are files of the run, not what somebody wrote
-        raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
+    recipe, tokenizer = read_made_with(folder)
     config = _read_config(folder / "config.json", tokenizer.vocabulary.size)
     sketch = sketched(lambda: recipe.model.build(config["vocabulary_size"], config["context"]))
     weights = loading.load_model(folder, step, specs(sketch.weights()))  # what does not fit is refused before memory is taken for it
@@ -61,6 +58,14 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     assert isinstance(model, Model)
     model.load_weights(weights)
     return Trained(folder, recipe, tokenizer, model.to(setup.device).eval(), setup, auto)
+
+
+def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer]:
+    """What a run was made with; RunFault where that is damaged, for here they are files of the run, not what somebody wrote."""
+    try:
+        return reading.read(folder).recipe, Tokenizer.load(folder)
+    except (RecipeFault, DataFault) as error:
+        raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 
 
 def _setup(device: str, auto: dict[str, Any]) -> Setup:
@@ -77,14 +82,18 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
 def _read_config(path: Path, vocabulary_size: int) -> dict[str, Any]:
     try:
         config = json.loads(read_plain(path, limits().record_bytes))
-        if config["minitf_format"] > FORMAT:
-            raise RunFault(f"{path}: written by a newer minitf (format {config['minitf_format']}; this one reads {FORMAT})")
-        if config["vocabulary_size"] != vocabulary_size:
-            raise ValueError(f"vocabulary_size {config['vocabulary_size']} is not the tokenizer's {vocabulary_size}")
-        if not isinstance(config["context"], int) or not 0 < config["context"] <= 2**20:
-            raise ValueError(f"context {config['context']} must be a whole number up to {2**20}")
+        if not isinstance(config, dict):
+            raise ValueError("it is not an object of JSON")
+        written, size, context = (config[name] for name in ("minitf_format", "vocabulary_size", "context"))
+        if written > FORMAT:
+            raise RunFault(f"{path}: written by a newer minitf (format {str(written)[:20]}; this one reads {FORMAT})")
+        if size != vocabulary_size:
+            raise ValueError(f"vocabulary_size {str(size)[:40]} is not the tokenizer's {vocabulary_size}")
+        if not isinstance(context, int) or not 0 < context <= 2**20:
+            raise ValueError(f"context {str(context)[:40]} must be a whole number up to {2**20}")
     except FileNotFoundError as error:
         raise RunFault(f"{path}: there is no such file", hint="the run never began training", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        raise RunFault(f"{path}: not a config.json of minitf: {error}", where=[str(path)]) from error
+        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise RunFault(f"{path}: not a config.json of minitf: {what}", where=[str(path)]) from error
     return dict(config)

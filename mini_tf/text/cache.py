@@ -58,7 +58,7 @@ def kept(group: str, key: str) -> tuple[Path, dict[str, Any]] | None:
 def _publish(draft: Path, folder: Path) -> None:
     """Rename; where another process was faster its folder is as good, since both hold what the key says."""
     if os.path.lexists(folder) and not isinstance(_verify(folder), dict):
-        damaged = folder.with_name(f".{folder.name}.{os.getpid()}.bad")
+        damaged = draft_of(folder.with_name(f"{folder.name}.bad"))
         os.replace(folder, damaged)
         remove(damaged)
     try:

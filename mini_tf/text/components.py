@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mini_tf.errors import DataFault
-from mini_tf.limits import limits
-from mini_tf.text import strict_json
+from mini_tf.text import charsmap, strict_json
 from mini_tf.text.strict_json import short
 
 KNOWN = {
@@ -26,11 +25,17 @@ CHILDREN = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "deco
 """What a Sequence calls its parts."""
 LONGEST_WRITTEN = 16
 """Characters that a replacement may write for a match."""
+MOST_GROWTH = 32
+"""Characters that all parts together may make of one. The table of XLM-R and T5 can make 11 bytes of one, and Metaspace doubles them."""
 MOST_PARTS = 256
 LONGEST_TOKEN = 4096
 """Characters; those of real vocabularies have some hundreds at most."""
-_BACKTRACKS = re.compile(r"[(*+]|,\}")
-"""In a pattern without any of these a match is as short as the pattern."""
+_BACKTRACKS = re.compile(r"[(*+?]|\{[0-9]*,")
+"""A pattern without any of these can be tried in one way only."""
+_CHARACTER = re.compile(
+    r"(?:[^\\\[\](){}|?*+^$]|\\[dDsSwWnrtfv]|\\[pP]\{\^?\w+\}|\\[][(){}|?*+^$./\\-]|\[\^?(?:\\.|[^\[\]\\])+\])(?P<times>[*+?]|\{[0-9]+,?\})?"
+)
+"""What reads one character, and how many times."""
 
 
 def check(text: str) -> tuple[str, list[str]]:
@@ -98,9 +103,8 @@ def _refuse_floods(parts: list[dict[str, Any]]) -> None:
     for number, step in enumerate(steps):
         before = (grown[i] for i in range(number) if _feeds(steps[i], step))
         grown.append(step.factor * max(1.0, *before, 1.0))
-    most = limits().tokenizer_tokens
-    if max(grown, default=1) > most:
-        raise DataFault(f"its parts could make {max(grown):,.0f} characters of one; at most {most} are taken")
+    if max(grown, default=1) > MOST_GROWTH:
+        raise DataFault(f"its parts could make {max(grown):,.0f} characters of one; at most {MOST_GROWTH} are taken")
 
 
 def _feeds(one: _Step, other: _Step) -> bool:
@@ -109,18 +113,44 @@ def _feeds(one: _Step, other: _Step) -> bool:
 
 def _step(part: dict[str, Any]) -> _Step:
     kind = part["type"]
-    written = str(part.get("content" if kind == "Replace" else "prepend", "")) if kind in ("Replace", "Prepend") else ""
-    if len(written) > LONGEST_WRITTEN:
-        raise DataFault(f"its {kind} writes {len(written)} characters for a match; at most {LONGEST_WRITTEN} are taken")
     if kind == "Replace":
-        pattern = part.get("pattern")
-        read = pattern.get("String") if isinstance(pattern, dict) else None
-        if isinstance(read, str) and read:
-            return _Step(max(1.0, len(written) / len(read)), set(read), set(written))
-        return _Step(1.0 + len(written))  # a pattern may match where nothing stands, too
+        return _replacing(part.get("pattern"), _written(part, "content"))
     if kind == "Prepend":
-        return _Step(1.0 + len(written))
-    return _Step({"ByteLevel": 4.0, "Metaspace": 2.0, "Precompiled": 2.0, "BertNormalizer": 2.0}.get(kind, 1.0))
+        return _Step(1.0 + len(_written(part, "prepend")))
+    if kind == "Precompiled":
+        try:
+            return _Step(charsmap.growth(str(part.get("precompiled_charsmap"))))
+        except ValueError as error:
+            raise DataFault(f"its Precompiled cannot be read: {error}") from None
+    if (kind == "CTC" and part.get("word_delimiter_token") == "") or (kind == "BPEDecoder" and part.get("suffix") == ""):
+        return _Step(3.0)  # what is nowhere and everywhere becomes a blank before and behind every character
+    return _Step({"ByteLevel": 4.0, "Metaspace": 2.0, "BertNormalizer": 2.0, "WordPiece": 2.0}.get(kind, 1.0))
+
+
+def _written(part: dict[str, Any], key: str) -> str:
+    written = str(part.get(key, ""))
+    if len(written) > LONGEST_WRITTEN:
+        raise DataFault(f"its {part['type']} writes {len(written)} characters for a match; at most {LONGEST_WRITTEN} are taken")
+    return written
+
+
+def _replacing(pattern: Any, written: str) -> _Step:
+    if not isinstance(pattern, dict):
+        pattern = {}
+    if isinstance(read := pattern.get("String"), str) and read:
+        return _Step(max(1.0, len(written) / len(read)), set(read), set(written))
+    if isinstance(read := pattern.get("Regex"), str) and _reads_something(read):
+        return _Step(max(1.0, len(written)), None, set(written))
+    return _Step(1.0 + len(written), None, set(written))  # it may match where nothing stands, too
+
+
+def _reads_something(pattern: str) -> bool:
+    """Whether a pattern surely matches no empty text; told of characters and classes of them alone, one after another."""
+    place, surely = 0, False
+    while one := _CHARACTER.match(pattern, place):
+        place = one.end()
+        surely |= one["times"] is None or (one["times"][:1] not in "*?" and one["times"][:2] != "{0")
+    return surely and place == len(pattern)
 
 
 def _check_model(model: dict[str, Any]) -> None:

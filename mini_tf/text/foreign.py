@@ -70,8 +70,13 @@ def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
 def _tried(inner: tokenizers.Tokenizer, notes: list[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
     """The tokenizer after a short text; what can crash crashes here."""
     inner.encode_special_tokens = True
-    inner.encode(PROBE, add_special_tokens=False)
+    _ids(inner, PROBE)
     return inner, notes + _keep_specials_out(inner)
+
+
+def _ids(inner: tokenizers.Tokenizer, text: str) -> list[int]:
+    """encode_batch lets go of the interpreter, so a probe without end is given up; encode does not."""
+    return list(inner.encode_batch([text], add_special_tokens=False)[0].ids)
 
 
 def _keep_specials_out(inner: tokenizers.Tokenizer) -> list[str]:
@@ -80,7 +85,7 @@ def _keep_specials_out(inner: tokenizers.Tokenizer) -> list[str]:
         token.content for id, token in sorted(inner.get_added_tokens_decoder().items()) if token.special and id != special(inner, "unk")
     ]
     names = [name for name in tokens if len(name) > 1]
-    read = [name for name in names if inner.token_to_id(name) in inner.encode(name, add_special_tokens=False).ids]
+    read = [name for name in names if inner.token_to_id(name) in _ids(inner, name)]
     if not read:
         return []
     within = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in read)
@@ -112,18 +117,6 @@ def _contents(file: Path, path: Path | None = None) -> str:
         raise DataFault(f"{file}: {error.strerror or error}", hint=hint, where=where) from None
     except ValueError:
         raise DataFault(f"{str(file)!r} is not a file name") from None
-
-
-def forbid_padding(inner: tokenizers.Tokenizer) -> list[str]:
-    """Turns off truncation and padding that a file asks for; says what it turned off."""
-    notes = []
-    if inner.truncation is not None:
-        notes.append(f"the tokenizer would cut texts at {inner.truncation['max_length']} tokens; switched off")
-        inner.no_truncation()
-    if inner.padding is not None:
-        notes.append("the tokenizer would pad texts; switched off")
-        inner.no_padding()
-    return notes
 
 
 def special(inner: tokenizers.Tokenizer, name: str) -> int | None:

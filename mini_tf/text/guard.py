@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as OutOfTime
 from typing import TypeVar
 
 from mini_tf.errors import DataFault
@@ -41,7 +42,7 @@ def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
     threading.Thread(target=run, name="tokenizer", daemon=True).start()
     try:
         return future.result(seconds)
-    except TimeoutError:
+    except OutOfTime:  # before Python 3.11 not the TimeoutError that is built in
         hint = "take another tokenizer, or allow it more: MINITF_LIMITS=tokenizer_seconds=600"
         raise DataFault(f"the tokenizer has not come to an end after {seconds:,.0f} seconds of {doing}", hint=hint) from None
 
@@ -62,22 +63,19 @@ def guarded(doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_backtraces() -> Iterator[None]:
-    """Sends file descriptor 2 nowhere for a moment: a Rust panic writes to it directly, before anyone can catch it."""
+    """Sends file descriptor 2 nowhere for a moment: a Rust panic writes to it directly, before anyone can catch it.
+
+    It is one for the whole process: what other threads write there meanwhile is lost too.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.flush()
-    try:
-        kept = os.dup(2)
-    except OSError:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # then a backtrace is seen
+            stack.callback(os.close, kept := os.dup(2))
+            stack.callback(os.close, nowhere := os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+            os.dup2(nowhere, 2)
+            stack.callback(os.dup2, kept, 2)
         yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def refuse_many(text: str, n_tokens: int) -> None:

@@ -2,6 +2,7 @@
 
 import codecs
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -42,12 +43,9 @@ def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
             if not line:
                 return
             if len(line) > longest:
-                where = f"{name}:{number}"
-                raise DataFault(
-                    f"{where}: line {number} is longer than {spoken(longest)}",
-                    hint="is this a text file? MINITF_LIMITS=line_bytes=64M would allow longer ones",
-                    where=(where,),
-                )
+                where, enough = f"{name}:{number}", -(-os.fstat(file.fileno()).st_size >> 20)
+                hint = f"is this a text file? MINITF_LIMITS=line_bytes={enough}M would allow it"
+                raise DataFault(f"{where}: line {number} is longer than {spoken(longest)}", hint=hint, where=(where,))
             yield line
 
 
@@ -58,13 +56,13 @@ def lines_of(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]
         where = f"{name}:{number}"
         if b"\0" in line:
             raise DataFault(f"{where}: byte {byte + line.index(0)} is NUL; this is not a text file", where=(where,))
+        length = len(line)
         if line.endswith(b"\r\n"):
-            byte += 1
             line = line[:-2] + b"\n"
         try:
             text = line.decode(errors=_EACH if errors == "replace" else "strict")
         except UnicodeDecodeError as error:
             hint = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
             raise DataFault(f"{where}: byte {byte + error.start} is not UTF-8", hint=hint, where=(where,)) from None
-        byte += len(line)
+        byte += length
         yield number, text.removeprefix("\ufeff") if number == 1 else text

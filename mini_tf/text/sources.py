@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mini_tf.errors import DataFault, StorageFault, Unavailable
+from mini_tf.library_caches import cache_place
 from mini_tf.plain_file import open_plain
 from mini_tf.recipe.sections import BUILT_IN_DATA
 from mini_tf.text import lines
@@ -80,7 +81,7 @@ def sha256_of(path: Path, prefix: str = "") -> str:
 def cache_folder() -> Path:
     """Where everything lives that can be made again: `$MINITF_CACHE`, else ~/.cache/minitf. Made if need be."""
     try:
-        folder = Path(os.environ.get("MINITF_CACHE") or Path.home() / ".cache" / "minitf").absolute()
+        folder = cache_place()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
         raise StorageFault(f"cannot make the cache folder: {error}", hint="set MINITF_CACHE to a folder that can be written") from None
@@ -121,6 +122,8 @@ def _matches(pattern: Path) -> list[str]:
     """What a glob finds; ** follows no links: two that lead to their own folder would give it more paths than ever end."""
     if "**" not in pattern.parts:
         return glob.glob(str(pattern))
+    if pattern.name == "**":  # which alone finds files from Python 3.13 on, and folders before
+        pattern /= "*"
     found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
     return [str(path) for path in found if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
 

@@ -11,7 +11,7 @@ MOST_DIGITS = 4000
 def parse(text: str) -> Any:
     """What a text of JSON says; ValueError, whose text is for people, where it is none."""
     try:
-        return _DECODER.decode(text.strip())
+        return _DECODER.decode(text.strip(" \t\r\n"))
     except json.JSONDecodeError as error:
         place = f" (line {error.lineno}, column {error.colno})" if error.lineno > 1 else ""
         raise ValueError(error.msg + place) from None

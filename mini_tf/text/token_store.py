@@ -5,7 +5,6 @@ Documents stand one after another with one separator between, and one at both en
 text or tokenizer can never be mistaken for it, and a moved file is found again.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +15,16 @@ import numpy as np
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
 from mini_tf.text.cache import cached, kept
+from mini_tf.text.coverage import Coverage
 from mini_tf.text.formats import PART, Columns, Document, read, read_raw
 from mini_tf.text.raw_text import RawText, hash_of, reading_of, replaced
 from mini_tf.text.sources import find
 from mini_tf.text.split import Side
-from mini_tf.text.strict_json import short
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 FORMAT = 1
 BATCH = 4 * PART
 """Characters that are encoded together."""
-FEW = 100
-"""Characters; of fewer one that is held out may be a large share."""
-MOST_LOST = 0.2
-"""Share of the characters that a given tokenizer may drop."""
 
 Say = Callable[[str], None]
 
@@ -144,7 +139,8 @@ def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Sa
     columns = Columns.of(data.fields, data.header, data.errors)
     sources = find(spec, key)
     raw = data.split.tail
-    recipe = [[source.digest() for source in sources], data.fields, data.header, raw, *reading_of(columns)]
+    reading = reading_of(columns)
+    recipe = [[source.digest() for source in sources], data.fields, data.header, raw, *([reading] if reading else [])]
     name = hash_of({"format": FORMAT, "all": recipe, "tokenizer": tokenizer.hash})
 
     def build(folder: Path) -> dict[str, Any]:
@@ -196,28 +192,19 @@ def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: 
     """Encode all documents into files in `folder`; what is told about them besides."""
     vocabulary = tokenizer.vocabulary
     writers = {side: _Writer(folder, side, vocabulary, separated) for side in ("train", "val")}
-    unknown: Counter[str] = Counter()
-    lost = [0, 0]
+    coverage = Coverage(tokenizer)
     try:
         for batch in _batches(documents):
-            for (side, document), ids in zip(batch, tokenizer.encode_batch([d.text for _, d in batch]), strict=True):
+            texts = [document.text for _, document in batch]
+            coverage.sample(texts)
+            for (side, document), ids in zip(batch, tokenizer.encode_batch(texts), strict=True):
                 if ids.size and int(ids.max()) >= vocabulary.size:
                     raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {vocabulary.size} tokens")
-                if vocabulary.unk is not None and (ids == vocabulary.unk).any():
-                    unknown += tokenizer.unknown_counts(document.text)
-                if lost[0] < PART // 64:
-                    lost[0] += len("".join(document.text.split()))
-                    lost[1] += len("".join(tokenizer.decode(ids[ids != vocabulary.unk]).split()))
+                coverage.count_unknown(document.text, ids)
                 writers[side].add(document, ids)
     finally:
         facts = {side: writer.close() for side, writer in writers.items()}
-    notes = [*_tell_unknown(unknown)]
-    if lost[1] < (1 - MOST_LOST) * lost[0]:
-        share = 1 - lost[1] / lost[0]
-        few = f"give more text: of {lost[0]} characters the held-out ones are unknown to what learns from the others"
-        hint = few if lost[0] < FEW else "take a tokenizer made for such text, or kind bpe"
-        raise DataFault(f"the tokenizer loses {share:.0%} of the text's characters", hint=hint)
-    return {"stores": facts, "separated": separated, "notes": notes}
+    return {"stores": facts, "separated": separated, "notes": coverage.notes()}
 
 
 def _batches(documents: Iterable[tuple[Side, Document]]) -> Iterator[list[tuple[Side, Document]]]:
@@ -232,13 +219,6 @@ def _batches(documents: Iterable[tuple[Side, Document]]) -> Iterator[list[tuple[
         yield batch
 
 
-def _tell_unknown(unknown: Counter[str]) -> Iterator[str]:
-    if unknown:
-        first = ", ".join(f"{short(text)!r} {n} times" for text, n in unknown.most_common(5))
-        rest = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
-        yield f"{unknown.total():,} characters are not in the tokenizer and become its unknown token: {first}{rest}"
-
-
 def _open(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocabulary, key: str) -> TokenStore:
     numbers, path = facts["stores"][side], folder / f"{side}.ids"
     n, separated = numbers["tokens"], facts["separated"]
@@ -246,7 +226,5 @@ def _open(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocabulary
         what = "there is no text in it" if key != "data.val" else "nothing is held out"
         raise DataFault(f"{key}: {what} ({n} tokens; at least 2 are needed)", hint="give more text, or a larger data.split")
     ids = np.memmap(path, _dtype(vocabulary), "r", shape=(n,))
-    if any(int(ids[first : first + BATCH].max()) >= vocabulary.size for first in range(0, n, BATCH)):
-        raise DataFault(f"{path} holds ids beyond the tokenizer's {vocabulary.size}", hint=f"remove {folder}: it can be made again")
     starts = np.memmap(folder / f"{side}.starts", np.int64, "r", shape=(numbers["documents"],))
     return TokenStore(path, ids, starts, numbers["raw_bytes"], numbers["documents"], separated, vocabulary)

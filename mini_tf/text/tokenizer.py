@@ -25,7 +25,7 @@ from mini_tf.text.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, rea
 from mini_tf.text.trainers import SPECIALS
 
 N_CODE_POINTS = 0x110000
-SHORT = 4096
+SHORT = 512
 """Bytes, or ids, for which nothing takes long but a pattern that tries all ways."""
 
 
@@ -52,7 +52,7 @@ class Tokenizer:
 
     def __init__(self, inner: tokenizers.Tokenizer, notes: Sequence[str] = ()) -> None:
         inner.encode_special_tokens = True
-        self.notes = [*notes, *foreign.forbid_padding(inner)]
+        self.notes = list(notes)
         self._inner = inner
         self._json = json.loads(inner.to_str())
         self._slow: dict[tuple[str, ...], bool] = {}
@@ -149,7 +149,8 @@ class Tokenizer:
         Tokens that are bytes of one character all have that character's place.
         """
         n_bytes = self._watched(len(text.encode()), "normalizer", "pre_tokenizer")
-        encoded = called("encoding text", lambda: self._inner.encode(text, add_special_tokens=False), n_bytes)
+        # encode_batch lets go of the interpreter, encode does not.
+        encoded = called("encoding text", lambda: self._inner.encode_batch([text], add_special_tokens=False)[0], n_bytes)
         refuse_many(text, len(encoded.ids))
         return np.array(encoded.ids, np.int32), list(encoded.offsets)
 

@@ -12,6 +12,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from mini_tf.errors import DataFault
+from mini_tf.text import strict_json
+from mini_tf.text.strict_json import short
 
 Read = Callable[[Path], str]
 """The text of a file; DataFault where it cannot be had."""
@@ -26,7 +28,7 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if not token or token in vocabulary:
-            what = f"repeats the token {token!r} of line {vocabulary[token] + 1}" if token else "is empty; a line is a token"
+            what = f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}" if token else "is empty; a line is a token"
             raise DataFault(f"{file}:{number}: the line {what}", where=(f"{file}:{number}",))
         vocabulary[token] = number - 1
     unknown = next((name for name in ("[UNK]", "<unk>", "<UNK>") if name in vocabulary), None)
@@ -69,9 +71,10 @@ def _numbers(file: Path, text: str) -> dict[str, int]:
     tokens: dict[int, str] = {}
     for token, id in vocabulary.items():
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 32:
-            raise DataFault(f"{file}: the id of the token {token!r} is {json.dumps(id)}, not a whole number from 0 on", where=(str(file),))
+            number = json.dumps(id)[:40]
+            raise DataFault(f"{file}: the id of the token {short(token)!r} is {number}, not a whole number from 0 on", where=(str(file),))
         if id in tokens:
-            raise DataFault(f"{file}: the tokens {tokens[id]!r} and {token!r} both have the id {id}", where=(str(file),))
+            raise DataFault(f"{file}: the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}", where=(str(file),))
         tokens[id] = token
     return vocabulary
 
@@ -87,7 +90,7 @@ def _merges(file: Path, read: Read, vocabulary: dict[str, int]) -> list[tuple[st
             raise DataFault(f"{where}: a merge is two tokens with a blank between, got {line[:80]!r}", where=(where,))
         for token in (*parts, "".join(parts)):
             if token not in vocabulary:
-                raise DataFault(f"{where}: the token {token!r} is not in vocab.json", where=(where,))
+                raise DataFault(f"{where}: the token {short(token)!r} is not in vocab.json", where=(where,))
         merges.append((parts[0], parts[1]))
     return merges
 
@@ -104,10 +107,8 @@ def _config(folder: Path, read: Read) -> dict[str, Any]:
 
 def _json(file: Path, text: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataFault(f"{file}:{error.lineno}: not JSON: {error.msg}", where=(f"{file}:{error.lineno}",)) from None
-    except (ValueError, RecursionError) as error:
+        content = strict_json.parse(text)
+    except ValueError as error:
         raise DataFault(f"{file}: not JSON: {error}", where=(str(file),)) from None
     if not isinstance(content, dict):
         raise DataFault(f"{file}: must be a JSON object", where=(str(file),))

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from mini_tf.errors import Diverged, RunFault, StorageFault
+from mini_tf.errors import Diverged, StorageFault
 from mini_tf.failures import is_memory
 from mini_tf.nn.mixer import Mixer
-from mini_tf.nn.state import State, detach, move
+from mini_tf.nn.state import State, detach
 from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch
 from mini_tf.training.device import Setup
@@ -27,6 +27,8 @@ from mini_tf.training.feed import Feed, ahead
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.optimizer import Optimizer, clip_factor
 from mini_tf.training.schedule import Course
+from mini_tf.training.streaming import states_at
+from mini_tf.training.tally import number
 
 
 class Sums(Protocol):
@@ -69,10 +71,10 @@ class Progress:
     @classmethod
     def of(cls, counters: Mapping[str, Any], state: State | None = None) -> "Progress":
         """The inverse of `counters`; further keys are left alone, and the first checkpoints did not count skips."""
-        scale = LossScale(float.fromhex(counters["loss_scale"]), counters["good_steps"])
-        skips = {name: counters.get(name, 0) for name in ("skips", "skips_in_a_row")}
-        counted = {name: counters[name] for name in ("step", "tokens", "seconds")}
-        return cls(**counted, **skips, loss_scale=scale, state=state)
+        counted = {"skips": 0, "skips_in_a_row": 0, **counters}
+        numbers = {name: number(counted, name) for name in ("step", "tokens", "seconds", "skips", "skips_in_a_row")}
+        scale = LossScale(float.fromhex(counters["loss_scale"]), number(counters, "good_steps"))
+        return cls(**numbers, loss_scale=scale, state=state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +130,7 @@ def train(
     """
     at: Progress = start or Progress()
     began = clock() - at.seconds
-    states = _states(training, at.state)
+    states = states_at(training.task, training.feed, training.setup, at.step, at.state)
     forward = training.setup.compiled(training.task)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     with ahead(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
@@ -160,13 +162,11 @@ def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[Non
     except (MemoryError, RuntimeError) as error:
         if not is_memory(error):
             raise
-        rows = training.feed.micro_batch_size
-        fewer = max((m for m in range(1, rows) if training.feed.plan.batch_size % m == 0 and m <= rows // 2), default=None)
-        hint = (
-            f"train.micro_batch_size={fewer} goes on; the result stays valid, though not equal to the bit"
-            if fewer
-            else "a smaller model or train.context"
-        )
+        rows, plan = training.feed.micro_batch_size, training.feed.plan
+        hint = "a smaller model or train.context"
+        smaller = [m for m in range(1, rows // 2 + 1) if plan.batch_size % m == 0]
+        if smaller and not (plan.stream and at.step):  # the state of a stream is cut into passes as it was
+            hint = f"train.micro_batch_size={max(smaller)} goes on; the result stays valid, though not equal to the bit"
         raise StorageFault(
             f"out of memory at step {at.step + 1}, with {rows} rows a pass: {(str(error).splitlines() or ['MemoryError'])[0][:200]}",
             hint=hint,
@@ -264,28 +264,6 @@ def _weights(training: Training) -> Mapping[str, float]:
 
 def _scale(training: Training, at: Progress) -> float:
     return at.loss_scale.scale if training.setup.precision == "fp16" else 1.0
-
-
-def _states(training: Training, saved: State | None) -> list[State | None]:
-    """The state of each micro-batch at the start: what was saved, else the empty one, else none where nothing streams."""
-    feed = training.feed
-    if not feed.plan.stream:
-        return [None] * feed.n_micro
-    if saved is None:
-        start: Callable[[int], State] = training.task.start  # type: ignore[assignment]
-        return [start(feed.micro_batch_size) for _ in range(feed.n_micro)]
-    if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
-        size = feed.plan.batch_size // len(saved)
-        raise RunFault(
-            f"the stream was saved in micro-batches of {size} rows; train.micro_batch_size is {feed.micro_batch_size}",
-            hint=f"train.micro_batch_size={size}",
-        )
-    states = []
-    for micro in range(feed.n_micro):
-        state = saved[str(micro)]
-        assert isinstance(state, dict), "a stream's state is one dict a micro-batch"
-        states.append(move(state, training.setup.device))
-    return states
 
 
 def _diverged(training: Training, problem: Problem, report: Report, at: Progress) -> DivergedStep:

@@ -13,6 +13,10 @@ _COMPILER = ("torch._inductor", "torch._dynamo")
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
+class Stopped(Exception):
+    """Somebody asked to stop while work went on that may be left undone."""
+
+
 class StopRequest:
     """While entered, catches these signals; the handlers of before come back at the end.
 
@@ -29,6 +33,11 @@ class StopRequest:
 
     def __bool__(self) -> bool:
         return self.signal is not None
+
+    def check(self) -> None:
+        """Stopped, if somebody asked for it."""
+        if self:
+            raise Stopped
 
     @property
     def exit_code(self) -> int:

@@ -2,11 +2,19 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 JUMP, FEWEST, NATS = 1.5, 10, 0.5
 """A loss jumps where it is so many times the mean of at least so many steps, and by so many nats above it."""
+
+
+def number(saved: Mapping[str, Any], name: str) -> Any:
+    """What a checkpoint counted; TypeError where it is text, as only floats in hex digits are."""
+    if isinstance(saved[name], str):
+        raise TypeError(f"{name} is no number")
+    return saved[name]
 
 
 @dataclass
@@ -36,7 +44,7 @@ class Tally:
     def load(self, saved: dict[str, Any]) -> None:
         for name in ("best", "loss", "train_loss", "val_loss"):
             setattr(self, name, float.fromhex(saved[name]))
-        self.worse, self.steps, self.wall_seconds = saved["worse"], saved["steps"], saved["wall_seconds"]
+        self.worse, self.steps, self.wall_seconds = (number(saved, name) for name in ("worse", "steps", "wall_seconds"))
 
     def wall(self) -> float:
         return self.wall_seconds + time.monotonic() - self._began

@@ -10,7 +10,7 @@ import typer
 
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.options import RUN
-from mini_tf.errors import DataFault, RecipeFault, RunFault
+from mini_tf.errors import RunFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection.crash import Findings, Outcome
@@ -36,33 +36,32 @@ def crash(
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps; else the run's own.")] = None,
 ) -> None:
     """The step that diverged, once more: whether it does again, where the first value comes from that is not finite, what to try."""
+    from mini_tf.drawing.terminal import sentence
     from mini_tf.inspection.crash import investigate
     from mini_tf.run import manifest
     from mini_tf.run.dump import read_facts
-    from mini_tf.run.finding import find
+    from mini_tf.run.finding import find, state_of
+    from mini_tf.run.trained import read_made_with
 
     folder = find(run)
     facts, record = read_facts(folder), manifest.read(folder)
-    recipe, tokenizer = _recipe(folder)
+    recipe, tokenizer = read_made_with(folder)
     parts = _build(recipe, _text(folder, recipe, tokenizer, record.hashes, console), facts, device)
     training, start = _before(folder, parts, record.extensions)
     findings = investigate(training, start)
     same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
     read = _read(training, start.step, findings.outcome.micro, tokenizer)
     advice = list(_advice(findings, recipe))
+    if record.state != "diverged":
+        console.picture(sentence(f"since that step the run was started again: it is {state_of(folder, record)}", console.width))
     _draw(console, facts, parts, findings, same, read, advice)
-    replay = {"reproduced": same, "device": str(parts.setup.device), "rows": [{"row": row, "text": text} for row, text in read]}
+    replay = {
+        "state": state_of(folder, record),
+        "reproduced": same,
+        "device": str(parts.setup.device),
+        "rows": [{"row": row, "text": text} for row, text in read],
+    }
     console.answer(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
-
-
-def _recipe(folder: Path) -> "tuple[Recipe, Tokenizer]":
-    from mini_tf.recipe import reading
-    from mini_tf.text.tokenizer import Tokenizer
-
-    try:
-        return reading.read(folder).recipe, Tokenizer.load(folder)
-    except (RecipeFault, DataFault) as error:  # here they are files of the run, not what somebody wrote
-        raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 
 
 def _text(folder: Path, recipe: "Recipe", tokenizer: "Tokenizer", recorded: dict[str, str], console: Console) -> "Text":
@@ -97,9 +96,9 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.model, parts.setup.products))
     try:
         return training, Progress.of(kept.facts.counters, state.load(kept.state))
-    except (KeyError, TypeError, ValueError) as error:
-        path = folder / dump.FOLDER / dump.FACTS
-        raise RunFault(f"{path} is damaged: counters: {error}", where=[str(path)]) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        path, what = folder / dump.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
 def _read(training: "Training", step: int, micro: int | None, tokenizer: "Tokenizer") -> list[tuple[int, str]]:
