@@ -8,13 +8,14 @@ import torch
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
 from mini_tf.nn.sketch import sketched
+from mini_tf.parts import Parts
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, begin, check_exact, open_run
 from mini_tf.run.trained import write_config
 from mini_tf.seeds import seed_of
-from mini_tf.session import Outcome, Parts, Session, Voice
+from mini_tf.session import Outcome, Session, Voice
 from mini_tf.text.token_store import Say, Text, open_text, reopen
 from mini_tf.training.device import Setup, settle
 from mini_tf.training.feed import Feed

@@ -1,39 +1,26 @@
 """A training session on a run folder: reads the reports of training, and evaluates, records, samples and saves when each is due."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import nn
-
 from mini_tf.diagnosis import copying, overfitting, spoken
 from mini_tf.errors import RunFault
-from mini_tf.evaluate import evaluate, pack
+from mini_tf.evaluate import evaluate
 from mini_tf.generation.writing import Writer
 from mini_tf.nn import state as states
-from mini_tf.nn.model import Model
-from mini_tf.objectives import Objective
-from mini_tf.recipe.recipe import Recipe
+from mini_tf.parts import Parts, training_of
 from mini_tf.run import dump
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model
 from mini_tf.run.tensors import specs
 from mini_tf.seeds import seed_of
-from mini_tf.text.packing import Packing
-from mini_tf.text.token_store import Text
-from mini_tf.training.device import Setup
-from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import Due, step_work
-from mini_tf.training.feed import Feed
-from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
-from mini_tf.training.optimizer import Optimizer
+from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.plan import Plan
-from mini_tf.training.schedule import Course, horizon_of
 from mini_tf.training.signals import Stopped, StopRequest
 from mini_tf.training.tally import Tally
 
@@ -57,42 +44,6 @@ class Outcome:
     folder: Path | None
     metrics: dict[str, float | None]
     exit_code: int = 0
-
-
-@dataclass(frozen=True)
-class Parts:
-    """All that is made from the recipe and the text before the first step."""
-
-    recipe: Recipe
-    text: Text
-    objective: Objective
-    setup: Setup
-    model: Model
-    task: nn.Module
-
-    @cached_property
-    def train(self) -> Packing:
-        return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
-
-    @cached_property
-    def val(self) -> Packing:
-        return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
-
-    @property
-    def course(self) -> Course:
-        horizon = horizon_of(self.recipe.train, self.train.n_rows, self.train.row_tokens)
-        return Course(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
-
-
-def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
-    """What steps through the recipe's course; extensions: (begin, steps) of each --extend."""
-    recipe, course = parts.recipe, parts.course
-    for begin, steps in extensions:
-        course = course.extended(begin, steps)
-    train = recipe.train
-    plan = Plan(parts.train.n_rows, train.batch_size, train.seed, train.stream)
-    feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
-    return Training(parts.task, feed, optimizer, course, parts.setup, train.seed, recipe.optimizer.clip, Tolerance.of(train))
 
 
 class Session:
@@ -246,7 +197,7 @@ class Session:
         keep = self.parts.recipe.checkpoint
         tensors = Tensors(self.parts.model.weights(), self.optimizer.state_tensors(), states.save(report.state))
         self.run.save(report.step, tensors, report.counters() | self.tally.save(), score)
-        self.run.publish()
+        self.run.publish(warn=self.voice.warn)
         self.run.rotate(keep.keep_last, keep.keep_best)
 
     def _sample(self, step: int) -> None:

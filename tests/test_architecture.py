@@ -22,6 +22,7 @@ FLOORS = [
     {"objectives", "training"},
     {"run", "generation"},
     {"evaluate", "diagnosis", "inspection", "interchange"},
+    {"parts"},
     {"session"},
     {"cost"},
     {"pretrain", "finetune"},

@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from mini_tf.cost.chores import Chores, chores_of, how_often
 from mini_tf.cost.steps import memory_of, pace_of, work_of
 from mini_tf.cost.whole import whole_run
+from mini_tf.parts import Parts
 from mini_tf.pretrain import build
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.session import Parts
 from mini_tf.text.token_store import open_text
 from mini_tf.training.device import settle
 from mini_tf.training.feed import Feed

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from mini_tf.objectives import Sums
 from mini_tf.objectives._prediction import Prediction
+from mini_tf.parts import Parts, training_of
 from mini_tf.pretrain import build
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.reading import read
 from mini_tf.run import tensors
 from mini_tf.run.disk import Disk
 from mini_tf.run.metrics import read_lines
-from mini_tf.session import Parts, training_of
 from mini_tf.text.batch import Batch
 from mini_tf.text.token_store import open_text
 from mini_tf.training import device

@@ -12,12 +12,12 @@ import torch
 from mini_tf.diagnosis import copying
 from mini_tf.evaluate import evaluate
 from mini_tf.generation.writing import Writer
+from mini_tf.parts import Parts
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.seeds import seed_of
-from mini_tf.session import Parts
 from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder
 from mini_tf.training.due import evaluated_every, evaluations_within

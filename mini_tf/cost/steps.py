@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from mini_tf.session import Parts
+from mini_tf.parts import Parts
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.loop import Training, train
 from mini_tf.training.memory import saved_bytes

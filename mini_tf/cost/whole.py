@@ -6,8 +6,8 @@ from typing import Any
 
 from mini_tf.cost.chores import Chores, chores_of, how_often
 from mini_tf.cost.steps import Memory, Pace, Work, memory_of, pace_of, work_of
+from mini_tf.parts import Parts
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.session import Parts
 from mini_tf.training.due import step_work
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training

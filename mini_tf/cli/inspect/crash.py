@@ -14,9 +14,9 @@ from mini_tf.errors import RunFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection.crash import Findings, Outcome
+    from mini_tf.parts import Parts
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.dump import Facts
-    from mini_tf.session import Parts
     from mini_tf.text.token_store import Text
     from mini_tf.text.tokenizer import Tokenizer
     from mini_tf.training.loop import Progress, Training
@@ -85,9 +85,9 @@ def _build(recipe: "Recipe", text: "Text", facts: "Facts", device: str | None) -
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
     """Training as it stood before the step, weights and all."""
     from mini_tf.nn import state
+    from mini_tf.parts import training_of
     from mini_tf.run import dump
     from mini_tf.run.tensors import specs
-    from mini_tf.session import training_of
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 

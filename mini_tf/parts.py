@@ -1,0 +1,57 @@
+"""What a run is made of before its first step: objective, text as rows, model, setup; and what steps through it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import nn
+
+from mini_tf.evaluate import pack
+from mini_tf.nn.model import Model
+from mini_tf.objectives import Objective
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.text.packing import Packing
+from mini_tf.text.token_store import Text
+from mini_tf.training.device import Setup
+from mini_tf.training.divergence import Tolerance
+from mini_tf.training.feed import Feed
+from mini_tf.training.loop import Training
+from mini_tf.training.optimizer import Optimizer
+from mini_tf.training.plan import Plan
+from mini_tf.training.schedule import Course, horizon_of
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that is made from the recipe and the text before the first step."""
+
+    recipe: Recipe
+    text: Text
+    objective: Objective
+    setup: Setup
+    model: Model
+    task: nn.Module
+
+    @cached_property
+    def train(self) -> Packing:
+        return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
+
+    @cached_property
+    def val(self) -> Packing:
+        return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
+
+    @property
+    def course(self) -> Course:
+        horizon = horizon_of(self.recipe.train, self.train.n_rows, self.train.row_tokens)
+        return Course(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
+
+
+def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
+    """What steps through the recipe's course; extensions: (begin, steps) of each --extend."""
+    recipe, course = parts.recipe, parts.course
+    for begin, steps in extensions:
+        course = course.extended(begin, steps)
+    train = recipe.train
+    plan = Plan(parts.train.n_rows, train.batch_size, train.seed, train.stream)
+    feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
+    return Training(parts.task, feed, optimizer, course, parts.setup, train.seed, recipe.optimizer.clip, Tolerance.of(train))
