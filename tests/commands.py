@@ -3,6 +3,9 @@
 import io
 import os
 import sys
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,3 +59,23 @@ def content(folder: Path) -> dict[str, tuple[int, bytes]]:
     """When each file below a folder was written and what it holds."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): (os.stat(path).st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def in_a_fork(action: Callable[[], object]) -> None:
+    """Do something in a forked process, which takes with it what it leaves behind; AssertionError with its traceback where it fails."""
+    reads, writes = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forking beside threads, none of which holds a lock here
+        pid = os.fork()
+    if pid == 0:
+        failure = ""
+        try:
+            action()
+        except BaseException:
+            failure = traceback.format_exc()
+        os.write(writes, failure[-60_000:].encode(errors="backslashreplace"))
+        os._exit(bool(failure))
+    os.close(writes)
+    with open(reads, "rb") as said:
+        failure = said.read().decode()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, failure

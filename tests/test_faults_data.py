@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import QUIET, TINY, Done, content, minitf, trained
+from hostile import STEERING
 
 from mini_tf.cost import chores
 from mini_tf.errors import DataFault
@@ -25,8 +27,6 @@ from mini_tf.recipe.sections import Data
 from mini_tf.text import cache, drafts, formats
 from mini_tf.text.sources import find
 from mini_tf.text.token_store import open_text
-from tests.commands import QUIET, TINY, Done, content, minitf, trained
-from tests.hostile import STEERING
 
 BYTE = sections.Tokenizer(kind="byte")
 WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
