@@ -2,7 +2,9 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 
+import pytest
 from jaxtyping import install_import_hook
 
 # Before anything of mini_tf is imported: what a test reads or writes is its own, and one thread leaves the other core to others.
@@ -10,3 +12,13 @@ os.environ["MINITF_CACHE"] = os.path.join(tempfile.gettempdir(), f"minitf-tests-
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.positions"], "beartype.beartype")
 hook.__enter__()
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """The picture of the losses takes half the time of a tiny run, and most tests do not ask for it."""
+    from mini_tf.run.folder import Run  # after the hook
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "draw", lambda run: None)
+        yield

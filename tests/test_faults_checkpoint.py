@@ -35,6 +35,8 @@ from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.run.tensors import pack, specs
 from mini_tf.training.adamw import AdamW
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RECIPE = (
     *QUIET,
     "train.steps=6",

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,8 @@ from mini_tf.cli.console import Console
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 from mini_tf.session import Session
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
 RUN = ("pretrain", TINY, *SHORT)
@@ -99,14 +101,6 @@ def signalled(place: Any, name: str, *numbers: signal.Signals, call: int = 1, ab
         patch.setattr(place, name, disturbed)
 
     return change
-
-
-@pytest.fixture(scope="module", autouse=True)
-def undrawn() -> Iterator[None]:
-    """The picture of the losses takes half the time of so small a run, and is not what is asked here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "draw", lambda run: None)
-        yield
 
 
 @pytest.fixture(scope="module")

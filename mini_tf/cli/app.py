@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -51,13 +52,19 @@ def _root(
     """Train, prompt and look inside small transformer language models."""
 
 
+@cache
+def _program() -> Any:
+    """All commands and their options, read from their functions once: that takes longer than a small command."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The console script: runs one command and leaves with its exit code."""
     _open_standard_streams()
     _share_the_machine()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        exit_code = app(args=arguments, prog_name="minitf", standalone_mode=False)
+        exit_code = _program()(args=arguments, prog_name="minitf", standalone_mode=False)
     except _UsageError as error:
         exit_code = _explain_usage(error, arguments)
     except BrokenPipeError:
