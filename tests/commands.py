@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from hostile import STEERING
+
 from mini_tf.cli.app import main
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +47,16 @@ def minitf(*arguments: str | Path, stdin: str = "") -> Done:
         sys.stdin, sys.stdout, sys.stderr, sys.argv = before
     stdout, stderr = (stream.buffer.getvalue().decode() for stream in streams[1:])
     return Done(exit_code, stdout, stderr)
+
+
+def refused(done: Done, *words: str, exit_code: int = 4) -> None:
+    """The command said in one line, of safe characters, what is wrong, and nothing on stdout."""
+    assert done.exit_code == exit_code, done
+    assert done.stdout == ""
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not set(done.stderr) & (set(STEERING) - {"\n"}), ascii(done.stderr)
+    assert max(map(len, done.stderr.splitlines())) < 1000
 
 
 def trained(folder: Path, *arguments: str | Path, recipe: str | Path = TINY) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import QUIET, TINY, Done, content, minitf, trained
+from commands import QUIET, TINY, Done, content, minitf, refused, trained
 from hostile import STEERING
 
 from mini_tf.cost import chores
@@ -41,16 +41,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     signal.alarm(60)
     yield tmp_path / "here"
     signal.alarm(0)
-
-
-def refused(done: Done, *words: str, exit_code: int = 4) -> None:
-    """One line that says what is, in safe characters, and nothing on stdout."""
-    assert done.exit_code == exit_code, done
-    assert done.stdout == ""
-    assert all(word in done.stderr for word in words), done.stderr
-    assert "Traceback" not in done.stderr
-    assert not set(done.stderr) & (set(STEERING) - {"\n"}), ascii(done.stderr)
-    assert max(map(len, done.stderr.splitlines())) < 1000
 
 
 def learn(*arguments: str, stdin: str = "") -> Done:

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from commands import QUIET, TINY, Done, content, in_a_fork, minitf, trained
-from hostile import STEERING
+from commands import QUIET, TINY, content, in_a_fork, minitf, refused, trained
 from tokenizers import models
 
 from mini_tf.errors import DataFault
@@ -42,15 +41,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     signal.alarm(60)
     yield tmp_path / "here"
     signal.alarm(0)
-
-
-def refused(done: Done, *words: str, exit_code: int = 4) -> None:
-    assert done.exit_code == exit_code, done
-    assert done.stdout == ""
-    assert all(word in done.stderr for word in words), done.stderr
-    assert "Traceback" not in done.stderr
-    assert not set(done.stderr) & (set(STEERING) - {"\n"})
-    assert max(map(len, done.stderr.splitlines())) < 1000
 
 
 def file(**changes: object) -> Callable[[], str]:
