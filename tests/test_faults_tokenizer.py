@@ -18,7 +18,7 @@ import tokenizers
 from commands import QUIET, TINY, content, in_a_fork, minitf, refused, trained
 from tokenizers import models
 
-from mini_tf.errors import DataFault
+from mini_tf.errors import DataFault, UsageFault
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
 from mini_tf.text import foreign, guard
@@ -244,6 +244,16 @@ def test_what_is_no_crash_comes_through(error: type[BaseException]) -> None:
     for n_bytes in (None, 1):
         with pytest.raises(error):
             guard.called("encoding text", work, n_bytes)
+
+
+def test_a_refusal_of_ours_is_no_crash_of_the_library() -> None:
+    """A limit that cannot be read is read within such a call too."""
+
+    def work() -> None:
+        raise UsageFault("MINITF_LIMITS: no such limit")
+
+    with pytest.raises(UsageFault):
+        guard.called("encoding text", work)
 
 
 ENDLESS = "ab" * 500_000 + "cc"

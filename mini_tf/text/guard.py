@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
 from typing import TypeVar
 
-from mini_tf.errors import DataFault
+from mini_tf.errors import DataFault, Refusal
 from mini_tf.limits import limits
 
 Result = TypeVar("Result")
@@ -49,10 +49,10 @@ def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
 
 @contextlib.contextmanager
 def guarded(doing: str) -> Iterator[None]:
-    """Turns whatever the tokenizers library throws, its panics included, into a DataFault."""
+    """Turns whatever the tokenizers library throws, its panics included, into a DataFault; our own refusals pass."""
     try:
         yield
-    except DataFault:
+    except Refusal:
         raise
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":

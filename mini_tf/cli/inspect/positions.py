@@ -1,6 +1,5 @@
 """`minitf inspect positions`: what a model knows of places."""
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,6 +87,8 @@ def _curves(kind: str, seen: "Seen") -> "Curves | None":
 
 
 def _sentences(kind: str, seen: "Seen", result: dict[str, Any]) -> list[str]:
+    from mini_tf.training.divergence import ranges
+
     found = []
     if kind == "fourier":
         found.append("The vectors are what the features of a place become by the learned map, its part of the sum with the embedding.")
@@ -98,16 +99,9 @@ def _sentences(kind: str, seen: "Seen", result: dict[str, Any]) -> list[str]:
             f"{result['pairs_that_never_turn_once']} never turn once within the context of {seen.context}."
         )
     if (rows := result.get("never_trained")) is not None:
-        said = "every row was trained" if not rows else f"never trained: {_ranges(rows)}"
+        said = "every row was trained" if not rows else f"never trained: {ranges(rows)}"
         found.append(f"{result['n_places']} rows; {said} (by {result['never_trained_by']}).")
     return found
-
-
-def _ranges(rows: list[int]) -> str:
-    """[3, 4, 5, 9] -> "3-5, 9"; of many the first eight."""
-    runs = [[row for _, row in run] for _, run in groupby(enumerate(rows), key=lambda numbered: numbered[1] - numbered[0])]
-    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:8]]
-    return ", ".join(named) + (" ..." if len(runs) > 8 else "")
 
 
 def _draw(console: Console, kind: str, seen: "Seen", curves: "Curves", sentences: list[str]) -> None:
