@@ -19,7 +19,7 @@ FLOORS = [
     {"recipe"},
     {"nn", "drawing"},
     {"attention", "models", "positions", "text"},
-    {"objectives", "training"},
+    {"objectives", "scores", "training"},
     {"run", "generation"},
     {"evaluate", "diagnosis", "inspection", "interchange"},
     {"parts"},

@@ -11,7 +11,7 @@ from toys import FadingMean, mixer_kinds, mixer_settings, own_view, seeded
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Stack
+from mini_tf.nn.stack import Across, Stack
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 
@@ -119,19 +119,19 @@ def test_a_stack_of_own_and_cross_mixers_reads_a_source_with_state() -> None:
     """The decoder of an encoder-decoder: blocks equal the whole, and padding of the source reaches nobody."""
     torch.manual_seed(0)
     settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2, init_std=0.3)
-    stack = Stack(settings, causal=True, position=None, source_width=10).double().eval()  # type: ignore[arg-type]
+    stack = Stack(settings, True, None, Across(settings.attention[0], 10)).double().eval()  # type: ignore[arg-type, attr-defined]
     x, source = seeded(2, 6, 16), seeded(2, 5, 10, seed=4)
     segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])
     places = Places.packed(segments)
-    whole = stack(x, Places(6), (source, places)).y
-    recalled, state, parts = stack.recall(source), stack.start(2), []
+    memory, state, parts = stack.recall(source, places), stack.start(2), []
+    whole = stack(x, Places(6), memory).y
     for first, last in ((0, 3), (3, 4), (4, 6)):
-        mixed = stack(x[:, first:last], Places(last - first, first), (recalled, places), state=state)
+        mixed = stack(x[:, first:last], Places(last - first, first), memory, state=state)
         state = mixed.state
         parts.append(mixed.y)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10)
     loud = torch.where((segments == 0)[..., None], 1e6, source)
-    assert torch.equal(stack(x, Places(6), (loud, places)).y, whole)
+    assert torch.equal(stack(x, Places(6), stack.recall(loud, places)).y, whole)
     with pytest.raises(ValueError, match="needs a source"):
         stack(x, Places(6))
 

@@ -44,10 +44,11 @@ class Simple(Mixer):
             return {}
         return {"x": self.like.new_empty(batch, 0, self.d_model), "places": {"start": 0}}
 
-    def recall(self, memory: Tensor) -> Tensor:
-        return memory
+    def recall(self, memory: Tensor) -> State:
+        return {"x": memory}
 
-    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
+        memory = memory["x"] if isinstance(memory, dict) else memory
         if state:
             kept = state["x"]
             visibility = visibility.after(read_places(state["places"], kept.shape[1]), x.shape[0], x.device)
@@ -56,7 +57,8 @@ class Simple(Mixer):
         read = attend(self._compared(x), self._compared(memory), memory[:, None], visibility, self.scale)
         return Mixed(self.join(read, x), None, state)
 
-    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+        memory = memory["x"] if isinstance(memory, dict) else memory
         scores = self._compared(x) @ self._compared(memory).transpose(-1, -2) * self.scale  # (B,1,L,D) @ (B,1,D,M) -> (B,1,L,M)
         mask = scores_mask(visibility, torch.arange(x.shape[1], device=x.device), None, scores)
         return Explicit(scores.masked_fill(~mask, -torch.inf).softmax(dim=-1).nan_to_num(0.0), memory[:, None])

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.options import DEVICE, GATES, RUN, STEP
+from mini_tf.cli.options import AVERAGE, DEVICE, GATES, RUN, STEP
 
 FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "targets")
 """What --assert may hold a model to; bits per byte only where every token is asked for."""
@@ -18,6 +18,7 @@ def evaluate(
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Another text, in any form that data.val takes.")] = None,
     split: Annotated[Literal["val", "train"] | None, typer.Option("--split", help="Which side of the run's own text; default val.")] = None,
     step: STEP = None,
+    average: AVERAGE = None,
     device: DEVICE = "auto",
     gates: GATES = None,
 ) -> int:
@@ -32,7 +33,7 @@ def evaluate(
     held_to = [Gate.parse(gate) for gate in gates or []]
     if unknown := next((gate.metric for gate in held_to if gate.metric not in FIGURES), None):
         raise UsageFault(f"--assert {unknown}: evaluate measures no such figure; it does {', '.join(FIGURES)}")
-    trained = open_trained(run, step, device)
+    trained = open_trained(run, step, device, average)
     scores = evaluate_trained(trained, text_of(trained, data, split or "val", console.detail))
     metrics = {**scores, "split": "data" if data is not None else split or "val"}
     lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]

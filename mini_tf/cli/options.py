@@ -10,5 +10,6 @@ RECIPE = Annotated[
 ]
 RUN = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, or `last`.")]
 STEP = Annotated[str | None, typer.Option("--step", metavar="N|best|last", help="A checkpoint (default: the best).")]
+AVERAGE = Annotated[str | None, typer.Option("--average", metavar="N|best", help="Mean of the last N checkpoints, or of the best.")]
 DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless this holds.")]

@@ -18,7 +18,10 @@ from mini_tf.nn.state import State
 
 
 class Read(NamedTuple):
-    """A memory for cross-attention: a source (B, M, d_memory) or what this layer's mixer recalled of it, and who may see it."""
+    """A memory for cross-attention: a source (B, M, d_memory) or what this layer's mixer recalled of it, and who may see it.
+
+    A memory of fewer rows than there are own ones is read by neighbours together: visibility.own holds their tokens in one row.
+    """
 
     memory: Any
     visibility: Visibility
@@ -46,8 +49,11 @@ class Step(nn.Module):
     def mix(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None) -> Mixed:
         """The step where the part is a mixer; memory None = the tokens themselves."""
         own = self.before(x)
-        mixed: Mixed = self.part(own, own if memory is None else memory, visibility, state)
-        return mixed._replace(y=self.after(x, mixed.y))
+        if memory is None:
+            mixed: Mixed = self.part(own, own, visibility, state)
+        else:  # neighbours that read one row of the memory stand behind each other
+            mixed = self.part(own.reshape(-1, visibility.own.length, own.shape[2]), memory, visibility, state)
+        return mixed._replace(y=self.after(x, mixed.y.view_as(x)))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.after(x, self.part(self.before(x)))

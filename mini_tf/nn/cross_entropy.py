@@ -20,23 +20,34 @@ FEWEST = 64
 
 
 def cross_entropy(
-    hidden: Float[Tensor, "T D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None, labels: Int[Tensor, " T"]
+    hidden: Float[Tensor, "T D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"] | None,
+    labels: Int[Tensor, " T"],
+    smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats."""
+    """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats.
+
+    smoothing: the share of each label's weight that is spread evenly over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7).
+    """
     known = hidden.device.type == "cpu" and hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
     if not known or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         scores = F.linear(hidden, weight, bias)
         # A sum of exponentials loses too much in half precision.
-        return F.cross_entropy(scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores, labels, reduction="sum")
-    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, labels)
+        scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+        return F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, labels, smoothing)
     return loss
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """With p = softmax(s): d loss / d s = p - onehot(label). Gradients are made on the way forward, where the scores are at hand."""
+    """With p = softmax(s) and q = (1 - smoothing) onehot(label) + smoothing / V: d loss / d s = p - q.
+
+    Gradients are made on the way forward, where the scores are at hand.
+    """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
@@ -44,9 +55,13 @@ class _CrossEntropy(torch.autograd.Function):
         rows = max(FEWEST, CHUNK // weight.shape[0])
         for h, label, d_h in zip(hidden.split(rows), labels.split(rows), d_hidden.split(rows), strict=True):
             scores = F.log_softmax(F.linear(h, weight, bias), dim=-1)
-            loss -= scores.gather(1, label[:, None]).sum()
+            loss -= scores.gather(1, label[:, None]).sum() * (1 - smoothing)
+            if smoothing:
+                loss -= scores.sum() * (smoothing / weight.shape[0])
             d_scores = scores.exp_()
-            d_scores.scatter_add_(1, label[:, None], scores.new_full((len(label), 1), -1.0))
+            d_scores.scatter_add_(1, label[:, None], scores.new_full((len(label), 1), smoothing - 1.0))
+            if smoothing:
+                d_scores -= smoothing / weight.shape[0]
             torch.mm(d_scores, weight, out=d_h)
             d_weight.addmm_(d_scores.t(), h)
             if d_bias is not None:
@@ -58,4 +73,4 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        return d_hidden * d_loss, d_weight * d_loss, None if d_bias is None else d_bias * d_loss, None
+        return d_hidden * d_loss, d_weight * d_loss, None if d_bias is None else d_bias * d_loss, None, None

@@ -33,11 +33,11 @@ class Head(nn.Module):
             return F.linear(hidden, weight, bias)
         return F.linear(hidden, weight[words], None if bias is None else bias[words])
 
-    def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"]) -> Float[Tensor, ""]:
+    def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0) -> Float[Tensor, ""]:
         """The sum of the cross-entropies of `labels` under the scores, in nats, without making all scores at once."""
         if self.transform is not None:
             hidden = self.transform(hidden)
-        return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels)
+        return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels, smoothing)
 
 
 class Transform(nn.Module):

@@ -5,7 +5,6 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared keys: Ainsl
 queries and keys of unit RMS: Henry et al. 2020, arXiv:2010.04245.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -31,14 +30,6 @@ class HeadedSettings(MixerSettings):
     """Queries and keys are brought to a root mean square of 1 before they meet."""
     dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of attention weights dropped in training; slow on a CPU, where it leaves the fused kernel."""
-
-
-@dataclass(frozen=True, eq=False)
-class Recalled:
-    """Keys (B, G, M, K) and values (B, G, M, V) of a source."""
-
-    k: Tensor
-    v: Tensor
 
 
 class Headed(Mixer):
@@ -68,18 +59,19 @@ class Headed(Mixer):
         empty = [parameter.new_empty(batch, self.width.n_kv_heads, 0, d) for d in (self.width.d_k, self.width.d_v)]
         return {"k": empty[0], "v": empty[1], "places": {"start": 0}}
 
-    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> Recalled:
+    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> State:
+        """Keys `k` (B, G, M, K) and values `v` (B, G, M, V) of a source."""
         assert self.cross, "only a cross mixer reads a source"
         k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
-        return Recalled(self._normed(self._heads(k)).transpose(1, 2), self._heads(v, self.width.d_v).transpose(1, 2))
+        return {"k": self._normed(self._heads(k)).transpose(1, 2), "v": self._heads(v, self.width.d_v).transpose(1, 2)}
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: Tensor | Recalled, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
         q, k, v = self._project(x, memory, visibility)
         if state:
             k, v, visibility, state = self._join_state(k, v, visibility, state)
         return Mixed(self.join(self.read(q, k, v, self.view(visibility)), x), None, state)
 
-    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | Recalled, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Explicit:
         q, k, v = self._project(x, memory, visibility)
         view, position = self.view(visibility), self._biasing
         k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
@@ -109,11 +101,11 @@ class Headed(Mixer):
         position = self._position[0]
         return position if position is not None and "bias" in position.attaches else None
 
-    def _project(self, x: Tensor, memory: Tensor | Recalled, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         if self.cross:
-            recalled = memory if isinstance(memory, Recalled) else self.recall(memory)
-            return self._normed(self._heads(self.q(x))).transpose(1, 2), recalled.k, recalled.v
-        if isinstance(memory, Recalled) or memory.shape != x.shape:
+            recalled = memory if isinstance(memory, dict) else self.recall(memory)
+            return self._normed(self._heads(self.q(x))).transpose(1, 2), recalled["k"], recalled["v"]
+        if isinstance(memory, dict) or memory.shape != x.shape:
             raise ValueError("a mixer built for self-attention reads x itself; build it with side 'cross' to read a memory")
         q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
         # Queries and keys are as wide as each other, so they are turned and normalised together; in this order, which gives the

@@ -81,15 +81,15 @@ class Mixer(nn.Module):
         """The empty state: give it to begin remembering."""
         raise NotImplementedError
 
-    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> Any:
-        """Cross only: keys and values of a source, made once however many tokens will read them."""
+    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> State:
+        """Cross only: keys and values of a source, made once however many tokens will read them; tensors, batch first."""
         raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> Mixed:
         """Mix every own token with what it may see of `memory`: x itself, a source, or what `recall` made of it."""
         raise NotImplementedError
 
-    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Explicit:
         """The same reading with its weights written out; in eval."""
         raise NotImplementedError
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.head import Head, Transform
 from mini_tf.nn.init import init_weights
-from mini_tf.nn.mixer import Mixed, Mixer
+from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
 from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.norm import build_norm
 from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Stack, StackSettings
+from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
@@ -43,13 +43,24 @@ class ModelSettings(StackSettings, sections.ModelSettings):
 
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
-        for mixer in self.attention:
-            if self.READS not in mixer.READS:
-                yield "attention", f"{mixer.kind} attention cannot read {SIDES[self.READS]}, as the {self.kind} asks of it"
+        yield from self.directed(self.attention, "left" if self.READS == "pairs" else self.READS)
 
-    def build(self, vocabulary_size: int, context: int) -> "Model":
-        """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator."""
+    def directed(self, mixers: Iterable[MixerSettings], reads: Literal["left", "both"]) -> Iterable[tuple[str, str]]:
+        """A fault for each mixer that cannot read to the side that its stack asks of it."""
+        for mixer in mixers:
+            if reads not in mixer.READS:
+                yield "attention", f"{mixer.kind} attention cannot read {SIDES[reads]}, as the {self.kind} asks of it"
+
+    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
+        """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator.
+
+        source_vocabulary_size: of the source side of pairs, where that has a vocabulary of its own.
+        """
         return OneStack(self, vocabulary_size, context)
+
+    def normed(self, d_model: int | None = None) -> nn.Module:
+        """A norm of this kind, of the stack's width or another."""
+        return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
 
 
 class Model(nn.Module):
@@ -61,16 +72,22 @@ class Model(nn.Module):
         """The empty state: give it to begin remembering."""
         raise NotImplementedError
 
-    def forward(self, inputs: Tokens, source: Tokens | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
-        """Hidden vectors (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L)."""
+    def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+        """Hidden vectors (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L).
+
+        source: what a model of pairs reads besides, as tokens or as what it has read of them already.
+        """
         raise NotImplementedError
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         """Scores over the vocabulary (..., V), or over the candidates `words` alone."""
         raise NotImplementedError
 
-    def cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """The sum of -log p(label) in nats for hidden vectors (T, D) and labels (T,): `logits` and their loss in one."""
+    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The sum of -log p(label) in nats for hidden vectors (T, D) and labels (T,): `logits` and their loss in one.
+
+        smoothing: the share of each label's weight that is spread over the vocabulary.
+        """
         raise NotImplementedError
 
     def trim(self, state: State) -> State:
@@ -95,23 +112,16 @@ class Model(nn.Module):
 
 
 class OneStack(Model):
-    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int) -> None:
+    """An embedding, a stack and a head. across: what cross mixers of the stack read with, where they read a source."""
+
+    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, across: Across | None = None) -> None:
         super().__init__()
         self.context = context
-
-        def norm() -> nn.Module:
-            return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
-
-        position = settings.positions.build(settings.d_model, settings.n_heads, settings.key_width, context)
-        scale = settings.d_model**0.5 if settings.embed_scale else 1.0
-        embed_norm = norm() if settings.embed_norm else nn.Identity()
         tokens = nn.Embedding(vocabulary_size, settings.d_model)
-        ngrams = NGrams(vocabulary_size, settings.d_model, settings.ngrams) if settings.ngrams else None
-        types = nn.Embedding(settings.n_types, settings.d_model) if settings.n_types else None
-        self.embedding = Embedding(tokens, position, ngrams, types, embed_norm, scale, settings.dropout_rate)
-        self.stack = Stack(settings, settings.READS == "left", position)
+        self.embedding = embedding_of(settings, settings, tokens, context)
+        self.stack = Stack(settings, settings.READS != "both", self.embedding.position, across)
         bert = settings.head == "bert"
-        transform = Transform(settings.d_model, settings.activation, norm()) if bert else None
+        transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
         self.head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
         init_weights(self, self.stack.writers, None if settings.tied else self.head.linear, settings.init_std, settings.init)
 
@@ -122,13 +132,17 @@ class OneStack(Model):
     def trim(self, state: State) -> State:
         return state | {"layers": self.stack.trim(state["layers"])}
 
-    def forward(self, inputs: Tokens, source: Tokens | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+    def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
         if source is not None:
             raise ValueError("a model of one stack reads no source")
+        return self.decode(inputs, None, at, state)
+
+    def decode(self, inputs: Tokens, memory: Memory | None, at: Tensor | None, state: State | None) -> Mixed:
+        """`forward` of the stack, whose cross mixers, where it has some, read `memory`."""
         places = inputs.places if inputs.places is not None else self._next_places(inputs.ids, state)
         layers = None if state is None else state["layers"]
         before = None if state is None else state.get("before")
-        mixed: Mixed = self.stack(self.embedding(inputs, places, before), places, at=at, state=layers)
+        mixed: Mixed = self.stack(self.embedding(inputs, places, before), places, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
         after = self._after(places, mixed.state or {})
@@ -140,8 +154,8 @@ class OneStack(Model):
         scores: Tensor = self.head(hidden, words)
         return scores
 
-    def cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        return self.head.cross_entropy(hidden, labels)
+    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return self.head.cross_entropy(hidden, labels, smoothing)
 
     def _next_places(self, ids: Tensor, state: State | None) -> Places:
         """Places of tokens that follow what each row has seen."""
@@ -164,3 +178,14 @@ class OneStack(Model):
         if (segments[:, -1] == 0).any():
             raise ValueError("a row that ends in padding cannot be continued: pad prompts on the left")
         return {"seen": positions[:, -1] + 1, "segment": segments[:, -1], "layers": layers}
+
+
+def embedding_of(settings: ModelSettings, stack: StackSettings, tokens: nn.Embedding, context: int) -> Embedding:
+    """The embedding before a stack of the model; `tokens` is its table of token vectors, which others may share."""
+    vocabulary_size, d_model = tokens.weight.shape
+    position = stack.positions.build(d_model, stack.n_heads, stack.key_width, context)
+    scale = d_model**0.5 if settings.embed_scale else 1.0
+    embed_norm = settings.normed(d_model) if settings.embed_norm else nn.Identity()
+    ngrams = NGrams(vocabulary_size, d_model, settings.ngrams) if settings.ngrams else None
+    types = nn.Embedding(settings.n_types, d_model) if settings.n_types else None
+    return Embedding(tokens, position, ngrams, types, embed_norm, scale, settings.dropout_rate)

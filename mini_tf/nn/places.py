@@ -82,6 +82,18 @@ class Places:
         positions = None if self.positions is None else self.positions[:, drop:]
         return Places(n, self.start + drop, segments, positions)
 
+    def select(self, rows: Tensor) -> "Places":
+        """Row i becomes what row `rows[i]` was."""
+        parts = [t if t is None else t.index_select(0, rows.to(t.device)) for t in (self.segments, self.positions)]
+        return replace(self, segments=parts[0], positions=parts[1])
+
+    def merged(self, batch: int, n: int, device: torch.device) -> "Places":
+        """Those of `batch` rows where `n` neighbouring ones become one row, its tokens behind each other."""
+        if self.plain:
+            return Places(n * self.length, positions=self.all_positions(device).repeat(batch // n, n))
+        segments, positions = self.tensors(batch, device)
+        return Places(n * self.length, 0, segments.reshape(batch // n, -1), positions.reshape(batch // n, -1))
+
     def to(self, device: torch.device) -> "Places":
         if self.plain:
             return self

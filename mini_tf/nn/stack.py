@@ -1,7 +1,7 @@
 """Layers on top of each other, and the settings that a stack is made of."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings, Place, Width
 from mini_tf.nn.norm import NormKind, build_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position, PositionSettings
-from mini_tf.nn.state import State
+from mini_tf.nn.state import State, reorder
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, listing, settings_of
 
 
@@ -102,13 +102,32 @@ def _one_of(choices: Sequence[object]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-class Stack(nn.Module):
-    """`n_layers` blocks and, where norms stand before the parts, one norm at the end.
+class Across(NamedTuple):
+    """What the layers of a stack read a source with: the cross mixer, and the width of the source's vectors."""
 
-    `source_width` is the width of what cross mixers read; None = no cross mixers.
+    mixer: MixerSettings
+    d_memory: int
+
+
+class Memory(NamedTuple):
+    """A source that was read: layers[i] is what the cross mixer of layer i keeps of it, places where its tokens stand.
+
+    layers is None for a stack without cross mixers.
     """
 
-    def __init__(self, settings: StackSettings, causal: bool, position: Position | None, source_width: int | None = None) -> None:
+    layers: list[State] | None
+    places: Places
+
+    def select(self, rows: Tensor) -> "Memory":
+        """Row i becomes what row `rows[i]` was."""
+        layers = None if self.layers is None else [reorder(layer, rows) or {} for layer in self.layers]
+        return Memory(layers, self.places.select(rows))
+
+
+class Stack(nn.Module):
+    """`n_layers` blocks and, where norms stand before the parts, one norm at the end. across: None = no cross mixers."""
+
+    def __init__(self, settings: StackSettings, causal: bool, position: Position | None, across: Across | None = None) -> None:
         super().__init__()
         self.causal = causal
         d_ff = 4 * settings.d_model if settings.d_ff is None else settings.d_ff
@@ -130,9 +149,8 @@ class Stack(nn.Module):
             place = Place(layer, settings.n_layers, "self", position, settings.bias)
             own = kind.build(settings.width(), place)
             cross = None
-            if source_width is not None:
-                across = Place(layer, settings.n_layers, "cross", None, settings.bias)
-                cross = kind.build(settings.width(source_width), across)
+            if across is not None:
+                cross = across.mixer.build(settings.width(across.d_memory), Place(layer, settings.n_layers, "cross", None, settings.bias))
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
             blocks.append(Block(own, cross, feed_forward, step))
         self.layers = nn.ModuleList(blocks)
@@ -150,31 +168,28 @@ class Stack(nn.Module):
     def _blocks(self) -> list[Block]:
         return [block for block in self.layers if isinstance(block, Block)]
 
-    def recall(self, source: Tensor) -> list[Any]:
-        """What each layer's cross mixer keeps of a source (B, M, d_memory)."""
-        return [None if block.cross is None else block.cross.part.recall(source) for block in self._blocks]  # type: ignore[operator]
+    def recall(self, source: Tensor, places: Places) -> Memory:
+        """What the layers' cross mixers keep of a source (B, M, d_memory), whose tokens stand at `places`."""
+        crossing = [block.cross.part for block in self._blocks if block.cross is not None]
+        return Memory([cross.recall(source) for cross in crossing] or None, places)  # type: ignore[operator]
 
     def forward(
-        self,
-        x: Tensor,
-        places: Places,
-        source: tuple[Tensor | list[Any], Places] | None = None,
-        at: Tensor | None = None,
-        state: State | None = None,
+        self, x: Tensor, places: Places, memory: Memory | None = None, at: Tensor | None = None, state: State | None = None
     ) -> Mixed:
         """(B, L, D) -> (B, L, D); with `at`, flat indices into (B, L), only those tokens come out: (T, D).
 
-        source: what cross mixers read, (B, M, d_memory) or what `recall` made of it, and where its tokens stand.
+        memory: what cross mixers read. Of a memory of fewer rows, each serves as many neighbouring rows of x: beams of one source.
         """
         visibility = Visibility(self.causal, places, places)
-        across = None if source is None else Visibility(False, places, source[1])
+        layers = None if memory is None else memory.layers
+        across = None
+        if memory is not None and layers:
+            rows = len(next(iter(layers[0].values())))
+            across = Visibility(False, places if rows == len(x) else places.merged(len(x), len(x) // rows, x.device), memory.places)
         penalty, kept = None, None if state is None else State()
         for i, block in enumerate(self._blocks):
             before = None if state is None else state.get(str(i), {})
-            read = None
-            if source is not None and across is not None:
-                memory = source[0]
-                read = Read(memory[i] if isinstance(memory, list) else memory, across)
+            read = None if layers is None or across is None else Read(layers[i], across)
             last = i + 1 == len(self.layers)
             mixed: Mixed = block(x, visibility, read, before, at if last else None)
             if mixed.penalty is not None:

@@ -13,11 +13,14 @@ from mini_tf.text.batch import Batch, Rows
 
 
 class Prediction(nn.Module):
-    """Cross-entropy, in nats, summed over the targets; hidden states and scores are made only where there is a target."""
+    """Cross-entropy, in nats, summed over the targets; hidden states and scores are made only where there is a target.
 
-    def __init__(self, model: Model, part: str) -> None:
+    label_smoothing: the share of each target's weight that is spread over the vocabulary, in training only.
+    """
+
+    def __init__(self, model: Model, part: str, label_smoothing: float = 0.0) -> None:
         super().__init__()
-        self.model, self.part = model, part
+        self.model, self.part, self.label_smoothing = model, part, label_smoothing
 
     def start(self, rows: int) -> State:
         """The empty state of a stream of so many rows."""
@@ -32,7 +35,7 @@ class Prediction(nn.Module):
         hidden = mixed.y if batch.at is not None else mixed.y.flatten(0, 1)
         metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
         if self.training:
-            parts = {self.part: self.model.cross_entropy(hidden, batch.labels)}
+            parts = {self.part: self.model.cross_entropy(hidden, batch.labels, self.label_smoothing)}
         else:
             scores = self.model.logits(hidden)
             if scores.dtype in (torch.bfloat16, torch.float16):
@@ -44,8 +47,8 @@ class Prediction(nn.Module):
         return Sums(parts, metrics, mixed.state)
 
 
-def ask(rows: Rows, ids: Tensor, labels: Tensor, asked: Tensor, part: str) -> Batch:
-    """A batch that asks for `labels` (B, L) where `asked` (B, L) is True, of inputs `ids` (B, L)."""
+def ask(rows: Rows, ids: Tensor, labels: Tensor, asked: Tensor, part: str, source: Tokens | None = None) -> Batch:
+    """A batch that asks for `labels` (B, L) where `asked` (B, L) is True, of inputs `ids` (B, L) and a source."""
     length = ids.shape[1]
     segments = None if rows.segments is None else torch.from_numpy(rows.segments[:, :length]).long()
     everywhere = bool(asked.all())
@@ -53,4 +56,4 @@ def ask(rows: Rows, ids: Tensor, labels: Tensor, asked: Tensor, part: str) -> Ba
     chosen = labels.flatten() if at is None else labels.flatten()[at]
     tokens = ids.numel() if segments is None else int((segments != 0).sum())
     places = None if segments is None else Places.packed(segments)
-    return Batch(Tokens(ids, places), chosen, at, counts={part: len(chosen), "tokens": tokens, "penalty": tokens})
+    return Batch(Tokens(ids, places), chosen, at, source, counts={part: len(chosen), "tokens": tokens, "penalty": tokens})

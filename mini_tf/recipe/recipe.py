@@ -27,7 +27,7 @@ from mini_tf.recipe.sections import (
 )
 from mini_tf.recipe.values import show
 
-SIDES = {"left": "only what stands before", "both": "both sides"}
+SIDES = {"left": "only what stands before", "both": "both sides", "pairs": "a source and what stands before in the target"}
 """What a model that READS so reads, in words."""
 
 
@@ -35,9 +35,9 @@ class Recipe(Section):
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()
     model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
-    """What is trained: decoder (reads leftwards) or encoder (reads both sides)."""
+    """What is trained: decoder (reads leftwards), encoder (reads both sides) or encoder_decoder (reads a source, writes a target)."""
     objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
-    """What is asked of the model; by default next_token of a decoder and masked of an encoder."""
+    """What is asked of the model; by default next_token of a decoder, masked of an encoder, seq2seq of an encoder_decoder."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     train: Train
@@ -73,17 +73,18 @@ def default_objective(model: Any) -> str | None:
     word = model.get("kind") if isinstance(model, dict) else model
     known = isinstance(word, str) and word in listing("models")
     settings = settings_of("models", str(word)) if known else model
-    return {"left": "next_token", "both": "masked"}.get(getattr(settings, "READS", ""))
+    return {"left": "next_token", "both": "masked", "pairs": "seq2seq"}.get(getattr(settings, "READS", ""))
 
 
 def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from _reading(recipe)
+    yield from _pairs(recipe)
     yield from _streaming(recipe)
     yield from _positions(recipe)
     for mixer in _kinds(recipe, "PACKS") if recipe.data.pack == "docs" else ():
         yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
     schedule, train = recipe.schedule, recipe.train
-    steps = train.steps or (train.tokens and train.tokens // (train.batch_size * train.context))
+    steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
         yield "schedule.warmup", f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
     for name, gate in recipe.expect.items():
@@ -112,11 +113,26 @@ def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
     )
 
 
+def _pairs(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    needs = getattr(recipe.objective, "NEEDS", None)
+    if needs == "pairs" and not recipe.data.pairs:
+        yield (
+            "data.train",
+            f"{recipe.objective.kind} reads pairs; give {{source: FILE, target: FILE}}, or a table and data.fields {{source: COLUMN, target: COLUMN}}",
+        )
+    if needs in ("left", "both") and recipe.data.pairs:
+        yield "data.train", f"{recipe.objective.kind} reads texts, not pairs of a source and a target; use objective seq2seq"
+    if recipe.tokenizer.source is not None and not recipe.data.pairs:
+        yield "tokenizer.source", "only pairs have a source side; leave it out"
+
+
 def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if not recipe.train.stream:
         return
     for mixer in _kinds(recipe, "STREAMS"):
         yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
+    if getattr(recipe.model, "READS", None) == "pairs":
+        yield "train.stream", "pairs are no stream of text; use stream: false"
     if getattr(recipe.model, "READS", None) == "both":
         yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
     if recipe.data.pack != "concat":

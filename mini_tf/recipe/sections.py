@@ -11,7 +11,9 @@ from pydantic_core import PydanticCustomError
 from mini_tf.recipe.kinds import Kind, OneOrMore, Section
 from mini_tf.recipe.values import Seconds, Share, real_number, show
 
-BUILT_IN_DATA = ("grammar", "python-docs")
+BUILT_IN_PAIRS = ("translate-toy",)
+"""Those of BUILT_IN_DATA whose documents are pairs of a source and a target."""
+BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
 """Corpora that need no file; a file of such a name is written ./grammar."""
 
 Text = Annotated[str, Field(min_length=1)]
@@ -47,15 +49,24 @@ SplitText = Annotated[
 ]
 
 
+class Pair(Section):
+    """Two sides of a text in files of their own, whose lines belong together one by one."""
+
+    source: Corpus
+    """What is read: a path, a glob, or a list of them."""
+    target: Corpus
+    """What is written, in as many lines."""
+
+
 class Data(Section):
-    train: Corpus = "python-docs"
-    """A built-in corpus, a path, a glob, or a list of them; - is stdin."""
-    val: Corpus | None = None
+    train: Corpus | Pair = "python-docs"
+    """A built-in corpus, a path, a glob, or a list of them; - is stdin. {source: F, target: G}: pairs, line by line."""
+    val: Corpus | Pair | None = None
     """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
     split: SplitText = Split(share=0.05)
     """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
     fields: dict[str, str] = {}
-    """Columns or keys to read: {text: review}."""
+    """Columns or keys to read: {text: review}; of pairs {source: en, target: de}."""
     header: Literal["auto"] | bool = "auto"
     """Whether csv and tsv files name their columns in the first line."""
     errors: Literal["strict", "replace"] = "strict"
@@ -66,11 +77,38 @@ class Data(Section):
     def rules(self) -> Iterator[tuple[str, str]]:
         if self.train == self.val == "-":
             yield "val", "train reads stdin already; give a file"
-        for name in sorted(set(self.fields) - {"text"}):
-            yield "fields", f"no such role {name!r}; a language model reads one column: {{text: COLUMN}}"
+        roles = {"source", "target"} if self.pairs else {"text"}
+        columns = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+        for name in sorted(set(self.fields) - roles):
+            what = columns if self.pairs else "a language model reads one column: {text: COLUMN}"
+            yield "fields", f"no such role {name!r}; {what}"
+        if self.pairs and self.fields and set(self.fields) != roles:
+            yield "fields", f"only {', '.join(sorted(self.fields))} is named; {columns}"
+        if self.pairs:
+            yield from self._pairs()
+
+    @property
+    def pairs(self) -> bool:
+        """Whether documents are pairs of a source and a target."""
+        named = not isinstance(self.train, Pair) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])
+        return isinstance(self.train, Pair) or named or bool({"source", "target"} & set(self.fields))
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """What pairs cannot be."""
+        if self.split.tail:
+            yield "split", f"{self.split} cuts a stream of characters; of pairs give a share such as 5%"
+        if self.val is not None and isinstance(self.train, Pair) != isinstance(self.val, Pair) and self.val not in BUILT_IN_PAIRS:
+            yield "val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
+        if isinstance(self.train, Pair) and self.fields:
+            yield "fields", "two files of lines have no columns; leave it out"
+        sides = [getattr(pair, name) for pair in (self.train, self.val) if isinstance(pair, Pair) for name in ("source", "target")]
+        if any("-" in ((side,) if isinstance(side, str) else side) for side in sides):
+            yield "train", "- (stdin) cannot be one side of pairs; give a file"
 
 
-class Tokenizer(Section):
+class SideTokenizer(Section):
+    """A tokenizer that is trained here, or taken from a file."""
+
     kind: Literal["char", "byte", "bpe", "wordpiece", "unigram"] = "bpe"
     """What a token is, where the tokenizer is trained here."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
@@ -90,6 +128,11 @@ class Tokenizer(Section):
             yield "vocab_size", f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
         if self.kind == "wordpiece" and self.path is None and self.vocab_size < 108:
             yield "vocab_size", f"{self.vocab_size} cannot hold 52 letters with and without ## and 4 special tokens; use at least 108"
+
+
+class Tokenizer(SideTokenizer):
+    source: SideTokenizer | None = None
+    """Of pairs: a tokenizer of its own for the source side; null: one for both."""
 
 
 class Optimizer(Section):
@@ -158,6 +201,8 @@ class Train(Section):
     """How long: seconds of training; written 30m."""
     batch_size: int = Field(32, ge=1, le=2**20)
     """Sequences an optimizer step, over all micro-batches and processes."""
+    batch_tokens: Annotated[int, Field(ge=1, le=2**30)] | None = None
+    """In place of batch_size: as many rows of about the same length as have so many tokens, padding included (pairs: on either side)."""
     micro_batch_size: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Sequences a forward pass; changes memory and speed, not what is learnt. A run may be continued with another."""
     context: int = Field(128, ge=1, le=2**20)
@@ -179,9 +224,18 @@ class Train(Section):
             yield "", f"must say how long: one of {', '.join(HORIZONS)}, such as steps: 2000"
         elif len(given) > 1:
             yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
-        if self.micro_batch_size != "auto" and self.batch_size % self.micro_batch_size:
+        if self.micro_batch_size != "auto" and self.batch_tokens is None and self.batch_size % self.micro_batch_size:
             nearest = min(_divisors(self.batch_size), key=lambda d: abs(d - int(self.micro_batch_size)))
             yield "micro_batch_size", f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
+        if self.batch_tokens is not None and self.batch_tokens < self.context:
+            yield "batch_tokens", f"{self.batch_tokens} do not hold a row of context {self.context}"
+        if self.batch_tokens is not None and self.stream:
+            yield "batch_tokens", "a stream's rows all have the same length; use batch_size"
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens that a step reads, at most."""
+        return self.batch_tokens or self.batch_size * self.context
 
 
 def _divisors(n: int) -> list[int]:
@@ -193,6 +247,8 @@ class Eval(Section):
     """auto: ten times a run, or less often where a run takes seconds."""
     tokens: Count | None = None
     """At most so many tokens of the held-out text while training (the first ones); the last evaluation takes all."""
+    translations: int = Field(64, ge=0, le=10**6)
+    """Held-out pairs that are translated at each evaluation point, for BLEU and chrF; the last takes all. 0 = none, nowhere."""
     patience: Count | None = None
     """Stop after so many evaluations without a better loss."""
 
@@ -245,6 +301,14 @@ class Generate(Section):
     """Draw from tokens that are at least this share as likely as the likeliest; 0: from all."""
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
     """Above 1: tokens of the text so far become less likely; 1: no penalty."""
+    num_beams: int = Field(4, ge=1, le=1024)
+    """encoder_decoder: texts that are followed side by side; 1: always the likeliest token."""
+    length_penalty: float = Field(0.6, ge=-10, le=10)
+    """encoder_decoder: a text's log-probability is divided by ((5 + length) / 6) to this power; 0: by nothing, above: longer texts."""
+    min_new_tokens: int = Field(0, ge=0, le=10**6)
+    """encoder_decoder: no text is shorter."""
+    no_repeat_ngram: int = Field(0, ge=0, le=1000)
+    """encoder_decoder: so many tokens in a row occur once at most; 0: no matter."""
     stop: tuple[Text, ...] = Field((), max_length=64)
     """Where one of these is written the text ends, before it."""
 
@@ -252,17 +316,17 @@ class Generate(Section):
 class ModelSettings(Kind):
     """What the recipe needs to know of a model."""
 
-    READS: ClassVar[Literal["left", "both"]]
-    """What a token may see: only what stands before it, or both sides."""
+    READS: ClassVar[Literal["left", "both", "pairs"]]
+    """What a token may see: only what stands before it, or both sides; or a whole source and what stands before it in the target."""
 
-    def build(self, vocabulary_size: int, context: int) -> Any:
+    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
         raise NotImplementedError
 
 
 class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
-    NEEDS: ClassVar[Literal["left", "both"]]
+    NEEDS: ClassVar[Literal["left", "both", "pairs"]]
     """What the model must see."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""

@@ -15,7 +15,7 @@ from mini_tf.plain_file import read_plain
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
-from mini_tf.run import finding, loading, manifest
+from mini_tf.run import averaging, finding, loading, manifest
 from mini_tf.run.tensors import specs
 from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup, settle
@@ -41,11 +41,14 @@ def write_config(recipe: Recipe, vocabulary_size: int) -> str:
     return json.dumps(config, indent=1) + "\n"
 
 
-def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto") -> Trained:
+def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
     """The model of a run (a folder, a name, `last`), in eval; `step` N, `best` or `last`, None = model.safetensors.
 
+    average: instead of one step the mean of the last N checkpoints that are kept, or of the `best`.
     It computes in the run's own precision where the device is of the same kind.
     """
+    if step is not None and average is not None:
+        raise UsageFault(f"--step {step} is one checkpoint, --average {average} the mean of several", hint="leave out one of them")
     folder = finding.find(run)
     auto = manifest.read(folder).auto
     setup = _setup(device, auto)
@@ -53,7 +56,8 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     recipe, tokenizer = read_made_with(folder)
     config = _read_config(folder / "config.json", tokenizer.vocabulary.size)
     sketch = sketched(lambda: recipe.model.build(config["vocabulary_size"], config["context"]))
-    weights = loading.load_model(folder, step, specs(sketch.weights()))  # what does not fit is refused before memory is taken for it
+    expected = specs(sketch.weights())  # what does not fit is refused before memory is taken for it
+    weights = loading.load_model(folder, step, expected) if average is None else averaging.average(folder, average, expected)
     model = recipe.model.build(config["vocabulary_size"], config["context"])
     assert isinstance(model, Model)
     model.load_weights(weights)

@@ -13,7 +13,7 @@ from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
 from mini_tf.cli.generate.loop import prompt_loop
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.lines import one_source, refuse_broken
-from mini_tf.cli.options import DEVICE, RUN, STEP
+from mini_tf.cli.options import AVERAGE, DEVICE, RUN, STEP
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def generate(
     batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, max=4096, help="Texts at once.")] = None,
     longest: Annotated[int | None, typer.Option("--context", metavar="N", min=1, max=2**20, help="Tokens read at most.")] = None,
     step: STEP = None,
+    average: AVERAGE = None,
     device: DEVICE = "auto",
 ) -> int:
     """Continue each prompt, or fill its [MASK]s; a line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash.
@@ -67,7 +68,7 @@ def generate(
         "batch_size": batch_size,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    trained = open_trained(run, step, device)
+    trained = open_trained(run, step, device, average)
     by_line = input is not None or not (prompts or sys.stdin.isatty())
     parts = (console, trained, _context(trained, longest), given, by_line)
     answer: Continue | Fill = Continue(*parts) if trained.recipe.model.READS == "left" else Fill(*parts)

@@ -1,0 +1,104 @@
+"""An encoder and a decoder: every token of the target sees the whole source, what stands before it in the target, and itself.
+
+The decoder's cross mixers read what the encoder's last layer gives, whose keys and values are made once a source. With
+sinusoidal positions, post-norm, relu and scaled, shared embeddings this is the Transformer of 2017; with learned positions,
+an embedding norm and gelu BART; with t5 positions, RMSNorm and unscaled scores T5.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.nn.init import init_weights
+from mini_tf.nn.mixer import Mixed, MixerSettings
+from mini_tf.nn.model import ModelSettings, OneStack, embedding_of
+from mini_tf.nn.places import Places
+from mini_tf.nn.position import PositionSettings
+from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind
+
+
+class Side(Section):
+    """What the encoder has otherwise than the decoder; null: the same."""
+
+    d_model: int | None = Field(None, ge=1, le=65536)
+    """Width of a source token's vector."""
+    n_layers: int | None = Field(None, ge=1, le=1024)
+    """Number of layers."""
+    n_heads: int | None = Field(None, ge=1, le=1024)
+    """Heads of each mixer."""
+    d_ff: int | None = Field(None, ge=0, le=1048576)
+    """Width of the feed-forward layer; default the decoder's, or 4 d_model where the widths differ."""
+    attention: Annotated[tuple[Annotated[MixerSettings, KindOf("attention")], ...], OneOrMore()] | None = None
+    """One mixer, or a list of them that is tiled over the layers."""
+    positions: Annotated[PositionSettings, KindOf("positions")] | None = None
+    """How the encoder knows where a token stands."""
+
+
+class Settings(ModelSettings):
+    READS: ClassVar[Literal["left", "both", "pairs"]] = "pairs"
+
+    encoder: Side = Side()
+    """The encoder's own sizes and parts; what is not given is as in the decoder."""
+    cross_attention: Annotated[MixerSettings, KindOf("attention")] | None = Field(default_factory=default_kind("attention", "softmax"))
+    """How the decoder reads the source; null: not at all, which shows what it is good for."""
+    shared_embeddings: bool = True
+    """Both sides have one table of token vectors, where they have one vocabulary and one width."""
+
+    @property
+    def source_stack(self) -> StackSettings:
+        """The encoder's settings, complete."""
+        given = {name: value for name in Side.model_fields if (value := getattr(self.encoder, name)) is not None}
+        if self.encoder.d_model not in (None, self.d_model):
+            given.setdefault("d_ff", None)
+        return self.model_copy(update=given)
+
+    def rules(self) -> Iterable[tuple[str, str]]:
+        yield from super().rules()
+        for key, fault in [*StackSettings.rules(self.source_stack), *self.directed(self.source_stack.attention, "both")]:
+            yield f"encoder.{key}", fault
+        if self.cross_attention is not None and not self.cross_attention.READS_MEMORY:
+            yield "cross_attention", f"{self.cross_attention.kind} attention cannot read a source; use softmax"
+        if self.n_types:
+            yield "n_types", "pairs have no segments; use 0"
+
+    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "EncoderDecoder":
+        return EncoderDecoder(self, vocabulary_size, context, source_vocabulary_size)
+
+
+class EncoderDecoder(OneStack):
+    """`stack` and `embedding` are the decoder's; source_vocabulary_size: None = one vocabulary for both sides."""
+
+    def __init__(self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> None:
+        side, cross = settings.source_stack, settings.cross_attention
+        super().__init__(settings, vocabulary_size, context, None if cross is None else Across(cross, side.d_model))
+        shares = settings.shared_embeddings and source_vocabulary_size is None and side.d_model == settings.d_model
+        tokens = self.embedding.tokens if shares else nn.Embedding(source_vocabulary_size or vocabulary_size, side.d_model)
+        self.source_embedding = embedding_of(settings, side, tokens, context)
+        self.encoder = Stack(side, False, self.source_embedding.position)
+        init_weights(nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.writers, None, settings.init_std, settings.init)
+
+    def read(self, source: Tokens) -> Memory:
+        """The source (B, M) as the decoder's cross mixers keep it; `forward` takes it in place of the tokens."""
+        return self._read(source)[0]
+
+    def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+        """As of every model. A memory may have fewer rows than `inputs`: each then serves as many neighbouring rows."""
+        if source is None:
+            raise ValueError("an encoder-decoder needs a source to read")
+        memory, penalty = (source, None) if isinstance(source, Memory) else self._read(source)
+        mixed = self.decode(inputs, memory, at, state)
+        if penalty is None:
+            return mixed
+        return mixed._replace(penalty=penalty if mixed.penalty is None else penalty + mixed.penalty)
+
+    def _read(self, source: Tokens) -> tuple[Memory, Any]:
+        places = source.places if source.places is not None else Places(source.ids.shape[1])
+        encoded = self.encoder(self.source_embedding(source, places), places)
+        return self.stack.recall(encoded.y, places), encoded.penalty

@@ -1,0 +1,60 @@
+"""Sequence to sequence: name the target's tokens one after the other, from the whole source and what stands before.
+
+The target is read from its opening separator on and asked for up to its closing one. With label smoothing a share of every
+target's weight is spread evenly over the vocabulary; evaluation judges without it.
+Source: Sutskever et al. 2014, arXiv:1409.3215; label smoothing: Szegedy et al. 2016, arXiv:1512.00567, section 7.
+"""
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from mini_tf.errors import DataFault
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.tokenizer import Vocabulary
+
+PART = "seq2seq"
+
+
+class Settings(ObjectiveSettings):
+    NEEDS: ClassVar[Literal["left", "both", "pairs"]] = "pairs"
+    TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each target's weight that is spread evenly over the vocabulary in training; the 2017 paper has 0.1."""
+
+    def build(self, vocabulary: Vocabulary) -> "Seq2Seq":
+        if vocabulary.separator is None:
+            raise DataFault("the tokenizer has no token that ends a text, which a translation needs")
+        return Seq2Seq(self.label_smoothing)
+
+
+class Seq2Seq(Objective):
+    lookahead = 1
+    reads_all = True
+
+    def __init__(self, label_smoothing: float) -> None:
+        self.label_smoothing = label_smoothing
+
+    def prepare(self, rows: Rows) -> Batch:
+        assert rows.source is not None
+        ids, read = torch.from_numpy(rows.ids).long(), rows
+        asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
+        if rows.segments is not None:  # the closing separator of a shorter row is asked for, but not read
+            read = replace(rows, segments=rows.segments[:, 1:])
+            asked = torch.from_numpy(rows.segments)[:, 1:] != 0
+        segments = rows.source.segments
+        places = None if segments is None else Places.packed(torch.from_numpy(segments).long())
+        source = Tokens(torch.from_numpy(rows.source.ids).long(), places)
+        return ask(read, ids[:, :-1], ids[:, 1:], asked, PART, source)
+
+    def task(self, model: Model) -> nn.Module:
+        return Prediction(model, PART, self.label_smoothing)

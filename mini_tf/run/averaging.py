@@ -1,0 +1,72 @@
+"""The mean of several checkpoints of one run, which often does better than each of them.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1: the last 5 checkpoints of the base models, 20 of the big ones.
+Costs memory for one checkpoint and for its sum in float64, however many there are.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from mini_tf.errors import UsageFault
+from mini_tf.recipe import reading
+from mini_tf.run import manifest, tensors
+from mini_tf.run.checkpoint import MODEL, Checkpoints
+from mini_tf.run.disk import Disk
+from mini_tf.run.tensors import Spec, specs
+
+
+def average(folder: Path, which: int | str, expected: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
+    """The mean weights of a run's last `which` checkpoints that are kept, or, of `best`, of those kept for their validation loss.
+
+    Each is read as one alone would be: RunFault where one is damaged or not of the `expected` tensors, by default those of the
+    first. UsageFault where fewer are kept. What is no floating number is that of the first, the newest or the best.
+    """
+    checkpoints = Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk())
+    checkpoints.find("last")  # refuses a run that has none
+    steps = _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
+    sums: dict[str, Tensor] = {}
+    for step in steps:
+        path = checkpoints.choose(step).folder / MODEL
+        model = tensors.read(path, expected)
+        tensors.refuse_not_finite(model, path)
+        expected = specs(model)
+        _add(model, sums)
+        del model  # before the next is read
+    return {name: _mean(sums.pop(name), len(steps), spec) for name, spec in (expected or {}).items()}
+
+
+def _add(model: Mapping[str, Tensor], sums: dict[str, Tensor]) -> None:
+    for name, tensor in model.items():
+        if name not in sums:
+            sums[name] = tensor.double() if tensor.is_floating_point() else tensor
+        elif tensor.is_floating_point():
+            sums[name] += tensor
+
+
+def _mean(total: Tensor, n: int, spec: Spec) -> Tensor:
+    return total.div_(n).to(spec.dtype) if spec.dtype.is_floating_point else total
+
+
+def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
+    """The steps of the newest `n` of those kept, whatever they are kept for."""
+    if not re.fullmatch("[1-9][0-9]{0,11}", n):
+        raise UsageFault(f"--average {n[:40]!r}: must be how many of the last checkpoints, at least 1, or `best`")
+    steps = checkpoints.steps()
+    if len(steps) < int(n):
+        kept = f"{len(steps)} checkpoint{'s' * (len(steps) > 1)} (step {', '.join(map(str, reversed(steps)))})"
+        raise UsageFault(f"--average {n}: {folder} has {kept}", hint="a larger checkpoint.keep_last keeps more while training")
+    return steps[: int(n)]
+
+
+def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
+    """The steps of as many as the recipe keeps for their validation loss, the lowest first."""
+    keep_best = reading.read(folder).recipe.checkpoint.keep_best
+    kept = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would pass over what it cannot read
+    steps = [one.step for one in sorted(kept, key=lambda one: one.rank) if one.score is not None][:keep_best]
+    if not steps:
+        hint = "a larger checkpoint.keep_best keeps them while training; `--average N` takes the last N"
+        raise UsageFault(f"--average best: {folder} keeps no checkpoint for its validation loss", hint=hint)
+    return steps

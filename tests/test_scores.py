@@ -1,0 +1,158 @@
+"""BLEU and chrF are sacrebleu's own, to the digit, and what the formulas of the papers give by hand; nothing else happens."""
+
+import json
+import logging
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from commands import ROOT
+
+from mini_tf.errors import Unavailable
+from mini_tf.scores import available, corpus_scores, require, signatures
+
+GERMAN = [
+    "Ein Mann schläft in einem grünen Raum auf einem Sofa.",
+    "Zwei Hunde spielen im Schnee, und ein Kind schaut ihnen zu.",
+    'Er sagte: "Das kostet 1.000,50 Euro (ohne Steuer)!"',
+    "",
+    "Ein   Junge mit Kopfhörern — sitzt auf den Schultern einer Frau. ",
+]
+REFERENCES = [
+    "Ein Mann, der in einem grünen Raum auf einem Sofa schläft.",
+    "Zwei Hunde spielen im Schnee und ein kleines Kind schaut zu.",
+    'Er sagte: "Das kostet 1.000,50 Euro (mit Steuer)!"',
+    "Nichts.",
+    "Ein Junge mit Kopfhörern sitzt auf den Schultern einer Frau.",
+]
+
+
+def grams(items: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return [tuple(items[i : i + n]) for i in range(len(items) - n + 1)]
+
+
+def shared(ours: Sequence[tuple[str, ...]], theirs: Sequence[tuple[str, ...]]) -> int:
+    """How many of ours stand among theirs, none counted more often than it stands there."""
+    return sum(min(list(ours).count(gram), list(theirs).count(gram)) for gram in set(ours))
+
+
+def bleu(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """Papineni et al. 2002 on text whose words and stops stand between blanks; the k-th precision of 0 is 1 / (2^k total)."""
+    log_precision, nothing = 0.0, 0
+    for n in (1, 2, 3, 4):
+        total = sum(len(grams(one.split(), n)) for one in ours)
+        right: float = sum(shared(grams(a.split(), n), grams(b.split(), n)) for a, b in zip(ours, theirs, strict=True))
+        if right == 0:
+            nothing += 1
+            right = 0.5**nothing
+        log_precision += math.log(right / total) / 4
+    length, wanted = (len(" ".join(texts).split()) for texts in (ours, theirs))
+    return 100 * min(1.0, math.exp(1 - wanted / length)) * math.exp(log_precision)
+
+
+def chrf(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """Popović 2015: precision and recall of character n-grams up to 6 without blanks, each averaged over n, recall twice as heavy."""
+    precisions, recalls = [], []
+    for n in range(1, 7):
+        pairs = [(grams(a.replace(" ", ""), n), grams(b.replace(" ", ""), n)) for a, b in zip(ours, theirs, strict=True)]
+        right = sum(shared(a, b) for a, b in pairs)
+        precisions.append(right / sum(len(a) for a, _ in pairs))
+        recalls.append(right / sum(len(b) for _, b in pairs))
+    precision, recall = sum(precisions) / 6, sum(recalls) / 6
+    return 100 * 5 * precision * recall / (4 * precision + recall)
+
+
+CASES = {
+    "shorter than its reference": (["the cat sat on the mat ."], ["the cat sat down on the old mat ."]),
+    "longer than its reference": (["the the the cat sat on the mat today ."], ["the cat sat on the mat ."]),
+    "without a common 4-gram": (["a man sleeps on green sofas"], ["one man sleeps on the green sofa"]),
+    "two sentences": (["a dog plays in the snow", "the red house stands here"], ["a dog plays in deep snow", "the red house stood here"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("by_hand", [bleu, chrf], ids=["bleu", "chrf"])
+def test_scores_are_what_the_formulas_give(name: str, by_hand: Callable[[Sequence[str], Sequence[str]], float]) -> None:
+    ours, theirs = CASES[name]
+    score = corpus_scores(ours, theirs)[by_hand.__name__]
+    assert 0 < score < 100
+    assert score == pytest.approx(by_hand(ours, theirs), abs=1e-9)
+
+
+def test_stops_are_words_of_their_own_and_blanks_do_not_count() -> None:
+    attached, apart = ["a man sleeps,  he snores. "], ["a man sleeps , he snores ."]
+    reference = ["a man sleeps, she snores."]
+    assert corpus_scores(attached, reference)["bleu"] == pytest.approx(bleu(apart, ["a man sleeps , she snores ."]), abs=1e-9)
+    assert corpus_scores(attached, reference)["bleu"] == corpus_scores(apart, reference)["bleu"]
+
+
+def test_scores_and_signatures_are_those_of_sacrebleus_own_command(tmp_path: Path) -> None:
+    for name, lines in (("ours", GERMAN), ("theirs", REFERENCES)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    line = [sys.executable, "-m", "sacrebleu", "theirs", "-i", "ours", "-m", "bleu", "chrf", "-w", "9", "--format", "json"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    told = {one["name"]: one for one in json.loads(done.stdout)}
+    scores = corpus_scores(GERMAN, REFERENCES)
+    assert scores["bleu"] == pytest.approx(told["BLEU"]["score"], abs=1e-8)
+    assert scores["chrf"] == pytest.approx(told["chrF2"]["score"], abs=1e-8)
+    assert signatures() == {"bleu": told["BLEU"]["signature"], "chrf": told["chrF2"]["signature"]}
+    assert signatures()["bleu"] == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+
+
+def test_an_exact_match_is_equal_to_the_letter() -> None:
+    theirs = ["Ein Mann.", "Ein Mann.", "Ein Mann.", "Ein Mann."]
+    scores = corpus_scores(["Ein Mann.", "ein Mann.", "Ein Mann .", "Ein Mann."], theirs)
+    assert scores["exact_match"] == 0.5
+    assert corpus_scores(theirs, theirs)["exact_match"] == 1.0
+    assert corpus_scores(theirs, theirs)["chrf"] == pytest.approx(100)
+    assert corpus_scores(["zzz"], ["Ein Mann."]) == {"bleu": 0.0, "chrf": 0.0, "exact_match": 0.0}
+
+
+def test_case_counts_and_so_does_which_sentence_stands_where() -> None:
+    same = corpus_scores(REFERENCES, REFERENCES)
+    assert same["bleu"] == pytest.approx(100)
+    for other in ([one.lower() for one in REFERENCES], REFERENCES[::-1]):
+        scores = corpus_scores(other, REFERENCES)
+        assert all(scores[name] < same[name] for name in same)
+
+
+def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="as many: 1 != 2"):
+        corpus_scores(["a"], ["a", "b"])
+    with pytest.raises(ValueError, match="must be a translation"):
+        corpus_scores([], [])
+
+
+def test_text_that_looks_tokenised_is_scored_in_silence(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = ["a man sleeps here ."] * 150, ["a man sleeps there ."] * 150
+    with caplog.at_level(logging.DEBUG):
+        ours_alone = corpus_scores(ours, theirs)
+        assert caplog.records == []
+        assert ours_alone["bleu"] == sacrebleu.corpus_bleu(ours, [theirs]).score
+        assert caplog.records != []  # what sacrebleu says unless told otherwise
+    assert capfd.readouterr() == ("", "")
+
+
+def test_scoring_starts_no_process_opens_no_connection_and_writes_nothing() -> None:
+    code = "import sys, json; sys.path[:0] = ['tests', '.']; from audited import Record; seen = Record(); sys.addaudithook(seen)\n"
+    code += "seen.running = True\nfrom mini_tf.scores import corpus_scores, signatures\n"
+    code += "corpus_scores(['a b .'] * 200, ['a c .'] * 200); signatures(); seen.running = False\n"
+    code += "kept = seen.processes + seen.network + sorted(seen.changed) + seen.loaded\n"
+    code += "print(json.dumps([kept, 'torch' in sys.modules, 'sacrebleu' in seen.imports]))"
+    line = [sys.executable, "-B", "-W", "error", "-c", code]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert (json.loads(done.stdout), done.stderr) == ([[], False, True], "")
+
+
+def test_without_sacrebleu_it_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert available()
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    assert not available()
+    for asked in (require, signatures, lambda: corpus_scores(["a"], ["a"])):
+        with pytest.raises(Unavailable, match="need sacrebleu") as refusal:
+            asked()
+        assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")
