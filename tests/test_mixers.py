@@ -21,7 +21,7 @@ EXACT = {"rtol": 0, "atol": 1e-10}
 def cases(causal: bool | None = None) -> list[tuple[str, bool, str]]:
     """(kind, causal, position) that the kinds say they can do."""
     found = []
-    for kind, direction, position in itertools.product(mixer_kinds(), (True, False), ("none", "rotary", "alibi")):
+    for kind, direction, position in itertools.product(mixer_kinds(), (True, False), ("none", "rotary", "alibi", "t5")):
         settings = mixer_settings(kind)
         able = ("left" if direction else "both") in settings.READS
         attaches = position == "none" or position_for(settings, position) is not None

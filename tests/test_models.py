@@ -94,7 +94,7 @@ def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_l
         torch.testing.assert_close(a[:, order], b, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "fourier"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "fourier", "t5"])
 def test_with_positions_an_encoder_sees_the_order_of_words(positions: str) -> None:
     model = model_of("encoder", positions=positions)
     ids, order = torch.tensor([[1, 2, 3, 4]]), torch.tensor([2, 1, 0, 3])
@@ -208,7 +208,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("kind", "positions"), [case for case in CASES if case[0] != "toy" and case[1] in ("none", "rotary", "alibi")])
+@pytest.mark.parametrize(("kind", "positions"), [case for case in CASES if case[0] != "toy" and case[1] in ("none", "rotary", "alibi", "t5")])
 def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positions: str, causal: bool, packed: bool) -> None:
     """At length 8,192 less than 64 MiB are saved for the backward pass, and nothing has L x M elements, forward or backward."""
     length = 8192
@@ -235,8 +235,8 @@ def test_toy_mixers_may_be_handed_to_a_model() -> None:
 def test_a_cross_mixers_empty_state_survives_a_file() -> None:
     """It has no tensors, so a file does not hold it; the stack goes on as if it did."""
     settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2)
-    stack = Stack(settings, causal=True, position=None, source_width=16).double().eval()  # type: ignore[arg-type]
-    x, source = seeded(1, 4, 16), (seeded(1, 3, 16, seed=2), Places(3))
+    stack = Stack(settings, True, None, Across(settings.attention[0], 16)).double().eval()  # type: ignore[arg-type, attr-defined]
+    x, source = seeded(1, 4, 16), stack.recall(seeded(1, 3, 16, seed=2), Places(3))
     state = stack(x[:, :2], Places(2), source, state=stack.start(1)).state
     again = states.load(states.save(state))
     assert again != state

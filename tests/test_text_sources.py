@@ -87,10 +87,10 @@ def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
 
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"id": [1, 2], "review": ["one", "two"]}), file)
-    assert texts(file, Columns("review")) == ["one", "two"]
+    assert texts(file, Columns(("review",))) == ["one", "two"]
     assert "no column 'text'; there are: id, review" in refusal(file)
     file.write_bytes(file.read_bytes()[:-30])
-    assert "not a readable parquet file" in refusal(file, Columns("review"))
+    assert "not a readable parquet file" in refusal(file, Columns(("review",)))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
     [
         ("a fine film\nanother\n", Columns(), ["a fine film", "another"]),
         ("text\nfirst\n", Columns(), ["first"]),
-        ("label\tsentence\n1\tgood\n", Columns("sentence"), ["good"]),
+        ("label\tsentence\n1\tgood\n", Columns(("sentence",)), ["good"]),
         ("label\ttext\n1\tgood\n", Columns(), ["good"]),
-        ("1\tgood film\n0\tbad film\n", Columns("2"), ["good film", "bad film"]),
-        ("one\ttwo\n", Columns("2", header=False), ["two"]),
-        ("a b\tc\nd\te\n", Columns("c", header=True), ["e"]),
-        ('say\t"open\n', Columns("2"), ['"open']),
+        ("1\tgood film\n0\tbad film\n", Columns(("2",)), ["good film", "bad film"]),
+        ("one\ttwo\n", Columns(("2",), header=False), ["two"]),
+        ("a b\tc\nd\te\n", Columns(("c",), header=True), ["e"]),
+        ('say\t"open\n', Columns(("2",)), ['"open']),
     ],
 )
 def test_the_header_is_found_by_its_words(tmp_path: Path, content: str, columns: Columns, expected: list[str]) -> None:
@@ -146,7 +146,7 @@ def test_a_bad_line_of_jsonl_is_named(tmp_path: Path, line: str, message: str) -
     [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "unexpected end of data")],
 )
 def test_a_bad_line_of_csv_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    assert message in refusal(write(tmp_path / "a.csv", content), Columns("b"))
+    assert message in refusal(write(tmp_path / "a.csv", content), Columns(("b",)))
 
 
 def test_bytes_that_are_not_text_are_refused_with_their_place(tmp_path: Path) -> None:

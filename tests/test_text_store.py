@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.recipe.sections import Data, Split
+from mini_tf.recipe.data import Data, Split
 from mini_tf.text import formats, token_store
 from mini_tf.text.formats import Document
 from mini_tf.text.sources import _file

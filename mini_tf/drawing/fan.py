@@ -43,7 +43,7 @@ def _drawn(fan: Fan) -> Figure:
     heads, tokens = fan.weights.shape
     names = [figure_caption(head, 12) for head in fan.heads]
     words = [figure_label(token, _LONGEST_WORD) for token in fan.tokens]
-    tall = 0.1 + max(map(text_width, words), default=0.0)
+    tall = 0.1 + max(map(text_width, [*words, figure_label(fan.query, _LONGEST_WORD)]))
     left = _EDGE + 0.1 + max(map(text_width, names), default=0.0)
     pitch = min(0.26, LONGEST / max(tokens, 1))
     title = headline(f"{fan.title}: {fan.query}")
@@ -56,9 +56,13 @@ def _drawn(fan: Fan) -> Figure:
     lines = place(figure, left, top, tokens * pitch, _LINES)
     squares = place(figure, left, top + _LINES, tokens * pitch, strip)
     _draw_lines(lines, fan)
-    _write_words(lines, words, fan.query_index, above=True)
+    if fan.query_index is None:
+        _write_above(lines, _middle(tokens), figure_label(fan.query, _LONGEST_WORD), "black")
+    else:
+        for number, word in enumerate(words):
+            _write_above(lines, number, word, "black" if number == fan.query_index else "#a0a0a0")
     _draw_squares(squares, fan.weights)
-    _write_words(squares, words, fan.query_index, above=False)
+    _write_below(squares, words)
     colors, every = line_colors(heads), ceil(_SQUARE / square)
     for number in range(0, heads, every):
         squares.text(-0.8, number, names[number], ha="right", va="center", color=_darkened(colors[number]), fontsize=WORD)
@@ -70,7 +74,8 @@ def _draw_lines(axes: Axes, fan: Fan) -> None:
     seen = [(head, token, float(fan.weights[head, token])) for head in range(heads) for token in range(tokens)]
     seen = sorted((one for one in seen if one[2] >= _FAINTEST), key=lambda one: one[2])  # NaN is not drawn; the strong lie on top
     colors = line_colors(heads)
-    ends = [[(fan.query_index, 1.0), (token + _beside(head, heads), 0.0)] for head, token, _ in seen]
+    begin = _middle(tokens) if fan.query_index is None else fan.query_index
+    ends = [[(begin, 1.0), (token + _beside(head, heads), 0.0)] for head, token, _ in seen]
     shades = [(*colors[head][:3], min(1.0, weight)) for head, _, weight in seen]
     axes.add_collection(LineCollection(ends, colors=shades, linewidths=[0.6 + 1.8 * min(1.0, weight) for _, _, weight in seen]))
     axes.set(xlim=(-0.5, tokens - 0.5), ylim=(0, 1))
@@ -95,20 +100,33 @@ def _draw_squares(axes: Axes, weights: np.ndarray) -> None:
         spine.set_color("#dddddd")
 
 
-def _write_words(axes: Axes, words: list[str], query_index: int, *, above: bool) -> None:
-    """The words of one side, away from the lines; above, only the one that looks is black."""
+def _middle(tokens: int) -> float:
+    """Where a query stands that is none of the tokens."""
+    return (tokens - 1) / 2
+
+
+def _write_above(axes: Axes, place: float, word: str, color: str) -> None:
+    _write_upwards(axes, (place, 1.0), word, 2, "bottom", color)
+
+
+def _write_below(axes: Axes, words: list[str]) -> None:
     for number, word in enumerate(words):
-        axes.annotate(
-            word,
-            (number, 1.0 if above else 0.0),
-            xycoords=axes.get_xaxis_transform(),
-            xytext=(0, 2 if above else -3),
-            textcoords="offset points",
-            rotation=90,
-            ha="center",
-            va="bottom" if above else "top",
-            color="black" if not above or number == query_index else "#a0a0a0",
-        )
+        _write_upwards(axes, (number, 0.0), word, -3, "top", "black")
+
+
+def _write_upwards(axes: Axes, at: tuple[float, float], word: str, away: int, side: str, color: str) -> None:
+    """A word that is read upwards, some points `away` from the lines."""
+    axes.annotate(
+        word,
+        at,
+        xycoords=axes.get_xaxis_transform(),
+        xytext=(0, away),
+        textcoords="offset points",
+        rotation=90,
+        ha="center",
+        va=side,
+        color=color,
+    )
 
 
 def _darkened(color: tuple[float, ...]) -> tuple[float, float, float]:

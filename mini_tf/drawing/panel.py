@@ -79,12 +79,12 @@ class Cells:
 class Fan:
     """One word over all heads: where the token at `query_index` looks in each, `weights` (heads, tokens) from 0 to 1.
 
-    `query` is that word as the title shows it.
+    `query` is that word as the title shows it; its index is None where it stands in another text than the tokens.
     """
 
     title: str
     query: str
-    query_index: int
+    query_index: int | None
     tokens: Sequence[str]
     weights: np.ndarray
     heads: Sequence[str]

@@ -1,23 +1,22 @@
 """Who reads whom in a text, for every layer and head: the text to tokens, one pass of the model, the heads with their measures.
 
-Texts are read one by one, so nothing is padding. A text is framed as in training: a separator opens it where the model knows one.
+Texts are read one by one, so nothing is padding. A text is framed as in training: a separator opens it where the model knows one. Of a
+model of pairs the text is the source, and the target is read as the decoder reads it in training, its own words given.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
 from mini_tf.errors import RunFault, UsageFault
 from mini_tf.inspection.capture import Reading, capture
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.inspection.choice import Choice, HeadPlace
-from mini_tf.inspection.framing import Framed, framed_for
 from mini_tf.inspection.heads import Measures, measure, role
-from mini_tf.inspection.words import Words, by_words, words_of
-from mini_tf.nn.tokens import Tokens
+from mini_tf.inspection.sides import Side, Sides, sides_of
+from mini_tf.inspection.words import by_words
 from mini_tf.run.loading import load_model
 from mini_tf.run.tensors import specs
 from mini_tf.run.trained import Trained
@@ -28,9 +27,9 @@ MOST_NAMED = 40
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """One head on one text: `weights` (units, units) in float32, a row a query; columns that belong to no token are left out.
+    """One head on one text: `weights` (rows, columns) in float32, a row a query; columns that belong to no token are left out.
 
-    `visible` (units, units): what each row may see.
+    `visible` (rows, columns): what each row may see.
     """
 
     place: HeadPlace
@@ -42,7 +41,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Query:
-    """The unit that was asked for, and its text."""
+    """The unit that was asked for, a row of the heads that are shown, and its text."""
 
     index: int
     text: str
@@ -50,12 +49,9 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What was seen of a text. `tokens`: how those of `given` read; `words` None = rows and columns are tokens; `step` None = the one
-    checkpoint that was asked for."""
+    """What was seen of a text, or of a pair. `step` None = the one checkpoint that was asked for."""
 
-    given: Framed
-    tokens: list[str]
-    words: Words | None
+    sides: Sides
     heads: list[Head]
     query: Query | None
     difference: float
@@ -63,14 +59,22 @@ class Sample:
     step: int | None = None
 
     @property
-    def units(self) -> list[str]:
-        """What rows and columns are: tokens, or words."""
-        return self.tokens if self.words is None else self.words.texts
+    def unit(self) -> str:
+        """What a row or column is called."""
+        return self.sides.unit
 
     @property
-    def unit(self) -> str:
-        """What one of them is called."""
-        return "token" if self.words is None else "word"
+    def text(self) -> str:
+        """What was asked about: the text, of a pair its source."""
+        return (self.sides.source or self.sides.own).given.text
+
+    def rows(self, head: Head) -> list[str]:
+        """What the rows of its map are."""
+        return self.sides.of(head.place.kind)[0].units
+
+    def columns(self, head: Head) -> list[str]:
+        """What the columns of its map are."""
+        return self.sides.of(head.place.kind)[1].units
 
     def without_weights(self) -> "Sample":
         """What of many texts fits in memory."""
@@ -86,29 +90,30 @@ class Wish:
     query: str | None = None
 
 
-def look(trained: Trained, text: str, wish: Wish = Wish()) -> Sample:
-    """The heads of a text's first `context` tokens; UsageFault where there is nothing to look at, or not what was asked for."""
-    given = framed_for(trained, text)
-    tokens, notes = trained.tokenizer.pieces(given.ids), [] if given.note is None else [given.note]
-    words = words_of(given, tokens)
-    query, in_words = None, wish.words
+def look(trained: Trained, text: str, wish: Wish = Wish(), target: str | None = None) -> Sample:
+    """The heads of a text's first `context` tokens; of a model of pairs those of a source and its `target`.
+
+    A query of a pair is a place in the target, and by itself asks for the heads that read the source from there; in the source where
+    `encoder.self` is asked for. UsageFault where there is nothing to look at, or not what was asked for.
+    """
+    sides = sides_of(trained, text, target)
+    choice, query, notes = wish.heads, None, list(sides.notes)
+    in_words = wish.words
     if wish.query is not None:
-        query, in_words, several = _find(wish.query, tokens, words, wish.words)
+        choice = replace(choice, kind="cross") if sides.source is not None and choice.kind is None else choice
+        query, in_words, several = _find(wish.query, sides.of(choice.kind or "")[0], wish.words)
         notes += several
-    seen = capture(trained.model, Tokens(torch.tensor([given.ids], device=trained.setup.device)))
+    sides = sides.by_words() if in_words else sides
+    device = trained.setup.device
+    seen = capture(trained.model, sides.own.read_on(device), None if sides.source is None else sides.source.read_on(device))
     there = [HeadPlace(reading.kind, reading.layer, head) for reading in seen.readings for head in range(reading.weights.shape[1])]
-    chosen = wish.heads.of(there)
-    heads = [
-        head
-        for reading in seen.readings
-        for head in heads_of(reading, words.texts if in_words else given.ids, words.of_token if in_words else None)
-        if head.place in chosen
-    ]
-    return Sample(given, tokens, words if in_words else None, heads, query, seen.difference, notes)
+    chosen = choice.of(there)
+    heads = [head for reading in seen.readings for head in _heads_between(reading, *sides.of(reading.kind)) if head.place in chosen]
+    return Sample(sides, heads, query, seen.difference, notes)
 
 
-def over_steps(trained: Trained, texts: list[str], wish: Wish) -> Iterator[Sample]:
-    """Every text at every checkpoint that is kept, the earliest first; the model is left with the weights of the last.
+def over_steps(trained: Trained, texts: Sequence[tuple[str, str | None]], wish: Wish) -> Iterator[Sample]:
+    """Every text and target at every checkpoint that is kept, the earliest first; the model is left with the weights of the last.
 
     Raises RunFault where none is kept.
     """
@@ -118,34 +123,46 @@ def over_steps(trained: Trained, texts: list[str], wish: Wish) -> Iterator[Sampl
         raise RunFault(f"{folder} has no checkpoint", where=[str(folder)])
     for step in reversed(steps):
         model.load_weights(load_model(folder, step, specs(model.weights())))
-        for text in texts:
-            yield replace(look(trained, text, wish), step=step)
+        for text, target in texts:
+            yield replace(look(trained, text, wish, target), step=step)
 
 
-def heads_of(reading: Reading, units: list[str] | list[int], of_token: list[int] | None = None) -> list[Head]:
-    """The heads of one mixer on the first text of a batch; `units` are its tokens, or its words where `of_token` maps to them."""
+def heads_of(
+    reading: Reading, units: Sequence[Hashable] | None, of_tokens: tuple[list[int], list[int]] | None = None
+) -> list[Head]:
+    """The heads of one mixer on the first text of a batch; `units`: what rows and columns are, None where they are different texts.
+
+    of_tokens: for rows and columns the number of each token's word, where maps of words are wanted.
+    """
     weights, visible = reading.weights[0, :, :, reading.lead :].float().cpu(), reading.keep[0].cpu()
-    if of_token is not None:
-        weights, visible = by_words(weights, visible, of_token)
+    if of_tokens is not None:
+        weights, visible = by_words(weights, visible, *of_tokens)
     found = measure(weights, visible, units)
     places = [HeadPlace(reading.kind, reading.layer, head) for head in range(len(weights))]
     return [Head(place, w.numpy(), visible.numpy(), m, role(m)) for place, w, m in zip(places, weights, found, strict=True)]
 
 
-def _find(asked: str, tokens: list[str], words: Words, in_words: bool) -> tuple[Query, bool, list[str]]:
+def _heads_between(reading: Reading, rows: Side, columns: Side) -> list[Head]:
+    if rows.by_words:
+        return heads_of(reading, rows.units if rows is columns else None, (rows.words.of_token, columns.words.of_token))
+    return heads_of(reading, rows.given.ids if rows is columns else None)
+
+
+def _find(asked: str, side: Side, in_words: bool) -> tuple[Query, bool, list[str]]:
     """The place that was asked for, whether it is a word, and a note if there are several.
 
     A word as it stands in the text, or a part of one that no letter adjoins ("self" of "self.path"); else a number. Of several the last,
     since in a decoder it sees the most.
     """
+    words, name = side.words, side.given.name
     alone = re.compile(rf"(?<!\w){re.escape(asked)}(?!\w)")
     if places := [index for index, text in enumerate(words.texts) if asked and alone.search(text)]:
         named = ", ".join(f"{words.texts[place]!r} ({place})" for place in places[-MOST_NAMED:])
         several = f"{asked!r} stands in {len(places)} words: {'... ' * (len(places) > MOST_NAMED)}{named}; the last is shown"
         return Query(places[-1], words.texts[places[-1]]), True, [several] if len(places) > 1 else []
-    units = words.texts if in_words else tokens
+    units = words.texts if in_words else side.tokens
     if re.fullmatch(r"-?[0-9]{1,9}", asked) and -len(units) <= (index := int(asked)) < len(units):
         return Query(index % len(units), units[index]), in_words, []
     there = list(dict.fromkeys(words.texts))
     named = ", ".join(there[:MOST_NAMED]) + (f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else "")
-    raise UsageFault(f"--query {asked}: no such word in the text; it has {named}", hint=f"or give a number, 0 to {len(units) - 1}")
+    raise UsageFault(f"--query {asked}: no such word in the {name}; it has {named}", hint=f"or give a number, 0 to {len(units) - 1}")

@@ -17,13 +17,17 @@ def draw(sample: Sample, suffix: str) -> bytes:
         return draw_fan(fan(sample), suffix)
     if len(sample.heads) == 1:
         [head] = sample.heads
-        panel = Panel("", sample.units, sample.units, seen(head), rows_look(sample))
+        panel = Panel("", sample.rows(head), sample.columns(head), seen(head), rows_look(sample))
         return draw_panels([panel], Scale(), f"{head.place} {does(head, sample.unit)}", suffix)
     layers = [head.place[:2] for head in sample.heads]
     across = max(layers.count(layer) for layer in layers)
     even = len(layers) == across * len(set(layers))
-    names = [f"{head.place.layer}.{head.place.head} {head.role or ''}" for head in sample.heads]
-    panels = [Panel(name, sample.units, sample.units, seen(head)) for name, head in zip(names, sample.heads, strict=True)]
-    title = f"{', '.join(dict.fromkeys(head.place.kind for head in sample.heads))}, layer.head. {rows_look(sample)}"
+    kinds = list(dict.fromkeys(head.place.kind for head in sample.heads))
+    named = {kind: kind.partition(".")[0] + " " if len(kinds) > 1 else "" for kind in kinds}
+    names = [f"{named[head.place.kind]}{head.place.layer}.{head.place.head} {head.role or ''}" for head in sample.heads]
+    panels = [
+        Panel(name, sample.rows(head), sample.columns(head), seen(head)) for name, head in zip(names, sample.heads, strict=True)
+    ]
+    title = f"{', '.join(kinds)}, layer.head. {rows_look(sample)}"
     # Of many tokens each gets little: on a linear scale most maps would be black.
-    return draw_panels(panels, Scale(root=len(sample.units) > MANY), title, suffix, across=across if even else None)
+    return draw_panels(panels, Scale(root=max(len(panel.columns) for panel in panels) > MANY), title, suffix, across=across if even else None)

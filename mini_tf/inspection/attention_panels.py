@@ -54,7 +54,7 @@ def head_map(head: Head, sample: Sample) -> Panel:
     """The map of one head, and what it does in a sentence."""
     title = f"{head.place}, {head.role}" if head.role else str(head.place)
     looks = f"The head {does(head, sample.unit)}. {rows_look(sample)}"
-    return Panel(title, sample.units, sample.units, seen(head), looks)
+    return Panel(title, sample.rows(head), sample.columns(head), seen(head), looks)
 
 
 def seen(head: Head) -> np.ndarray:
@@ -64,14 +64,17 @@ def seen(head: Head) -> np.ndarray:
 
 def rows_look(sample: Sample) -> str:
     """How a map is read."""
-    return f"Each row is a {sample.unit}; its weights say at which columns it looks."
+    of_source = sample.sides.source is not None and any(head.place.kind == "cross" for head in sample.heads)
+    between = " Of cross heads rows are the target's, columns the source's." if of_source else ""
+    return f"Each row is a {sample.unit}; its weights say at which columns it looks.{between}"
 
 
 def structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
     """The heads most worth a look: the strongest of each role but `first` and `broad`, then the sharpest without a role, then `first`.
 
-    Where all are broad, the least broad of them.
+    Where all are broad, the least broad of them. Of a pair, heads that read the source.
     """
+    heads = [head for head in heads if head.place.kind == "cross"] or heads
     strongest: dict[str, Head] = {}
     for head in sorted(heads, key=_strength, reverse=True):
         if head.role not in (None, "first", "broad"):
@@ -85,13 +88,14 @@ def fan(sample: Sample) -> Fan:
     """Where the word that was asked for looks, in every head."""
     assert sample.query is not None
     index = sample.query.index
-    # What stands after the last place that any head may look at is left out: in a decoder, all that follows the query.
-    end = 1 + max(index, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
-    weights = np.stack([head.weights[index, :end] for head in sample.heads])
     kinds = {head.place.kind for head in sample.heads}
+    among = "cross" not in kinds
+    # What stands after the last place that any head may look at is left out: in a decoder, all that follows the query.
+    end = 1 + max(index * among, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
+    weights = np.stack([head.weights[index, :end] for head in sample.heads])
     names = [f"{head.place.layer}.{head.place.head}" for head in sample.heads]
     title = f"Where one {sample.unit} looks, by layer.head of {', '.join(sorted(kinds))}"
-    return Fan(title, sample.query.text, index, sample.units[:end], weights, names)
+    return Fan(title, sample.query.text, index if among else None, sample.columns(sample.heads[0])[:end], weights, names)
 
 
 def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:

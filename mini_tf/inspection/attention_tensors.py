@@ -1,8 +1,9 @@
 """Maps in a file, `.safetensors`: a tensor (heads, queries, keys) in float32 for each layer of each text, and what they are in one JSON.
 
     s0000/decoder.self/L00   weights of the chosen heads
-    s0000/src.ids            of each token its id; .words: its word; .special: whether it is special; .offsets (T, 2): the characters
+    s0000/src.ids            of the text each token its id; .words: its word; .special: whether it is special; .offsets (T, 2): the characters
                              [first, last) of the text that it stands for, -1, -1 for none
+    s0000/tgt.ids, ...       the same of the target, where a model reads pairs: src is then the source
 Metadata `minitf`, canonical JSON and one key alone, since the library writes several in no fixed order: equal maps give equal bytes.
 """
 
@@ -17,8 +18,10 @@ from safetensors.numpy import save
 import mini_tf
 from mini_tf.inspection.attention import Sample
 from mini_tf.inspection.checkpoints import Weights, weights_of
+from mini_tf.inspection.sides import Side
 from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
+from mini_tf.text.tokenizer import Tokenizer
 
 FORMAT = 1
 
@@ -39,15 +42,21 @@ def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes
 
 
 def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
-    ids = np.array(sample.given.ids, np.int32)
-    special = np.isin(ids, sorted(trained.tokenizer.vocabulary.special_ids))
-    offsets = np.array([span or (-1, -1) for span in sample.given.spans], np.int32)
-    found: dict[str, np.ndarray] = {"src.ids": ids, "src.special": special.astype(np.uint8), "src.offsets": offsets}
-    if sample.words is not None:
-        found["src.words"] = np.array(sample.words.of_token, np.int32)
+    own, source = sample.sides.own, sample.sides.source
+    found = _side(own, trained.tokenizer, "src")
+    if source is not None:
+        found = _side(source, trained.source_tokenizer, "src") | _side(own, trained.tokenizer, "tgt")
     for (kind, layer), heads in groupby(sample.heads, key=lambda head: head.place[:2]):
         found[f"{kind}/L{layer:02d}"] = np.stack([head.weights for head in heads])
     return found
+
+
+def _side(side: Side, tokenizer: Tokenizer, name: str) -> dict[str, np.ndarray]:
+    ids = np.array(side.given.ids, np.int32)
+    special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids))
+    offsets = np.array([span or (-1, -1) for span in side.given.spans], np.int32)
+    found = {f"{name}.ids": ids, f"{name}.special": special.astype(np.uint8), f"{name}.offsets": offsets}
+    return found | ({f"{name}.words": np.array(side.words.of_token, np.int32)} if side.by_words else {})
 
 
 def _asked(sample: Sample, step: str | None) -> int | str | None:
@@ -65,6 +74,7 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
         "minitf": mini_tf.__version__,
         "model": model,
         "tokenizer": {"sha256": trained.tokenizer.hash},
+        **({"source_tokenizer": {"sha256": trained.source_tokenizer.hash}} if samples[0].sides.source is not None else {}),
         "capture": {
             "impl": "explicit",
             "eval": True,
@@ -79,8 +89,13 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
 
 
 def _about(name: str, sample: Sample, step: int) -> dict[str, Any]:
-    source = {"text": sample.given.text, "tokens": sample.tokens} | ({} if sample.words is None else {"words": sample.words.texts})
+    own, source = sample.sides.own, sample.sides.source
+    texts = {"src": _text(own)} if source is None else {"src": _text(source), "tgt": _text(own)}
     heads: dict[str, list[int]] = {}
     for head in sample.heads:
         heads.setdefault(f"{head.place.kind}/L{head.place.layer:02d}", []).append(head.place.head)
-    return {"id": name, "step": step, "src": source, "unit": sample.unit, "heads": heads, "notes": sample.notes}
+    return {"id": name, "step": step, **texts, "unit": sample.unit, "heads": heads, "notes": sample.notes}
+
+
+def _text(side: Side) -> dict[str, Any]:
+    return {"text": side.given.text, "tokens": side.tokens} | ({"words": side.words.texts} if side.by_words else {})

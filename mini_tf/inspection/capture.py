@@ -41,12 +41,12 @@ class Reading(NamedTuple):
 class Capture:
     """What was kept of a pass.
 
-    hidden: the embeddings and what follows each layer, n_layers + 1 tensors (B, L, D); difference: the largest difference
-    between the scores of the two passes.
+    hidden: for each stack, an encoder first, the embeddings and what follows each layer, n_layers + 1 tensors (B, L, D);
+    difference: the largest difference between the scores of the two passes.
     """
 
     readings: list[Reading]
-    hidden: list[Float[Tensor, "B L D"]]
+    hidden: list[list[Float[Tensor, "B L D"]]]
     difference: float
 
 
@@ -55,7 +55,7 @@ class _Listener:
     """Collects while its hooks are on the model."""
 
     readings: list[Reading] = field(default_factory=list)
-    hidden: list[Tensor] = field(default_factory=list)
+    hidden: list[list[Tensor]] = field(default_factory=list)
 
     def read(self, mixer: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
         assert isinstance(mixer, Mixer)
@@ -69,15 +69,15 @@ class _Listener:
         return mixed._replace(y=mixer.join(explicit.weights @ explicit.values, x))  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
 
     def embedded(self, module: nn.Module, given: tuple[Any, ...], x: Tensor) -> None:
-        self.hidden.append(x)
+        self.hidden.append([x])
 
     def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> None:
-        self.hidden.append(mixed.y)
+        self.hidden[-1].append(mixed.y)
 
 
 @torch.no_grad()
 def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Capture:
-    """Everything that passes by while `model`, in eval and not compiled, reads `inputs`.
+    """Everything that passes by while `model`, in eval and not compiled, reads `inputs`, a model of pairs besides them `source`.
 
     Raises RunFault where scores are not finite numbers.
     """

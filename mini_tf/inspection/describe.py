@@ -25,6 +25,8 @@ def describe_head(head: Head, unit: str) -> str:
 def does(head: Head, unit: str) -> str:
     """What the head does, with the numbers that say so."""
     m = head.measures
+    if head.place.kind == "cross" and head.role == "first":
+        return f"rests on the first {unit} of the source: {m['first']:.2f} of its weight"
     if head.role in _DOES:
         return _DOES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))
     if m["entropy"] is None:
@@ -41,7 +43,8 @@ def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
     assert sample.query is not None
     row = head.weights[sample.query.index]
     best = sorted(range(len(row)), key=lambda place: -row[place])[:most]
-    places = ", ".join(f"{sample.units[place]!r} ({place}) {row[place]:.2f}" for place in best if row[place] >= 0.005)
+    columns = sample.columns(head)
+    places = ", ".join(f"{columns[place]!r} ({place}) {row[place]:.2f}" for place in best if row[place] >= 0.005)
     return f"{head.place}: {sample.query.text!r} ({sample.query.index}) looks at {places or 'nothing'}"
 
 

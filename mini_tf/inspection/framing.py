@@ -1,4 +1,4 @@
-"""A text as a model is given it, and which of its tokens stand for which of its characters."""
+"""A text as a model is given it, and which of its tokens stand for which of its characters; of pairs the source and the target."""
 
 from dataclasses import dataclass, replace
 
@@ -10,12 +10,16 @@ from mini_tf.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Framed:
-    """A text's ids, framed as in training. spans: the characters [first, last) each stands for, None for an opening separator."""
+    """A text's ids, framed as in training. spans: the characters [first, last) each stands for, None for a separator.
+
+    name: what a message calls the text.
+    """
 
     text: str
     ids: list[int]
     spans: list[tuple[int, int] | None]
     n_cut: int = 0
+    name: str = "text"
 
     def cut(self, context: int) -> "Framed":
         """The first `context` tokens; `n_cut` says how many did not fit."""
@@ -25,7 +29,7 @@ class Framed:
     def note(self) -> str | None:
         """What has to be told of it: that the model reads a part of it only."""
         length = len(self.ids)
-        said = f"the text has {length + self.n_cut} tokens; the first {length}, the model's context, are looked at"
+        said = f"the {self.name} has {length + self.n_cut} tokens; the first {length}, the model's context, are looked at"
         return said if self.n_cut else None
 
     def within(self, first: int, last: int) -> list[int]:
@@ -47,3 +51,34 @@ def framed(tokenizer: Tokenizer, text: str, separated: bool) -> Framed:
 def framed_for(trained: Trained, text: str) -> Framed:
     """The text as this run's model reads it: what fits into its context."""
     return framed(trained.tokenizer, text, separated=not trained.recipe.data.split.tail).cut(trained.model.context)
+
+
+def framed_source(tokenizer: Tokenizer, text: str, context: int) -> Framed:
+    """A source of pairs, which a separator closes: with it at most `context` tokens."""
+    own, spans = tokenizer.spans(text)
+    ids, room = list(map(int, own)), context - 1
+    closed = [*ids[:room], _separator(tokenizer)]
+    return Framed(text, closed, [*((int(first), int(last)) for first, last in spans[:room]), None], max(0, len(ids) - room), "source")
+
+
+def framed_target(tokenizer: Tokenizer, text: str, context: int) -> Framed:
+    """A target of pairs as the decoder reads it, which a separator opens: with it at most `context` tokens."""
+    return replace(framed(tokenizer, text, separated=True), name="target").cut(context)
+
+
+def _separator(tokenizer: Tokenizer) -> int:
+    separator = tokenizer.vocabulary.separator
+    assert separator is not None, "the tokenizers of pairs are given one"
+    return separator
+
+
+def reads_pairs(trained: Trained) -> bool:
+    """Whether the model reads a source besides its own text."""
+    return trained.recipe.model.READS == "pairs"
+
+
+def framed_here(trained: Trained, text: str) -> Framed:
+    """A text as the part of the model that reads texts of users is given it: the encoder, where there are two; else `framed_for`."""
+    if reads_pairs(trained):
+        return framed_source(trained.source_tokenizer, text, trained.model.context)
+    return framed_for(trained, text)

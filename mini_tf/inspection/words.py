@@ -28,8 +28,7 @@ def words_of(given: Framed, pieces: Sequence[str]) -> Words:
     A token of white space alone belongs to the word before it, at the beginning to the one after; one that goes over several
     words belongs to the first, and makes its text the longer. A separator is a word.
     """
-    begins = [found.start() for found in re.finditer(r"\S+", given.text)]
-    numbers = [0 if span is None else max(1, bisect_right(begins, _begin(given.text, *span))) for span in given.spans]
+    numbers = numbers_of(given)
     members: dict[int, list[int]] = {}
     for token, number in enumerate(numbers):
         members.setdefault(number, []).append(token)
@@ -37,13 +36,26 @@ def words_of(given: Framed, pieces: Sequence[str]) -> Words:
     return Words([_text(given, pieces, tokens) for tokens in members.values()], [dense[number] for number in numbers])
 
 
+def numbers_of(given: Framed) -> list[int]:
+    """For each token the number of its word as blanks count them, from 1; 0 for a separator."""
+    begins = [found.start() for found in re.finditer(r"\S+", given.text)]
+    return [0 if span is None else max(1, bisect_right(begins, _begin(given.text, *span))) for span in given.spans]
+
+
 def by_words(
-    weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], of_token: list[int]
+    weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], rows: list[int], columns: list[int] | None = None
 ) -> tuple[Float[Tensor, "H W V"], Bool[Tensor, "W V"]]:
-    """Weights and visibility between words; a word sees what one of its tokens sees."""
-    member = torch.nn.functional.one_hot(torch.tensor(of_token, device=weights.device)).to(weights.dtype)  # (L, W)
-    summed = member.T @ weights @ member  # (W,L) @ (H,L,L) @ (L,W) -> (H,W,W)
-    return summed / member.sum(dim=0)[:, None], member.T @ visible.to(member.dtype) @ member > 0
+    """Weights and visibility between words, given the word of each row's token and, unless they are the same, of each column's.
+
+    A word sees what one of its tokens sees.
+    """
+    row, column = (_members(of_token).to(weights) for of_token in (rows, rows if columns is None else columns))
+    summed = row.T @ weights @ column  # (W,L) @ (H,L,M) @ (M,V) -> (H,W,V)
+    return summed / row.sum(dim=0)[:, None], row.T @ visible.to(row.dtype) @ column > 0
+
+
+def _members(of_token: list[int]) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(of_token))  # (tokens, words)
 
 
 def _begin(text: str, first: int, last: int) -> int:

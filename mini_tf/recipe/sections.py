@@ -2,108 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from mini_tf.recipe.kinds import Kind, OneOrMore, Section
-from mini_tf.recipe.values import Seconds, Share, real_number, show
+from mini_tf.recipe.data import Data as Data
+from mini_tf.recipe.data import Text
+from mini_tf.recipe.kinds import Kind, Section
+from mini_tf.recipe.values import Seconds, Share, show
 
-BUILT_IN_PAIRS = ("translate-toy",)
-"""Those of BUILT_IN_DATA whose documents are pairs of a source and a target."""
-BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
-"""Corpora that need no file; a file of such a name is written ./grammar."""
-
-Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10**12)]
-Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
-
-
-class Split(Section):
-    """The held-out part of a text; a recipe writes `5%` (of the documents) or `tail 10%` (of the raw characters)."""
-
-    share: float = Field(gt=0, lt=1)
-    tail: bool = False
-    """The last characters of all files as one stream, without separators."""
-
-    def __str__(self) -> str:
-        percent = f"{(Decimal(repr(self.share)) * 100).normalize():f}%"
-        share = percent if len(percent) <= 12 else repr(self.share)
-        return f"tail {share}" if self.tail else share
-
-
-def _split(value: Any) -> Split:
-    if isinstance(value, Split):
-        return value
-    found = re.fullmatch(r"(tail\s+)?(\S+)", str(value)) if isinstance(value, str) else None
-    share = real_number(found[2], (Field(lt=1).metadata[0],)) if found else None
-    if found is None or share is None or not 0 < share < 1:
-        raise PydanticCustomError("value", "{m}", {"m": f"must be a share such as 5%, or tail 10%, got {show(value)}"})
-    return Split(share=share, tail=found[1] is not None)
-
-
-SplitText = Annotated[
-    Split, PlainValidator(_split), PlainSerializer(str), WithJsonSchema({"type": "string", "pattern": r"^(tail\s+)?[0-9.]+%?$"})
-]
-
-
-class Pair(Section):
-    """Two sides of a text in files of their own, whose lines belong together one by one."""
-
-    source: Corpus
-    """What is read: a path, a glob, or a list of them."""
-    target: Corpus
-    """What is written, in as many lines."""
-
-
-class Data(Section):
-    train: Corpus | Pair = "python-docs"
-    """A built-in corpus, a path, a glob, or a list of them; - is stdin. {source: F, target: G}: pairs, line by line."""
-    val: Corpus | Pair | None = None
-    """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
-    split: SplitText = Split(share=0.05)
-    """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
-    fields: dict[str, str] = {}
-    """Columns or keys to read: {text: review}; of pairs {source: en, target: de}."""
-    header: Literal["auto"] | bool = "auto"
-    """Whether csv and tsv files name their columns in the first line."""
-    errors: Literal["strict", "replace"] = "strict"
-    """Bytes that are not UTF-8: strict refuses the file, replace reads each as U+FFFD and says how many."""
-    pack: Literal["docs", "concat", "none"] = "concat"
-    """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
-
-    def rules(self) -> Iterator[tuple[str, str]]:
-        if self.train == self.val == "-":
-            yield "val", "train reads stdin already; give a file"
-        roles = {"source", "target"} if self.pairs else {"text"}
-        columns = "pairs read two columns: {source: COLUMN, target: COLUMN}"
-        for name in sorted(set(self.fields) - roles):
-            what = columns if self.pairs else "a language model reads one column: {text: COLUMN}"
-            yield "fields", f"no such role {name!r}; {what}"
-        if self.pairs and self.fields and set(self.fields) != roles:
-            yield "fields", f"only {', '.join(sorted(self.fields))} is named; {columns}"
-        if self.pairs:
-            yield from self._pairs()
-
-    @property
-    def pairs(self) -> bool:
-        """Whether documents are pairs of a source and a target."""
-        named = not isinstance(self.train, Pair) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])
-        return isinstance(self.train, Pair) or named or bool({"source", "target"} & set(self.fields))
-
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        """What pairs cannot be."""
-        if self.split.tail:
-            yield "split", f"{self.split} cuts a stream of characters; of pairs give a share such as 5%"
-        if self.val is not None and isinstance(self.train, Pair) != isinstance(self.val, Pair) and self.val not in BUILT_IN_PAIRS:
-            yield "val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
-        if isinstance(self.train, Pair) and self.fields:
-            yield "fields", "two files of lines have no columns; leave it out"
-        sides = [getattr(pair, name) for pair in (self.train, self.val) if isinstance(pair, Pair) for name in ("source", "target")]
-        if any("-" in ((side,) if isinstance(side, str) else side) for side in sides):
-            yield "train", "- (stdin) cannot be one side of pairs; give a file"
 
 
 class SideTokenizer(Section):

@@ -56,8 +56,8 @@ def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
         raise UsageFault(f"--average {n[:40]!r}: must be how many of the last checkpoints, at least 1, or `best`")
     steps = checkpoints.steps()
     if len(steps) < int(n):
-        kept = f"{len(steps)} checkpoint{'s' * (len(steps) > 1)} (step {', '.join(map(str, reversed(steps)))})"
-        raise UsageFault(f"--average {n}: {folder} has {kept}", hint="a larger checkpoint.keep_last keeps more while training")
+        hint = "a larger checkpoint.keep_last keeps more while training"
+        raise UsageFault(f"--average {n}: {folder} keeps {len(steps)} checkpoint{'s' * (len(steps) > 1)}", hint=hint)
     return steps[: int(n)]
 
 

@@ -17,12 +17,14 @@ class Rows:
     `segments` is None. Else segments (B, n): 0 is padding, equal numbers are one document.
     keys (B,): a 64-bit seed for each row, of (seed, step, row) in training and of (seed, example) in evaluation.
     word_starts (B, n): True where a token begins a word; None where the objective did not ask for it.
+    source: of pairs, what is read besides: rows (B, m) of their own.
     """
 
     ids: np.ndarray
     keys: np.ndarray
     segments: np.ndarray | None = None
     word_starts: np.ndarray | None = None
+    source: "Rows | None" = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -32,7 +34,8 @@ class Rows:
         cut = slice(first, last)
         segments = None if self.segments is None else self.segments[cut]
         starts = None if self.word_starts is None else self.word_starts[cut]
-        return Rows(self.ids[cut], self.keys[cut], segments, starts)
+        source = None if self.source is None else self.source.part(first, last)
+        return Rows(self.ids[cut], self.keys[cut], segments, starts, source)
 
 
 @dataclass(frozen=True, eq=False)

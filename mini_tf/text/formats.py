@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mini_tf.errors import DataFault, Unavailable
 from mini_tf.limits import limits, spoken
@@ -35,24 +35,33 @@ class Document:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column of a table is read, and what becomes of bytes that are not UTF-8.
+    """Which columns of a table are read, and what becomes of bytes that are not UTF-8.
 
-    `text` is its name, or its number from 1 in a table without names; None takes the one called `text`, else the only
-    one. `header` auto: the first line names the columns if one of its cells is `text` or the name asked for, or if
-    there are two or more of them and all are different single words that begin with a letter. `errors` replace: each bad
-    byte is read as U+FFFD.
+    `names`: each is a column's name, or its number from 1 in a table without names; None takes the one called `text`, else the
+    only one. `optional`: a key that rows of jsonl may have besides. `header` auto: the first line names the columns if one of its
+    cells is `text` or a name asked for, or if there are two or more of them and all are different single words that begin with a
+    letter. `errors` replace: each bad byte is read as U+FFFD.
     """
 
-    text: str | None = None
+    names: tuple[str | None, ...] = (None,)
     header: Literal["auto"] | bool = "auto"
     errors: Errors = "strict"
+    optional: str | None = None
 
     @classmethod
     def of(cls, fields: Mapping[str, str], header: Literal["auto"] | bool, errors: Errors = "strict") -> "Columns":
         unread = sorted(set(fields) - {"text"})
         if unread:
             raise DataFault(f"data.fields: {', '.join(unread)} is not read here; only text is")
-        return cls(fields.get("text"), header, errors)
+        return cls((fields.get("text"),), header, errors)
+
+
+class Row(NamedTuple):
+    """One row of a table: a text for each of Columns.names, and the optional one where there is one."""
+
+    texts: list[str]
+    where: str
+    optional: str | None = None
 
 
 def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
@@ -61,10 +70,15 @@ def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
         if source.format == "txt":
             yield from _blocks(source, columns)
             continue
-        rows = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet}[source.format]
-        for text, where in rows(source, columns):
-            if text and not text.isspace():
-                yield from _parts([text], where)
+        for row in rows_of(source, columns):
+            if row.texts[0] and not row.texts[0].isspace():
+                yield from _parts(row.texts, row.where)
+
+
+def rows_of(source: Source, columns: Columns) -> Iterator[Row]:
+    """The rows of a table, empty cells and all; what may be read of a txt file are its lines or blocks, not rows."""
+    readers = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet}
+    return readers[source.format](source, columns)
 
 
 def read_raw(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
@@ -114,7 +128,7 @@ def _blocks(source: Source, columns: Columns) -> Iterator[Document]:
             yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{source.name}:{number}")
 
 
-def _jsonl(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
+def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
     for number, line in lines_of(source.path, source.name, columns.errors):
         if line.isspace():
             continue
@@ -125,10 +139,12 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
             raise DataFault(f"{where}: not valid JSON: {error}", where=(where,)) from None
         if not isinstance(row, dict):
             raise DataFault(f'{where}: must be an object such as {{"text": ...}}, not {type(row).__name__}', where=(where,))
-        name = columns.text or ("text" if "text" in row or len(row) != 1 else next(iter(row)))
-        if name not in row:
-            raise _no_column(where, name, list(row))
-        yield _checked(row[name], where, name), where
+        names = [name or ("text" if "text" in row or len(row) != 1 else next(iter(row))) for name in columns.names]
+        for name in names:
+            if name not in row:
+                raise _no_column(where, name, list(row), len(names))
+        more = row.get(columns.optional) if columns.optional else None
+        yield Row([_checked(row[name], where, name) for name in names], where, more if isinstance(more, str) else None)
 
 
 def _checked(value: Any, where: str, name: str) -> str:
@@ -141,19 +157,21 @@ def _checked(value: Any, where: str, name: str) -> str:
     return value
 
 
-def _no_column(where: str, name: str, columns: list[str]) -> DataFault:
-    listed = ", ".join(map(short, columns[:20])) + (", ..." if len(columns) > 20 else "") or "none"
-    hint = f"say which one is the text: 'data.fields={{text: {short(columns[-1])}}}'" if columns else None
+def _no_column(where: str, name: str, there: list[str], wanted: int = 1) -> DataFault:
+    listed = ", ".join(map(short, there[:20])) + (", ..." if len(there) > 20 else "") or "none"
+    hint = f"say which one is the text: 'data.fields={{text: {short(there[-1])}}}'" if there else None
+    if wanted > 1:
+        hint = "data.fields={source: COLUMN, target: COLUMN} says which they are"
     return DataFault(f"{where}: no column {short(name)!r}; there are: {listed}", hint=hint, where=(where,))
 
 
-def _table(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
+def _table(source: Source, columns: Columns) -> Iterator[Row]:
     """Rows of csv (quotes as in RFC 4180) or tsv (no quotes: a tab always ends a cell, a newline a row)."""
     csv.field_size_limit(limits().line_bytes)
     lines = (line for _, line in lines_of(source.path, source.name, columns.errors))
     dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.format == "tsv" else {"strict": True}
     reader = csv.reader(lines, **dialect)
-    column, width = -1, 0
+    chosen, width = list[int](), 0
     while True:
         where = f"{source.name}:{reader.line_num + 1}"
         try:
@@ -164,37 +182,33 @@ def _table(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
             return
         if not row:
             continue
-        if column < 0:
-            column, named = _choose(row, columns, where)
+        if not chosen:
+            chosen, named = _choose(row, columns, where)
             width = len(row)
             if named:
                 continue
         if len(row) != width:
             raise DataFault(f"{where}: {len(row)} columns, but the first line has {width}", where=(where,))
-        yield row[column], where
+        yield Row([row[column] for column in chosen], where)
 
 
-def _choose(row: list[str], columns: Columns, where: str) -> tuple[int, bool]:
-    """The index of the text column, and whether this first row names the columns."""
-    wanted = columns.text or "text"
+def _choose(row: list[str], columns: Columns, where: str) -> tuple[list[int], bool]:
+    """The indices of the columns that are read, and whether this first row names them."""
+    wanted = [name or "text" for name in columns.names]
     named = columns.header
     if named == "auto":
         words = len(row) > 1 and len(set(row)) == len(row) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in row)
-        named = wanted in row or (words and not _is_number(wanted))
-    if named:
-        if columns.text is None and len(row) == 1:
-            return 0, True
-        if wanted in row:
-            return row.index(wanted), True
-        raise _no_column(where, wanted, row)
-    if columns.text is None and len(row) == 1:
-        return 0, False
-    if _is_number(wanted) and 1 <= int(wanted) <= len(row):
-        return int(wanted) - 1, False
-    raise _no_column(where, wanted, [str(n) for n in range(1, len(row) + 1)])
+        named = any(name in row for name in wanted) or (words and not all(map(_is_number, wanted)))
+    if columns.names == (None,) and len(row) == 1:
+        return [0], named
+    there = row if named else [str(n) for n in range(1, len(row) + 1)]
+    for name in wanted:
+        if name not in there:
+            raise _no_column(where, name, there, len(wanted))
+    return [there.index(name) for name in wanted], named
 
 
-def _parquet(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
+def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -202,18 +216,19 @@ def _parquet(source: Source, columns: Columns) -> Iterator[tuple[str, str]]:
         raise Unavailable(f"{source.name}: reading parquet needs pyarrow", hint="pip install 'minitf[parquet]'") from None
     try:
         with pyarrow.parquet.ParquetFile(source.path) as file:
-            names = file.schema_arrow.names
-            name = columns.text or ("text" if len(names) != 1 else names[0])
-            if name not in names:
-                raise _no_column(source.name, name, names)
+            there = file.schema_arrow.names
+            names = [name or ("text" if len(there) != 1 else there[0]) for name in columns.names]
+            for name in names:
+                if name not in there:
+                    raise _no_column(source.name, name, there, len(names))
             number = 0
-            for batch in file.iter_batches(batch_size=256, columns=[name]):
-                for value in batch.column(0).to_pylist():
+            for batch in file.iter_batches(batch_size=256, columns=names):
+                for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                     number += 1
                     where = f"{source.name}: row {number}"
-                    if isinstance(value, str) and len(value) > limits().line_bytes:
+                    if any(isinstance(value, str) and len(value) > limits().line_bytes for value in values):
                         raise DataFault(f"{where}: a cell is longer than {spoken(limits().line_bytes)}", where=(where,))
-                    yield _checked(value, where, name), where
+                    yield Row([_checked(value, where, name) for value, name in zip(values, names, strict=True)], where)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataFault(f"{source.name}: not a readable parquet file: {str(error).splitlines()[0]}", where=(source.name,)) from None
 

@@ -50,6 +50,15 @@ class Packing:
         return full - 1 if full >= FEWEST_TO_SHIFT else max(1, full)
 
     @property
+    def lengths(self) -> np.ndarray:
+        """(n_rows,): tokens that each row reads."""
+        if self.pack != "none":
+            return np.full(self.n_rows, self.context)
+        first, last = self._pieces(np.arange(self.n_rows))
+        lengths: np.ndarray = last - first
+        return lengths
+
+    @property
     def row_tokens(self) -> float:
         """Tokens that a row reads, on average."""
         return self.context if self.pack != "none" else self._usable / self.n_rows

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -48,23 +48,30 @@ class RawText:
         }
         return cls(hash_of(content), not data.split.tail, cache(partial(_divide, data, train, val, columns)))
 
-    def learn_tokenizer(self, settings: sections.Tokenizer) -> Tokenizer:
+    def learn_tokenizer(self, settings: sections.SideTokenizer) -> Tokenizer:
         """The tokenizer that the training side and these settings always lead to; out of the cache, or learnt now."""
-        size = settings.vocab_size if settings.chooses_size else 0
-        key = hash_of([TRAINERS, self.hash, tokenizers.__version__, settings.kind, size])
 
-        def build(folder: Path) -> dict[str, Any]:
-            Tokenizer.train(settings, self._sample(settings)).save(folder / "tokenizer.json")
-            return {}
+        def texts() -> Iterator[str]:
+            return (document.text for side, document in self.division().read() if side == "train")
 
-        return Tokenizer.load(cached("tokenizers", key, build, lambda line: None)[0])
+        return learn_tokenizer(settings, self.hash, lambda: (texts(), self.division().characters))
 
-    def _sample(self, settings: sections.Tokenizer) -> Iterator[str]:
-        """Every n-th document of a huge training side, but all of it where each character becomes a token."""
-        division = self.division()
-        stride = 1 + division.characters // LARGEST_SAMPLE if settings.chooses_size else 1
-        texts = (document.text for side, document in division.read() if side == "train")
-        return (text for n, text in enumerate(texts) if n % stride == 0)
+
+def learn_tokenizer(settings: sections.SideTokenizer, content: object, read: Callable[[], tuple[Iterable[str], int]]) -> Tokenizer:
+    """The tokenizer that texts and settings always lead to; out of the cache, or learnt now.
+
+    content: what the texts are known by. read: gives them, and about how many characters they have. Of a huge text every n-th
+    document is enough, unless each character becomes a token.
+    """
+    key = hash_of([TRAINERS, content, tokenizers.__version__, settings.kind, settings.vocab_size if settings.chooses_size else 0])
+
+    def build(folder: Path) -> dict[str, Any]:
+        texts, characters = read()
+        stride = 1 + characters // LARGEST_SAMPLE if settings.chooses_size else 1
+        Tokenizer.train(settings, (text for n, text in enumerate(texts) if n % stride == 0)).save(folder / "tokenizer.json")
+        return {}
+
+    return Tokenizer.load(cached("tokenizers", key, build, lambda line: None)[0])
 
 
 def _divide(data: sections.Data, train: list[Source], val: list[Source], columns: Columns) -> Division:

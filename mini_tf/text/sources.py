@@ -19,7 +19,7 @@ from pathlib import Path
 from mini_tf.errors import DataFault, StorageFault, Unavailable
 from mini_tf.library_caches import cache_place
 from mini_tf.plain_file import open_plain
-from mini_tf.recipe.sections import BUILT_IN_DATA
+from mini_tf.recipe.data import BUILT_IN_DATA
 from mini_tf.text import lines
 from mini_tf.text.drafts import draft_of
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from mini_tf.errors import DataFault
-from mini_tf.recipe.sections import Split
+from mini_tf.recipe.data import Split
 from mini_tf.text.formats import Document
 
 Side = Literal["train", "val"]

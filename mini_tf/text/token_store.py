@@ -75,6 +75,11 @@ class Text:
     notes: list[str]
     hashes: dict[str, str]
 
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        """That of what a model of pairs reads; here there are no pairs, so nothing else."""
+        return self.tokenizer
+
 
 def open_text(
     data: sections.Data,
@@ -94,9 +99,7 @@ def open_text(
     if tokenizer_given is not None:
         used = tokenizer_given
     elif tokenizer.path is not None:
-        used = Tokenizer.load(tokenizer.path)
-        for name in [*needs, *(["separator"] if raw.separated else [])]:
-            used = used.with_special(name)
+        used = loaded(tokenizer.path, [*needs, *(["separator"] if raw.separated else [])])
     else:
         used = raw.learn_tokenizer(tokenizer)
 
@@ -107,6 +110,14 @@ def open_text(
 
     folder, facts = cached("tokens", _key(raw.hash, used), build, say)
     return _text(folder, facts, used, raw.hash, say)
+
+
+def loaded(path: str, needs: Iterable[str]) -> Tokenizer:
+    """A tokenizer from a file or a folder, with the special tokens that are needed."""
+    used = Tokenizer.load(path)
+    for name in needs:
+        used = used.with_special(name)
+    return used
 
 
 def reopen(data: sections.Data, tokenizer: Tokenizer, hashes: Mapping[str, str], say: Say = lambda line: None) -> Text:
@@ -128,7 +139,7 @@ def _key(content_hash: str, tokenizer: Tokenizer) -> str:
 
 
 def _text(folder: Path, facts: dict[str, Any], tokenizer: Tokenizer, content_hash: str, say: Say) -> Text:
-    stores = {side: _open(folder, side, facts, tokenizer.vocabulary, f"data.{side}") for side in ("train", "val")}
+    stores = {side: open_store(folder, side, facts, tokenizer.vocabulary, f"data.{side}") for side in ("train", "val")}
     say("text: " + ", ".join(f"{side} {len(s):,} tokens in {s.n_documents:,} documents" for side, s in stores.items()))
     hashes = {"data": content_hash, "tokenizer": tokenizer.hash}
     return Text(stores["train"], stores["val"], tokenizer, [*tokenizer.notes, *facts["notes"]], hashes)
@@ -151,19 +162,22 @@ def encode_file(spec: object, tokenizer: Tokenizer, data: sections.Data, say: Sa
     folder, facts = cached("tokens", name, build, say)
     for note in facts["notes"]:
         say(note)
-    return _open(folder, "val", facts, tokenizer.vocabulary, key)
+    return open_store(folder, "val", facts, tokenizer.vocabulary, key)
 
 
-class _Writer:
+class Writer:
     """One side of the text on its way into files."""
 
     def __init__(self, folder: Path, side: str, vocabulary: Vocabulary, separated: bool) -> None:
         self.separator = np.array([vocabulary.separator], _dtype(vocabulary)) if separated else None
         self.ids, self.starts = (folder / f"{side}.ids").open("wb"), (folder / f"{side}.starts").open("wb")
-        self.dtype = _dtype(vocabulary)
+        self.dtype, self.size = _dtype(vocabulary), vocabulary.size
         self.n = self.n_documents = self.raw_bytes = 0
 
     def add(self, document: Document, ids: np.ndarray) -> None:
+        """A document, or a part of one. DataFault where the tokenizer made an id that it should not have."""
+        if ids.size and int(ids.max()) >= self.size:
+            raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {self.size} tokens")
         if document.opens:
             np.array([self.n], np.int64).tofile(self.starts)
             self.n_documents += 1
@@ -191,15 +205,13 @@ def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
 def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: Tokenizer, separated: bool) -> dict[str, Any]:
     """Encode all documents into files in `folder`; what is told about them besides."""
     vocabulary = tokenizer.vocabulary
-    writers = {side: _Writer(folder, side, vocabulary, separated) for side in ("train", "val")}
+    writers = {side: Writer(folder, side, vocabulary, separated) for side in ("train", "val")}
     coverage = Coverage(tokenizer)
     try:
         for batch in _batches(documents):
             texts = [document.text for _, document in batch]
             coverage.sample(texts)
             for (side, document), ids in zip(batch, tokenizer.encode_batch(texts), strict=True):
-                if ids.size and int(ids.max()) >= vocabulary.size:
-                    raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {vocabulary.size} tokens")
                 coverage.count_unknown(document.text, ids)
                 writers[side].add(document, ids)
     finally:
@@ -219,7 +231,7 @@ def _batches(documents: Iterable[tuple[Side, Document]]) -> Iterator[list[tuple[
         yield batch
 
 
-def _open(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocabulary, key: str) -> TokenStore:
+def open_store(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocabulary, key: str) -> TokenStore:
     numbers, path = facts["stores"][side], folder / f"{side}.ids"
     n, separated = numbers["tokens"], facts["separated"]
     if n < 2 or not numbers["raw_bytes"]:

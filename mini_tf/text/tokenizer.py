@@ -63,7 +63,7 @@ class Tokenizer:
         return cls(*foreign.load(Path(path)))
 
     @classmethod
-    def train(cls, settings: sections.Tokenizer, texts: Iterable[str]) -> "Tokenizer":
+    def train(cls, settings: sections.SideTokenizer, texts: Iterable[str]) -> "Tokenizer":
         """Learn the kind of tokenizer that `settings` ask for; their `path` is not looked at."""
         return cls(trainers.train(settings, texts))
 

@@ -25,7 +25,7 @@ NEVER = -1e6
 """Score of the special tokens in a unigram model, so that text in their letters is made of other pieces."""
 
 
-def train(settings: sections.Tokenizer, texts: Iterable[str]) -> tokenizers.Tokenizer:
+def train(settings: sections.SideTokenizer, texts: Iterable[str]) -> tokenizers.Tokenizer:
     """Learn what `settings` ask for; their `path` is not looked at. DataFault where the library crashes on the texts."""
     kinds = {"char": _char, "byte": _byte, "bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram}
     inner = kinds[settings.kind](settings.vocab_size, texts)

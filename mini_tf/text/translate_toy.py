@@ -2,16 +2,16 @@
 
 The source looks like English; the target is invented, and nearly everything stands elsewhere in it:
 
-    the old king of a sailor did not follow these birds near the river today .
+    the wise king of a sailor did not follow these birds near the river today .
     hodi una numis no tovar veta vadon apud hiton tesunen sekve ne ta .
 
 Time comes first and the verb last, behind phrases of any length (today, follow); owners, relative clauses and adjectives
-change sides with their noun (of a sailor, old), prepositions with their phrase (near the river). What a word must be
+change sides with their noun (of a sailor, wise), prepositions with their phrase (near the river). What a word must be
 depends on words elsewhere: adjectives and determiners agree with a gender that only the target's noun has, and with its
-number; verbs with person and number of a subject that the source's verb seldom shows ("followed", "will follow").
+number; verbs with person and number of a subject that the source's verb often hides ("followed", "will follow").
 "the", "that", "do" and "does" have no partner; the target's "om", behind an object that is a person, has none either.
 
-The diagonal guess, source word i with target word i * J / I of J and I words, has an alignment error rate of 0.83; the
+The diagonal guess, source word i with target word i * J / I of J and I words, has an alignment error rate of 0.78; the
 true partner of each target word, and any word for an "om", 0.01.
 """
 
@@ -59,7 +59,7 @@ THINGS = {
 }
 BEINGS = PERSONS | ANIMALS
 NOUNS = BEINGS | THINGS
-ADJECTIVES = {"old": "vet", "young": "nov", "small": "pik", "big": "mag", "tired": "laz", "happy": "gel", "white": "alb", "black": "mur"}
+ADJECTIVES = {"wise": "vet", "young": "nov", "small": "pik", "big": "mag", "tired": "laz", "happy": "gel", "white": "alb", "black": "mur"}
 DETERMINERS = {"the": ("the", "the", ""), "a": ("a", "some", "un"), "this": ("this", "these", "hit")}
 """In the singular, in the plural, and the target's stem: it has no word for "the"."""
 PRONOUNS = {"i": "jo", "we": "joren", "he": "ser", "she": "sal", "they": "seren"}
@@ -152,7 +152,7 @@ def _joined(phrases: Sequence[Phrase], order: Sequence[int]) -> Phrase:
 
 
 def _noun_phrase(said: NounPhrase) -> Phrase:
-    """The old king of a sailor: of a sailor, the, king, old."""
+    """The wise king of a sailor: of a sailor, the, king, wise."""
     if said.noun in PRONOUNS:
         return _listed(said.noun, PRONOUNS)
     stem, gender = NOUNS[said.noun]
@@ -241,7 +241,7 @@ def sentences(seed: int) -> Iterator[Sentence]:
     dice = _Dice(seed)
     while True:
         if dice.chance(50):
-            pronoun = dice.pick(("i", "i", "we", "we", "he", "she", "they"))
+            pronoun = dice.pick(("i", "i", "i", "we", "we", "we", "he", "she", "they"))
             subject = NounPhrase(pronoun, plural=pronoun in ("we", "they"))
         else:
             subject = _draw_noun_phrase(dice, tuple(BEINGS), modified=True)

@@ -50,9 +50,8 @@ class Read:
     @classmethod
     def of(cls, feed: Feed, step: int, micro: int | None) -> "Read":
         """step and micro count from 0."""
-        size = feed.micro_batch_size
-        here = slice(None) if micro is None else slice(micro * size, (micro + 1) * size)
         chosen = feed.plan.rows(step)
+        here = slice(None) if micro is None else slice(*feed.cuts(len(chosen.rows))[micro])
         rows, epochs = chosen.rows[here], chosen.epochs[here]
         found = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
         return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(found)}))

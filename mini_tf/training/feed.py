@@ -8,35 +8,44 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from typing import Protocol
 
 import numpy as np
 
 from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.packing import Packing
 from mini_tf.training.plan import Plan
+
+
+class Text(Protocol):
+    """What rows are taken from: a Packing, or a Pairing."""
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows: ...
+    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Feed:
-    """The micro-batches of any step. prepare: the objective's; micro_batch_size must divide the plan's batch_size."""
+    """The micro-batches of any step. prepare: the objective's. A step of fewer rows than the largest is cut into as many parts."""
 
     plan: Plan
-    packing: Packing
+    packing: Text
     prepare: Callable[[Rows], Batch]
     micro_batch_size: int
 
-    def __post_init__(self) -> None:
-        if self.plan.batch_size % self.micro_batch_size:
-            raise ValueError(f"`micro_batch_size` must divide the batch: {self.plan.batch_size} % {self.micro_batch_size} != 0")
-
     @property
     def n_micro(self) -> int:
-        return self.plan.batch_size // self.micro_batch_size
+        """Micro-batches of the largest step."""
+        return -(-self.plan.batch_size // self.micro_batch_size)
+
+    def cuts(self, n_rows: int) -> list[tuple[int, int]]:
+        """The first row of each micro-batch of a step of so many rows, and the one after its last."""
+        n = min(n_rows, self.n_micro)
+        return [(n_rows * m // n, n_rows * (m + 1) // n) for m in range(n)]
 
     def micro_batches(self, step: int) -> list[Batch]:
         """The questions of step number `step`, on CPU."""
-        rows, size = self._rows(step), self.micro_batch_size
-        return [self.prepare(rows.part(m * size, (m + 1) * size)) for m in range(self.n_micro)]
+        rows = self._rows(step)
+        return [self.prepare(rows.part(first, last)) for first, last in self.cuts(len(rows))]
 
     def _rows(self, step: int) -> Rows:
         chosen = self.plan.rows(step)
@@ -81,9 +90,11 @@ def _join(parts: list[Rows]) -> Rows:
     plain = all(part.segments is None and part.ids.shape[1] == width for part in parts)
     segments = [widen(np.ones_like(part.ids) if part.segments is None else part.segments) for part in parts]
     starts = [widen(part.word_starts) for part in parts if part.word_starts is not None]
+    sources = [part.source for part in parts if part.source is not None]
     return Rows(
         np.concatenate([widen(part.ids) for part in parts]),
         np.concatenate([part.keys for part in parts]),
         None if plain else np.concatenate(segments),
         np.concatenate(starts) if starts else None,
+        _join(sources) if sources else None,
     )

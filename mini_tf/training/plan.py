@@ -6,10 +6,12 @@ Rogaway 2002, "Ciphers with arbitrary finite domains"). Integer arithmetic only,
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from mini_tf.recipe.sections import Train
 from mini_tf.seeds import seed_of
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -43,24 +45,59 @@ def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 class Chosen(NamedTuple):
-    """The rows of one step: rows (B,) in 0..n_rows-1, epochs (B,) that each belongs to, keys (B,) uint64 to draw from."""
+    """The rows of one step: rows (n,) in 0..n_rows-1, epochs (n,) that each belongs to, keys (n,) uint64 to draw from."""
 
     rows: np.ndarray
     epochs: np.ndarray
     keys: np.ndarray
 
 
+class Plan(Protocol):
+    """What every plan can say. batch_size: rows of a step, at most; stream: row i of a step continues row i of the step before."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def stream(self) -> bool: ...
+    @property
+    def epoch_steps(self) -> float:
+        """Steps in which every row is seen once."""
+
+    def rows(self, step: int) -> Chosen:
+        """What step number `step` (from 0) learns from."""
+
+
+class Rows(Protocol):
+    """What a plan has to know of the rows it plans: a Packing, or a Pairing."""
+
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def lengths(self) -> np.ndarray: ...
+
+
+def plan_of(train: Train, rows: Rows) -> Plan:
+    """The plan that a recipe asks for: so many rows a step, or so many tokens."""
+    if train.batch_tokens is not None:
+        return TokenPlan(rows.lengths, train.batch_tokens, train.seed)
+    return RowPlan(rows.n_rows, train.batch_size, train.seed, train.stream)
+
+
 @dataclass(frozen=True)
-class Plan:
-    """n_rows: rows an epoch. stream: row i of a step continues row i of the step before, for models that remember."""
+class RowPlan:
+    """The same number of rows in every step. n_rows: rows an epoch. stream: for models that remember."""
 
     n_rows: int
     batch_size: int
     seed: int
     stream: bool = False
 
+    @property
+    def epoch_steps(self) -> float:
+        return self.n_rows / self.batch_size
+
     def rows(self, step: int) -> Chosen:
-        """What step number `step` (from 0) learns from; a step may hold the end of one epoch and the start of the next.
+        """A step may hold the end of one epoch and the start of the next.
 
         A stream is read in the order of the text by batch_size readers who start evenly spread. Where the text ends a
         reader goes on at its beginning; the epoch stays 0, since later epochs cut the text elsewhere.
@@ -76,6 +113,59 @@ class Plan:
             rows[here] = permute(places[here], self.n_rows, seed_of(self.seed, "epoch", int(epoch)))
         return Chosen(rows, epochs, keys)
 
-    def epochs(self, steps: int) -> float:
-        """How often every row has been seen after so many steps."""
-        return steps * self.batch_size / self.n_rows
+
+@dataclass(frozen=True, eq=False)
+class TokenPlan:
+    """Rows of about the same length in a step, as many as have `batch_tokens` tokens with their padding; `lengths` (n_rows,).
+
+    Rows are sorted into buckets by length; in every epoch each bucket is shuffled and dealt into batches, and the batches of all
+    buckets are shuffled. How many batches a bucket gives is the same in all epochs, so the batch of any step is found at once.
+    """
+
+    lengths: np.ndarray
+    batch_tokens: int
+    seed: int
+
+    stream = False
+
+    @cached_property
+    def _buckets(self) -> list[np.ndarray]:
+        """The rows of each bucket."""
+        edges = _edges(int(self.lengths.max()))
+        bucket = np.searchsorted(edges, self.lengths)
+        return [np.flatnonzero(bucket == number) for number in np.unique(bucket)]
+
+    @cached_property
+    def _batches(self) -> list[tuple[int, int, int]]:
+        """(bucket, first, last) of every batch of an epoch: which of the bucket's shuffled rows it takes."""
+        found = []
+        for bucket, rows in enumerate(self._buckets):
+            fit = max(1, self.batch_tokens // int(self.lengths[rows].max()))
+            cuts = np.linspace(0, len(rows), -(-len(rows) // fit) + 1).round().astype(int).tolist()
+            found += [(bucket, first, last) for first, last in zip(cuts, cuts[1:], strict=False)]
+        return found
+
+    @cached_property
+    def batch_size(self) -> int:
+        return max(last - first for _, first, last in self._batches)
+
+    @property
+    def epoch_steps(self) -> float:
+        return len(self._batches)
+
+    def rows(self, step: int) -> Chosen:
+        """Steps do not reach over the end of an epoch."""
+        epoch, place = divmod(step, len(self._batches))
+        [batch] = permute(np.array([place]), len(self._batches), seed_of(self.seed, "batches", epoch)).tolist()
+        bucket, first, last = self._batches[batch]
+        rows, places = self._buckets[bucket], np.arange(first, last)
+        rows = rows[permute(places, len(rows), seed_of(self.seed, "epoch", epoch, bucket))]
+        return Chosen(rows, np.full(len(rows), epoch), scatter(seed_of(self.seed, "rows", step), places - first))
+
+
+def _edges(longest: int) -> np.ndarray:
+    """The largest length of each bucket: an eighth apart, so that padding stays under that."""
+    edges = [8]
+    while edges[-1] < longest:
+        edges.append(max(edges[-1] + 1, edges[-1] * 9 // 8))
+    return np.array(edges)

@@ -39,17 +39,17 @@ class Horizon:
     seconds: float | None = None
 
 
-def horizon_of(train: Train, n_rows: int, row_tokens: float) -> Horizon:
+def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon:
     """The one horizon that a recipe gives, in steps where it can be.
 
-    n_rows: rows an epoch; row_tokens: tokens of a row that are learnt from, on average. Parts of a step are whole steps.
+    epoch_steps and epoch_tokens: steps of an epoch, and tokens that are learnt from in it. Parts of a step are whole steps.
     """
     if train.time is not None:
         return Horizon(seconds=train.time)
     if train.tokens is not None:
-        steps = train.tokens / (train.batch_size * row_tokens)
+        steps = train.tokens / epoch_tokens * epoch_steps
     elif train.epochs is not None:
-        steps = train.epochs * n_rows / train.batch_size
+        steps = train.epochs * epoch_steps
     elif train.steps is not None:
         steps = train.steps
     else:

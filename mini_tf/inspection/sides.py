@@ -1,0 +1,79 @@
+"""The texts whose tokens are the rows and columns of a map: one text that reads itself, or a target and its source."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mini_tf.inspection.framing import Framed, framed_for, framed_source, framed_target, reads_pairs
+from mini_tf.inspection.words import Words, words_of
+from mini_tf.nn.tokens import Tokens
+from mini_tf.run.trained import Trained
+from mini_tf.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Side:
+    """A text as it was given; `tokens`: how its tokens read; by_words: rows and columns are its words, not its tokens."""
+
+    given: Framed
+    tokens: list[str]
+    words: Words
+    by_words: bool = False
+
+    @property
+    def units(self) -> list[str]:
+        """What rows or columns are: tokens, or words."""
+        return self.words.texts if self.by_words else self.tokens
+
+    def read_on(self, device: torch.device) -> Tokens:
+        """The text as a model reads it."""
+        ids: Tensor = torch.tensor([self.given.ids], device=device)
+        return Tokens(ids)
+
+
+def side_of(tokenizer: Tokenizer, given: Framed) -> Side:
+    """A framed text, by tokens."""
+    tokens = tokenizer.pieces(given.ids)
+    return Side(given, tokens, words_of(given, tokens))
+
+
+@dataclass(frozen=True)
+class Sides:
+    """`own`: what the model reads itself, of pairs the target; `source`: of pairs what it reads besides."""
+
+    own: Side
+    source: Side | None = None
+
+    def of(self, kind: str) -> tuple[Side, Side]:
+        """Rows and columns of maps of this kind: `encoder.self`, `decoder.self` or `cross`."""
+        if self.source is None or kind == "decoder.self":
+            return self.own, self.own
+        return (self.own if kind == "cross" else self.source), self.source
+
+    def by_words(self) -> "Sides":
+        """The same in words."""
+        own, source = (None if side is None else replace(side, by_words=True) for side in (self.own, self.source))
+        assert own is not None
+        return Sides(own, source)
+
+    @property
+    def unit(self) -> str:
+        """What a row or column is called."""
+        return "word" if self.own.by_words else "token"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What has to be told of the texts: which are cut."""
+        return [side.given.note for side in (self.source, self.own) if side is not None and side.given.note is not None]
+
+
+def sides_of(trained: Trained, text: str, target: str | None = None) -> Sides:
+    """A text as this run's model reads it; where it reads pairs the text is the source, and `target` what is written of it."""
+    if not reads_pairs(trained):
+        return Sides(side_of(trained.tokenizer, framed_for(trained, text)))
+    assert target is not None, "a model of pairs reads a target"
+    context = trained.model.context
+    own = side_of(trained.tokenizer, framed_target(trained.tokenizer, target, context))
+    return Sides(own, side_of(trained.source_tokenizer, framed_source(trained.source_tokenizer, text, context)))

@@ -1,0 +1,61 @@
+"""T5's relative positions: each head has a learned bias for each bucket of distances, which all layers of the stack share.
+
+Near distances have a bucket each, farther ones share buckets that grow logarithmically, and from max_distance on all share the
+last one, so that texts may run on. Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1, and the released code.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.nn.position import Position, PositionSettings
+
+
+class Settings(PositionSettings):
+    ATTACHES: ClassVar[frozenset[str]] = frozenset({"bias"})
+
+    bidirectional: bool = True
+    """Half of the buckets are for keys ahead, as in an encoder; false, as in a decoder: all look back."""
+    n_buckets: int = Field(32, ge=4, le=65536)
+    """Number of buckets, of each head."""
+    max_distance: int = Field(128, ge=2, le=2**20)
+    """From so many tokens on all distances share a bucket."""
+
+    def rules(self) -> Iterable[tuple[str, str]]:
+        yield from super().rules()
+        if self.bidirectional and self.n_buckets % 2:
+            yield "n_buckets", f"{self.n_buckets} buckets cannot be halved between keys ahead and behind; use {self.n_buckets + 1}"
+        elif self.max_distance <= (near := self.n_buckets // (4 if self.bidirectional else 2)):
+            yield "max_distance", f"the {near} nearest distances have a bucket each; use more than {near}"
+
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+        return T5(self, n_heads)
+
+
+class T5(Position):
+    attaches = Settings.ATTACHES
+
+    def __init__(self, settings: Settings, n_heads: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.table = nn.Embedding(settings.n_buckets, n_heads)
+
+    def bias(self, distance: Tensor) -> Tensor:
+        settings = self.settings
+        biases: Tensor = self.table(buckets(distance, settings.bidirectional, settings.n_buckets, settings.max_distance))
+        return biases.movedim(-1, 1)
+
+
+def buckets(distance: Tensor, bidirectional: bool, n_buckets: int, max_distance: int) -> Tensor:
+    """The bucket of each distance from query back to key; keys ahead have the second half of the buckets, or that of distance 0."""
+    n = n_buckets // 2 if bidirectional else n_buckets
+    far = distance.abs() if bidirectional else distance.clamp(min=0)
+    near = n // 2
+    # In fp32 and in this order, as in the released code: at its edges a bucket depends on how the logarithm is rounded.
+    growth = torch.log(far.clamp(min=near).float() / near) / math.log(max_distance / near) * (n - near)
+    bucket = torch.where(far < near, far, (near + growth.long()).clamp(max=n - 1))
+    return bucket + n * (distance < 0) if bidirectional else bucket

@@ -1,0 +1,85 @@
+"""From stored pairs to rows: one pair a row, the source closed by its separator, the target between two.
+
+What is longer than the context is cut at its end; a target that was cut is not asked for its end.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mini_tf.seeds import seed_of
+from mini_tf.text.batch import Rows
+from mini_tf.text.pair_store import PairStore
+from mini_tf.text.token_store import TokenStore
+
+
+@dataclass(frozen=True, eq=False)
+class Pairing:
+    """Rows of pairs, of at most `context` tokens on either side; what else reads text asks it what it asks a `Packing`."""
+
+    store: PairStore
+    context: int
+
+    lookahead = 1
+    pack = "none"
+
+    @property
+    def n_rows(self) -> int:
+        """Pairs: an epoch reads each once."""
+        return self.store.n_documents
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(n_rows,): tokens of the longer side of each pair, as it is read."""
+        source, target = (np.minimum(_lengths(store) + 1, self.context) for store in (self.store.source, self.store.target))
+        longer: np.ndarray = np.maximum(source, target)
+        return longer
+
+    @cached_property
+    def row_tokens(self) -> float:
+        """Tokens of a target that are asked for, on average."""
+        return float(np.minimum(_lengths(self.store.target) + 1, self.context).mean())
+
+    @property
+    def n_cut(self) -> int:
+        """Pairs of which a side is longer than the context."""
+        return int((np.maximum(_lengths(self.store.source), _lengths(self.store.target)) >= self.context).sum())
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+        """These pairs (B,), the same in every epoch, each with the key (B,) it will draw from."""
+        self.store.check()
+        ids, segments = self._side(self.store.target, rows, opened=True)
+        source_ids, source_segments = self._side(self.store.source, rows, opened=False)
+        return Rows(ids, keys, segments, source=Rows(source_ids, keys, source_segments))
+
+    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Which pairs these rows read."""
+        return np.unique(rows)
+
+    def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
+        """Every pair once, in order, in batches; with `tokens` only the first that have so many targets."""
+        ends = np.cumsum(np.minimum(_lengths(self.store.target) + 1, self.context))
+        n = self.n_rows if tokens is None else min(self.n_rows, 1 + int(np.searchsorted(ends, tokens)))
+        for first in range(0, n, batch_size):
+            numbers = np.arange(first, min(first + batch_size, n))
+            yield self.take(numbers, 0, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))
+
+    def _side(self, store: TokenStore, rows: np.ndarray, opened: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """ids (B, n) of documents with their closing separator, and with their opening one if `opened`, padded on the right."""
+        first = store.starts[rows] + (0 if opened else 1)
+        last = np.minimum(store.starts[rows] + _lengths(store)[rows] + 2, first + self.context + (1 if opened else 0))
+        index = first[:, None] + np.arange(int((last - first).max()))
+        real = index < last[:, None]
+        ids = store.ids[np.minimum(index, len(store) - 1)].astype(np.int64)
+        if real.all():
+            return ids, None
+        ids[~real] = 0
+        return ids, real.astype(np.int64)
+
+
+def _lengths(store: TokenStore) -> np.ndarray:
+    """Tokens of each document, without separators."""
+    lengths: np.ndarray = np.diff(np.append(store.starts, len(store) - 1)) - 1
+    return lengths

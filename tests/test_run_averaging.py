@@ -1,0 +1,194 @@
+"""The mean of checkpoints is that of their files, in every bit what double precision gives; what is unfit is refused, never left out."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import minitf, refused, tiny_model, trained
+from safetensors.torch import load_file
+
+from mini_tf.errors import RunFault, UsageFault
+from mini_tf.evaluate import evaluate_trained, text_of
+from mini_tf.run import tensors
+from mini_tf.run.averaging import average
+from mini_tf.run.checkpoint import MANIFEST, MODEL
+from mini_tf.run.hashes import Hashes
+from mini_tf.run.trained import open_trained
+
+KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")
+SCORES = {1: 2.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 5.0}
+"""Validation losses that these runs are said to have had, so that neither the last nor the first are the best."""
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module", params=["decoder", "encoder"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that keeps five checkpoints, the two best of them for their loss."""
+    folder = tmp_path_factory.mktemp("averaging") / request.param
+    trained(folder, tiny_model(request.param), "model.d_model=8", *KEPT, "checkpoint.keep_last=5", "checkpoint.keep_best=2")
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [f"step-{step:08d}" for step in SCORES]
+    for step, score in SCORES.items():
+        say(folder, step, score=score)
+    return folder
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def checkpoint(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def say(folder: Path, step: int, **changes: Any) -> None:
+    """Change what a checkpoint's manifest says."""
+    path = checkpoint(folder, step) / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def rewrite(run: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
+    """Other weights in a checkpoint, which its manifest vouches for."""
+    path = checkpoint(run, step) / MODEL
+    path.write_bytes(tensors.pack(weights))
+    files = json.loads((path.parent / MANIFEST).read_text())["files"]
+    say(run, step, files=files | {MODEL: {"sha256": Hashes().of(path), "bytes": path.stat().st_size}})
+
+
+def mean(run: Path, *steps: int) -> dict[str, np.ndarray]:
+    """By the files themselves."""
+    files = [load_file(checkpoint(run, step) / MODEL) for step in steps]
+    return {name: np.mean([file[name].numpy().astype(np.float64) for file in files], axis=0) for name in files[0]}
+
+
+def equal(found: dict[str, torch.Tensor], expected: dict[str, Any]) -> bool:
+    return found.keys() == expected.keys() and all(np.array_equal(found[name].numpy(), expected[name]) for name in found)
+
+
+@pytest.mark.parametrize(("which", "steps"), [(1, [5]), (2, [5, 4]), ("3", [5, 4, 3]), (5, [5, 4, 3, 2, 1]), ("best", [2, 1])])
+def test_the_mean_is_that_of_the_files(run: Path, which: int | str, steps: list[int]) -> None:
+    found = average(run, which)
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    assert equal(found, {name: array.astype(np.float32) for name, array in mean(run, *steps).items()})
+    if len(steps) > 1:
+        assert not equal(found, load_file(checkpoint(run, steps[0]) / MODEL))
+
+
+def test_the_mean_of_one_is_the_last_checkpoint_bit_for_bit(run: Path) -> None:
+    alone, last = (open_trained(run, device="cpu", **asked).model.weights() for asked in ({"average": 1}, {"step": "last"}))
+    assert alone.keys() == last.keys()
+    assert all(torch.equal(alone[name], last[name]) for name in last)
+    commands = [("evaluate", run, *asked, "--json") for asked in (("--average", "1"), ("--step", "last"))]
+    assert minitf(*commands[0]).stdout == minitf(*commands[1]).stdout
+
+
+def test_commands_use_the_mean(run: Path) -> None:
+    opened = open_trained(run, "last", "cpu")
+    text = text_of(opened, None, "val")
+    losses = [evaluate_trained(opened, text)["loss"]]
+    for option, steps in (("3", [5, 4, 3]), ("best", [1, 2])):
+        opened.model.load_weights({name: torch.from_numpy(array).float() for name, array in mean(run, *steps).items()})
+        losses.append(evaluate_trained(opened, text)["loss"])
+        done = minitf("evaluate", run, "--average", option, "--device", "cpu", "--json")
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["metrics"]["loss"] == losses[-1]
+    assert len(set(losses)) == 3
+    generated = minitf("generate", run, "A [MASK]", "--average", "3", *(("--max-new-tokens", "4") if run.name == "decoder" else ()))
+    assert generated.exit_code == 0, generated.stderr
+
+
+def test_sums_are_taken_in_double_precision_and_what_is_no_floating_number_is_the_newest(copy: Path) -> None:
+    parts = {3: [1.0, 256.0], 4: [1 + 2**-7, 1.0], 5: [1 + 2**-7, 1.0]}  # in bfloat16 256 + 1 is 256
+    for step, (small, large) in parts.items():
+        rewrite(
+            copy, step, {"w": torch.tensor([small, large], dtype=torch.bfloat16), "n": torch.tensor([step]), "b": torch.tensor([step > 3])}
+        )
+    found = average(copy, 3)
+    assert torch.equal(found["w"], torch.tensor([1 + 2**-7 * 2 / 3, 86.0], dtype=torch.float64).to(torch.bfloat16))
+    assert (found["n"].tolist(), found["n"].dtype, found["b"].tolist()) == ([5], torch.int64, [True])
+    assert average(copy, "3").keys() == {"w", "n", "b"}
+
+
+def test_checkpoints_of_other_shapes_have_no_mean(copy: Path) -> None:
+    rewrite(copy, 4, {name: tensor[..., :1] for name, tensor in load_file(checkpoint(copy, 4) / MODEL).items()})
+    with pytest.raises(RunFault, match="does not fit the model of its recipe"):
+        average(copy, 2)
+    refused(minitf("evaluate", copy, "--average", "2"), "step-00000004", "does not fit the model", exit_code=5)
+    rewrite(copy, 5, load_file(checkpoint(copy, 5) / MODEL) | {"other": torch.zeros(3)})
+    refused(minitf("evaluate", copy, "--average", "1"), "step-00000005", "other is not expected", exit_code=5)
+
+
+def flip(path: Path) -> None:
+    content = bytearray((path / MODEL).read_bytes())
+    content[-2] ^= 0x40
+    (path / MODEL).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip, "is damaged: model.safetensors: checksum"),
+        (lambda path: (path / MODEL).unlink(), "is damaged: model.safetensors: No such file"),
+        (lambda path: (path / MANIFEST).write_text("{"), "is damaged: MANIFEST.json: not a manifest"),
+        (lambda path: say(path.parents[1], 2, run="another"), "belongs to another run"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_and_not_left_out(copy: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(checkpoint(copy, 2))
+    for which in ("4", "best"):
+        refused(minitf("evaluate", copy, "--average", which), "step-00000002", message, exit_code=5)
+    assert minitf("evaluate", copy, "--average", "3").exit_code == 0
+
+
+def test_a_checkpoint_that_is_not_finite_is_refused(copy: Path) -> None:
+    weights = load_file(checkpoint(copy, 4) / MODEL)
+    name = next(iter(weights))
+    rewrite(copy, 4, weights | {name: weights[name] * torch.nan})
+    refused(
+        minitf("generate", copy, "A [MASK]", "--average", "2"), "step-00000004", f"{name} holds values that are not finite", exit_code=5
+    )
+
+
+@pytest.mark.parametrize("which", ["0", "-1", "1.5", "", "last", "BEST", "٢", "\x1b[31m2", "9" * 5000])
+def test_only_a_number_from_1_or_best_is_taken(run: Path, which: str) -> None:
+    done = minitf("evaluate", run, f"--average={which}")
+    refused(done, "--average", "must be how many of the last checkpoints, at least 1, or `best`", exit_code=2)
+
+
+def test_more_than_are_kept_are_refused_with_what_keeps_more(run: Path) -> None:
+    for command in (("evaluate", run), ("generate", run, "A [MASK]")):
+        refused(minitf(*command, "--average", "6"), "keeps 5 checkpoints", "a larger checkpoint.keep_last", exit_code=2)
+
+
+def test_a_step_and_a_mean_are_refused_together(run: Path) -> None:
+    for command in (("evaluate", run), ("generate", run, "A [MASK]")):
+        done = minitf(*command, "--step", "3", "--average", "2")
+        refused(done, "--step 3 is one checkpoint, --average 2 the mean of several", exit_code=2)
+
+
+def test_the_best_are_as_many_as_the_recipe_keeps(copy: Path) -> None:
+    recipe = copy / "resolved.yaml"
+    text = recipe.read_text()
+    assert text.count("keep_best: 2") == 1
+    for keep_best, steps in ((1, [2]), (3, [2, 1, 4]), (9, [2, 1, 4, 3, 5])):
+        recipe.write_text(text.replace("keep_best: 2", f"keep_best: {keep_best}"))
+        assert equal(average(copy, "best"), {name: array.astype(np.float32) for name, array in mean(copy, *steps).items()})
+    recipe.write_text(text.replace("keep_best: 2", "keep_best: 0"))
+    refused(minitf("evaluate", copy, "--average", "best"), "no checkpoint for its validation loss", "checkpoint.keep_best", exit_code=2)
+    recipe.write_text(text)
+    for step in SCORES:
+        say(copy, step, score=None)
+    with pytest.raises(UsageFault, match="no checkpoint for its validation loss"):
+        average(copy, "best")
+
+
+def test_a_run_without_checkpoints_is_refused(copy: Path) -> None:
+    shutil.rmtree(copy / "checkpoints")
+    for which in ("1", "best"):
+        refused(minitf("evaluate", copy, "--average", which), "has no checkpoint", exit_code=5)
