@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from mini_tf.generation.copying import RUN, copied_share
-from mini_tf.text.token_store import TokenStore
+from mini_tf.text.opening import AnyStore
 from mini_tf.text.tokenizer import Tokenizer
 
 COPY_CHECK_TOKENS = 10_000_000
@@ -29,13 +29,13 @@ def overfitting(epochs: float, train_loss: float, val_loss: float) -> str:
     return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss {train_loss:.2f}{verdict}"
 
 
-def copying(sample: str, store: TokenStore, tokenizer: Tokenizer) -> str:
+def copying(sample: str, store: AnyStore, tokenizer: Tokenizer) -> str:
     """How much of a sample stands in the training text word for word."""
     share = copied_share(sample, _documents(store, tokenizer))
     return f"of the last sample {share:.0%} stands word for word in the training text (runs of {RUN} words or more)"
 
 
-def _documents(store: TokenStore, tokenizer: Tokenizer) -> Iterator[str]:
+def _documents(store: AnyStore, tokenizer: Tokenizer) -> Iterator[str]:
     """The text in pieces that overlap, since one document may be the whole of it."""
     left = COPY_CHECK_TOKENS
     for n in range(store.n_documents):

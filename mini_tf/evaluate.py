@@ -14,13 +14,18 @@ from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 from mini_tf.seeds import seed_of
 from mini_tf.text.packing import Packing
-from mini_tf.text.token_store import Say, TokenStore, encode_file, reopen
+from mini_tf.text.opening import AnyStore, encode, reopen
+from mini_tf.text.pair_store import PairStore
+from mini_tf.text.pairing import Pairing
+from mini_tf.text.token_store import Say
 from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup
 
 
-def pack(recipe: Recipe, store: TokenStore, tokenizer: Tokenizer, objective: Objective) -> Packing:
+def pack(recipe: Recipe, store: AnyStore, tokenizer: Tokenizer, objective: Objective) -> Packing | Pairing:
     """The text as rows for this recipe's question."""
+    if isinstance(store, PairStore):
+        return Pairing(store, recipe.train.context)
     word_starts = tokenizer.word_starts if objective.whole_words else None
     return Packing(store, recipe.train.context, objective.lookahead, recipe.data.pack, word_starts, recipe.train.seed)
 
@@ -29,7 +34,7 @@ def pack(recipe: Recipe, store: TokenStore, tokenizer: Tokenizer, objective: Obj
 def evaluate(
     task: nn.Module,
     objective: Objective,
-    packing: Packing,
+    packing: Packing | Pairing,
     setup: Setup,
     batch_size: int,
     tokens: int | None = None,
@@ -83,23 +88,32 @@ class _Totals:
         return self.sums[name] / max(self.counts[name], 1)
 
 
-def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None) -> TokenStore:
+def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None) -> AnyStore:
     """The text to judge by: a side of the run's own, or another one, written as a recipe writes data.val.
 
     Raises RunFault where the run's own text is no longer what it was.
     """
+    used = trained.source_tokenizer, trained.tokenizer
     if data is not None:
-        # Of this recipe only data.val is wanted. A run that learnt from stdin may be judged by stdin, which one recipe names once.
-        spec = reading.read(trained.folder, ["data.train=python-docs", f"data.val={data}"]).recipe.data.val
-        return encode_file(spec, trained.tokenizer, trained.recipe.data, say)
+        return encode(read_as_val(trained, data), used, trained.recipe.data, say)
     recorded = manifest.read(trained.folder).hashes
-    text = reopen(trained.recipe.data, trained.tokenizer, recorded, say)
+    text = reopen(trained.recipe.data, used, recorded, say)
     if text.hashes != recorded:
         raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
     return text.val if split == "val" else text.train
 
 
-def evaluate_trained(trained: Trained, store: TokenStore) -> dict[str, float]:
+def read_as_val(trained: Trained, data: str) -> object:
+    """Other data, written as a recipe writes data.val, as its reader understands them."""
+    # Of the recipe that is read only data.val is wanted: a run that learnt from stdin may be judged by stdin, which one recipe
+    # names once, and one that learnt from two files by a table.
+    if trained.recipe.data.pairs:
+        like = "{source: a, target: b}" if data.startswith("{") else "translate-toy"
+        return reading.read("transformer-nano", [f"data.train={like}", f"data.val={data}"]).recipe.data.val
+    return reading.read(trained.folder, ["data.train=python-docs", f"data.val={data}"]).recipe.data.val
+
+
+def evaluate_trained(trained: Trained, store: AnyStore) -> dict[str, float]:
     """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
     packing = pack(trained.recipe, store, trained.tokenizer, objective)

@@ -10,14 +10,15 @@ from mini_tf.evaluate import pack
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.text.opening import AnyText
 from mini_tf.text.packing import Packing
-from mini_tf.text.token_store import Text
+from mini_tf.text.pairing import Pairing
 from mini_tf.training.device import Setup
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import Optimizer
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import Plan, plan_of
 from mini_tf.training.schedule import Course, horizon_of
 
 
@@ -26,23 +27,28 @@ class Parts:
     """All that is made from the recipe and the text before the first step."""
 
     recipe: Recipe
-    text: Text
+    text: AnyText
     objective: Objective
     setup: Setup
     model: Model
     task: nn.Module
 
     @cached_property
-    def train(self) -> Packing:
+    def train(self) -> Packing | Pairing:
         return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
 
     @cached_property
-    def val(self) -> Packing:
+    def val(self) -> Packing | Pairing:
         return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which rows each step learns from."""
+        return plan_of(self.recipe.train, self.train)
 
     @property
     def course(self) -> Course:
-        horizon = horizon_of(self.recipe.train, self.train.n_rows, self.train.row_tokens)
+        horizon = horizon_of(self.recipe.train, self.plan.epoch_steps, self.train.n_rows * self.train.row_tokens)
         return Course(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
 
 
@@ -52,6 +58,5 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
     for begin, steps in extensions:
         course = course.extended(begin, steps)
     train = recipe.train
-    plan = Plan(parts.train.n_rows, train.batch_size, train.seed, train.stream)
-    feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
+    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return Training(parts.task, feed, optimizer, course, parts.setup, train.seed, recipe.optimizer.clip, Tolerance.of(train))

@@ -13,14 +13,15 @@ from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, begin, check_exact, open_run
-from mini_tf.run.trained import write_config
+from mini_tf.run.trained import SOURCE_TOKENIZER, write_config
 from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Session, Voice
-from mini_tf.text.token_store import Say, Text, open_text, reopen
+from mini_tf.text.opening import AnyText, open_text, reopen
+from mini_tf.text.pairing import Pairing
+from mini_tf.text.token_store import Say
 from mini_tf.training.device import Setup, settle
 from mini_tf.training.feed import Feed
 from mini_tf.training.memory import fitting_micro_batch, refuse_too_large
-from mini_tf.training.plan import Plan
 from mini_tf.training.signals import StopRequest
 from mini_tf.training.trial import Trial
 from mini_tf.training.tuning import Work, tune
@@ -60,15 +61,17 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
-        run.write("config.json", write_config(recipe, text.tokenizer.vocabulary.size))
+        run.write("config.json", write_config(recipe, *vocabulary_sizes(text)))
         run.write("tokenizer.json", text.tokenizer.to_json())
+        if text.source_tokenizer is not text.tokenizer:
+            run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
         introduce(parts, voice)
         session = Session(run, parts, voice, began)
         with StopRequest() as stop:
             return session.finish(session.learn(stop), stop)
 
 
-def opened(recipe: Recipe, voice: Voice) -> Text:
+def opened(recipe: Recipe, voice: Voice) -> AnyText:
     """The text as ids, with what there is to say of it."""
     text = open_text(recipe.data, recipe.tokenizer, voice.detail, recipe.objective.TOKENS)
     for note in text.notes:
@@ -76,20 +79,20 @@ def opened(recipe: Recipe, voice: Voice) -> Text:
     return text
 
 
-def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None) -> Parts:
+def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: None) -> Parts:
     """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided."""
     setup.apply()
-    vocabulary = text.tokenizer.vocabulary
-    objective = recipe.objective.build(vocabulary)
+    sizes = vocabulary_sizes(text)
+    objective = recipe.objective.build(text.tokenizer.vocabulary)
     if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
         raise DataFault(
             f"data.train: a stream reads whole rows of {recipe.train.context} tokens, there are {len(text.train)}",
             hint="train.stream=false",
         )
-    sketch = sketched(lambda: recipe.model.build(vocabulary.size, recipe.train.context))
+    sketch = sketched(lambda: recipe.model.build(sizes[0], recipe.train.context, sizes[1]))
     refuse_too_large(sketch, recipe.optimizer, setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "weights"))
-    model = recipe.model.build(vocabulary.size, recipe.train.context)
+    model = recipe.model.build(sizes[0], recipe.train.context, sizes[1])
     model.to(setup.device)
     parts = Parts(recipe, text, objective, setup, model, objective.task(model))
     parts = replace(parts, setup=decide(parts, say))
@@ -97,25 +100,30 @@ def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None
     return parts
 
 
+def vocabulary_sizes(text: AnyText) -> tuple[int, int | None]:
+    """Of the vocabulary that the model writes, and of the one of the source side where that is another."""
+    own = text.source_tokenizer is not text.tokenizer
+    return text.tokenizer.vocabulary.size, text.source_tokenizer.vocabulary.size if own else None
+
+
 def decide(parts: Parts, say: Say) -> Setup:
     """The setup, with what the recipe leaves to this machine decided by tries on this very model and text."""
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
-    plan = Plan(parts.train.n_rows, train.batch_size, train.seed, train.stream)
-    single_rows = Feed(plan, parts.train, parts.objective.prepare, 1)
+    single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)
     if train.micro_batch_size != "auto":
         setup = setup.decided("micro_batch_size", train.micro_batch_size, "asked for")
     elif not setup.micro_batch_size:
         size, reason = fitting_micro_batch(parts.task, single_rows, setup)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
-    elif train.batch_size % setup.micro_batch_size:
+    elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
         recorded = str(setup.micro_batch_size)[:20]
         raise RunFault(f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}")
     if not setup.undecided:
         return setup
     asked = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
-    rows = {"batch_size": train.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
+    rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
     shape = {**asked, **rows, "vocabulary": parts.text.tokenizer.vocabulary.size}
-    work = Work(train.batch_size, parts.course.horizon)
+    work = Work(parts.plan.batch_size, parts.course.horizon)
     return remembered(shape, work, setup, lambda: tune(setup, work, Trial(parts.task, single_rows)), say)
 
 
@@ -126,21 +134,25 @@ def introduce(parts: Parts, voice: Voice) -> None:
     parameters = sum(p.numel() for p in parts.model.parameters())
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
     voice.say(f"text: {len(text.train):,} tokens to learn from, {len(text.val):,} held out")
-    passes = f"{train.batch_size // micro} x {micro}" if micro != train.batch_size else f"{micro}"
+    most = parts.plan.batch_size
+    passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"
+    rows = f"at most {passes} rows of like length" if train.batch_tokens else f"{passes} rows of {train.context}"
     if horizon.steps is None:
         how_long = f"{horizon.seconds:g} seconds"
     else:
-        how_long = f"{horizon.steps:,} steps, {horizon.steps * train.batch_size / parts.train.n_rows:.2g} epochs"
-    voice.say(f"training: {how_long}, {train.batch_size * train.context:,} tokens a step ({passes} rows of {train.context})")
-    if parts.train.n_rows < train.batch_size:
-        voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {train.batch_size} of one step; rows repeat within a step")
+        how_long = f"{horizon.steps:,} steps, {horizon.steps / parts.plan.epoch_steps:.2g} epochs"
+    voice.say(f"training: {how_long}, {train.step_tokens:,} tokens a step ({rows})")
+    if isinstance(parts.train, Pairing) and (cut := parts.train.n_cut):
+        voice.warn(f"{cut:,} of {parts.train.n_rows:,} pairs are longer than train.context {train.context} and are cut there")
+    if parts.train.n_rows < most:
+        voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
 
 
 def estimate(recipe: Recipe, voice: Voice, seconds: float | None = None) -> Cost:
     """What a run would take, from its own beginning and `seconds` of its steps, which are then forgotten."""
     text = opened(recipe, voice)
     began = time.monotonic()
-    reopen(recipe.data, text.tokenizer, text.hashes)  # out of the cache, as a run will find it
+    reopen(recipe.data, (text.source_tokenizer, text.tokenizer), text.hashes)  # out of the cache, as a run will find it
     parts = build(recipe, text, settle(recipe.runtime), voice.detail)
     introduce(parts, voice)
     return cost_of(parts, time.monotonic() - began, seconds)

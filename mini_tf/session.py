@@ -169,7 +169,7 @@ class Session:
         line = {
             "step": report.step,
             "tokens": report.tokens,
-            "epoch": round(self.training.feed.plan.epochs(report.step), 4),
+            "epoch": round(report.step / self.training.feed.plan.epoch_steps, 4),
             "loss": report.loss,
             "lr": report.lr,
             "grad_norm": report.grad_norm,
@@ -248,7 +248,7 @@ class Session:
         yield f"done: {spoken(metrics)}{best}"
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
-        yield overfitting(self.training.feed.plan.epochs(step), self.tally.train_loss, self.tally.val_loss)
+        yield overfitting(step / self.training.feed.plan.epoch_steps, self.tally.train_loss, self.tally.val_loss)
         if sample := self.run.last_sample():
             yield copying(sample, self.parts.text.train, self.parts.text.tokenizer)
         folder = _quoted(self.run.folder)

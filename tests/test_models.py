@@ -208,7 +208,9 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("kind", "positions"), [case for case in CASES if case[0] != "toy" and case[1] in ("none", "rotary", "alibi", "t5")])
+@pytest.mark.parametrize(
+    ("kind", "positions"), [(kind, place) for kind, place in CASES if kind != "toy" and place in ("none", "rotary", "alibi", "t5")]
+)
 def test_long_texts_take_memory_that_is_linear_in_their_length(kind: str, positions: str, causal: bool, packed: bool) -> None:
     """At length 8,192 less than 64 MiB are saved for the backward pass, and nothing has L x M elements, forward or backward."""
     length = 8192

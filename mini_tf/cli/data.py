@@ -58,7 +58,7 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
 
 def _open(console: Console, arguments: list[str] | None) -> "tuple[Recipe, Text]":
     from mini_tf.recipe.reading import read, split_arguments
-    from mini_tf.text.token_store import open_text
+    from mini_tf.text.opening import open_text
 
     recipe = read(*split_arguments(arguments or [])).recipe
     text = open_text(recipe.data, recipe.tokenizer, console.say, recipe.objective.TOKENS)
@@ -82,13 +82,13 @@ def _sees(recipe: "Recipe", split: str) -> str:
 
 def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
     """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
-    from mini_tf.training.plan import Plan
+    from mini_tf.training.plan import plan_of
 
     if split == "val":
         found = next(iter(packing.eval_rows(n)))
         windows = -(-(len(packing.store) - packing.lookahead) // packing.context)
         return list(range(len(found))), found, packing.n_rows if packing.pack == "none" else windows
-    step = Plan(packing.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream).rows(0)
+    step = plan_of(recipe.train, packing).rows(0)
     first = step.epochs == step.epochs[0]
     numbers = step.rows[first][:n]
     return [int(i) for i in numbers], packing.take(numbers, int(step.epochs[0]), step.keys[first][:n]), packing.n_rows

@@ -13,7 +13,6 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.peak import peak_flops
-from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Horizon
 
 MEASURED_SECONDS = 5.0
@@ -67,8 +66,7 @@ class Cost:
 def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """opening: seconds it took to read the text and build the model, which is trained here for `seconds`; then nobody wants it."""
     recipe, setup = parts.recipe, parts.setup
-    plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
-    feed = Feed(plan, parts.train, parts.objective.prepare, setup.micro_batch_size)
+    feed = Feed(parts.plan, parts.train, parts.objective.prepare, setup.micro_batch_size)
     optimizer = build_optimizer(recipe.optimizer, parts.model, setup.products)
     training = Training(parts.task, feed, optimizer, parts.course, setup, recipe.train.seed, recipe.optimizer.clip)
     work, memory = work_of(parts, training), memory_of(parts, training)

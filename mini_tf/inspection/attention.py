@@ -127,9 +127,7 @@ def over_steps(trained: Trained, texts: Sequence[tuple[str, str | None]], wish: 
             yield replace(look(trained, text, wish, target), step=step)
 
 
-def heads_of(
-    reading: Reading, units: Sequence[Hashable] | None, of_tokens: tuple[list[int], list[int]] | None = None
-) -> list[Head]:
+def heads_of(reading: Reading, units: Sequence[Hashable] | None, of_tokens: tuple[list[int], list[int]] | None = None) -> list[Head]:
     """The heads of one mixer on the first text of a batch; `units`: what rows and columns are, None where they are different texts.
 
     of_tokens: for rows and columns the number of each token's word, where maps of words are wanted.

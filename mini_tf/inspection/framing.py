@@ -49,16 +49,18 @@ def framed(tokenizer: Tokenizer, text: str, separated: bool) -> Framed:
 
 
 def framed_for(trained: Trained, text: str) -> Framed:
-    """The text as this run's model reads it: what fits into its context."""
-    return framed(trained.tokenizer, text, separated=not trained.recipe.data.split.tail).cut(trained.model.context)
+    """The text as this run's model, which is of one stack, reads it: what fits into its context."""
+    return framed_whole(trained, text).cut(trained.model.context)
 
 
-def framed_source(tokenizer: Tokenizer, text: str, context: int) -> Framed:
+def framed_source(tokenizer: Tokenizer, text: str, context: int | None = None) -> Framed:
     """A source of pairs, which a separator closes: with it at most `context` tokens."""
     own, spans = tokenizer.spans(text)
-    ids, room = list(map(int, own)), context - 1
-    closed = [*ids[:room], _separator(tokenizer)]
-    return Framed(text, closed, [*((int(first), int(last)) for first, last in spans[:room]), None], max(0, len(ids) - room), "source")
+    room = len(own) if context is None else context - 1
+    separator = tokenizer.vocabulary.separator
+    assert separator is not None, "the tokenizers of pairs are given one"
+    ids = [*map(int, own[:room]), separator]
+    return Framed(text, ids, [*((int(first), int(last)) for first, last in spans[:room]), None], max(0, len(own) - room), "source")
 
 
 def framed_target(tokenizer: Tokenizer, text: str, context: int) -> Framed:
@@ -66,19 +68,13 @@ def framed_target(tokenizer: Tokenizer, text: str, context: int) -> Framed:
     return replace(framed(tokenizer, text, separated=True), name="target").cut(context)
 
 
-def _separator(tokenizer: Tokenizer) -> int:
-    separator = tokenizer.vocabulary.separator
-    assert separator is not None, "the tokenizers of pairs are given one"
-    return separator
-
-
 def reads_pairs(trained: Trained) -> bool:
     """Whether the model reads a source besides its own text."""
     return trained.recipe.model.READS == "pairs"
 
 
-def framed_here(trained: Trained, text: str) -> Framed:
-    """A text as the part of the model that reads texts of users is given it: the encoder, where there are two; else `framed_for`."""
+def framed_whole(trained: Trained, text: str) -> Framed:
+    """A user's text as the model reads it, however long: of a model of pairs, as its encoder does."""
     if reads_pairs(trained):
-        return framed_source(trained.source_tokenizer, text, trained.model.context)
-    return framed_for(trained, text)
+        return framed_source(trained.source_tokenizer, text)
+    return framed(trained.tokenizer, text, separated=not trained.recipe.data.split.tail)

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mini_tf.errors import UsageFault
 from mini_tf.inspection.capture import Capture, Reading, capture
-from mini_tf.inspection.framing import Framed, framed_for
-from mini_tf.nn.tokens import Tokens
+from mini_tf.inspection.sides import Sides, sides_of
 from mini_tf.run.trained import Trained
 
 SATURATED = 0.99
@@ -57,13 +56,21 @@ class Rows(NamedTuple):
     underflow: Bool[Tensor, "H rows"]
 
 
-def look(trained: Trained, texts: Sequence[str]) -> tuple[list[Framed], list[Sharpness]]:
-    """The texts as the model reads them, and every head over all of them. UsageFault where no token sees two."""
-    given = [framed_for(trained, text) for text in texts]
-    heads = sharpness(capture(trained.model, Tokens(torch.tensor([one.ids], device=trained.setup.device))) for one in given)
+def look(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> tuple[list[Sides], list[Sharpness]]:
+    """The texts (and of a model of pairs their targets) as the model reads them, and every head over all of them.
+
+    UsageFault where no token sees two.
+    """
+    given = [sides_of(trained, *text) for text in texts]
+    heads = sharpness(_captured(trained, sides) for sides in given)
     if not any(head.rows for head in heads):
         raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
     return given, heads
+
+
+def _captured(trained: Trained, sides: Sides) -> Capture:
+    device = trained.setup.device
+    return capture(trained.model, sides.own.read_on(device), None if sides.source is None else sides.source.read_on(device))
 
 
 def sharpness(captures: Iterable[Capture]) -> list[Sharpness]:

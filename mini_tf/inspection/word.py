@@ -6,7 +6,7 @@ drawn at random come to. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,11 +17,10 @@ from torch import Tensor
 
 from mini_tf.errors import Refusal
 from mini_tf.inspection.capture import capture
-from mini_tf.inspection.framing import Framed, framed
+from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
-from mini_tf.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +53,12 @@ class Occurrence(NamedTuple):
     given: Framed
 
 
-def locate(tokenizer: Tokenizer, separated: bool, context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
-    """The word's first occurrence, within the context; `fault` is raised where there is none."""
+def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
+    """The word's first occurrence, within the context; `fault` is raised where there is none. frame: a text as the model reads it, uncut."""
     span = find_word(sentence.text, word)
     if span is None:
         raise fault(f"{sentence.where}: the word {word!r} does not stand in it", hint="case counts, and so do endings")
-    given = framed(tokenizer, sentence.text, separated)
+    given = frame(sentence.text)
     tokens = given.within(*span)
     if not tokens:
         raise fault(f"{sentence.where}: the tokenizer leaves {word!r} out")
@@ -70,16 +69,18 @@ def locate(tokenizer: Tokenizer, separated: bool, context: int, word: str, sente
 
 
 @torch.inference_mode()
-def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence]) -> list[Layer]:
-    """How alike the word's vectors are in each pair of two or more sentences, by layer."""
+def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence], as_source: bool = False) -> list[Layer]:
+    """How alike the word's vectors are in each pair of two or more sentences, by layer; as_source: those of the encoder of two stacks."""
     device = next(model.parameters()).device
+    unread = Tokens(torch.zeros(1, 1, dtype=torch.long, device=device))  # a decoder that reads something, whatever: nothing of it is used
     vectors: list[Tensor] = []
     types: list[str] = []
     numbers: list[int] = []
     own: list[int] = []  # which of the vectors are the word's, a sentence each
     for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
-        hidden = capture(model, Tokens(torch.tensor([found.given.ids], device=device))).hidden
-        layers = torch.cat(hidden).cpu().double()  # (n_layers + 1, L, D)
+        text = Tokens(torch.tensor([found.given.ids], device=device))
+        seen = capture(model, unread, text) if as_source else capture(model, text)
+        layers = torch.cat(seen.hidden[0]).cpu().double()  # (n_layers + 1, L, D)
         others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
         for span in [found.span, *others]:
             if tokens := found.given.within(*span):

@@ -17,6 +17,8 @@ class Position(nn.Module):
     """A position that attaches nowhere; subclasses name in `attaches` what they override."""
 
     attaches: frozenset[str] = frozenset()
+    ends: int | None = None
+    """Places that there are, where no token may stand past the last one."""
 
     def embed(self, x: Float[Tensor, "B L D"], places: Places) -> Float[Tensor, "B L D"]:
         """Positions added to, or joined with, the embeddings of tokens."""

@@ -30,6 +30,7 @@ class Learned(Position):
 
     def __init__(self, length: int, d_model: int) -> None:
         super().__init__()
+        self.ends = length
         self.table = nn.Embedding(length, d_model)
 
     def embed(self, x: Tensor, places: Places) -> Tensor:

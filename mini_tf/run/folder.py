@@ -37,7 +37,7 @@ from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import Lines, curve
 from mini_tf.run.tensors import Spec
 
-_TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json")
+_TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json", "source_tokenizer.json")
 _REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
@@ -192,7 +192,7 @@ class Run:
         elif steps != extensions[-1][1]:
             raise RunFault(f"{self.folder} is being extended by {str(extensions[-1][1])[:20]}, not {steps} steps", where=[str(self.folder)])
 
-    def write(self, name: Literal["recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json"], text: str) -> None:
+    def write(self, name: str, text: str) -> None:
         """One of the folder's own text files, replaced as a whole."""
         if name not in _TEXTS:
             raise ValueError(f"a run folder has no {name!r}")

@@ -21,23 +21,31 @@ from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup, settle
 
 FORMAT = 1
+SOURCE_TOKENIZER = "source_tokenizer.json"
+"""The file of a run whose pairs have a vocabulary of their own for the source side."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run, opened to be used: `model` is in eval on the device of `setup`; auto: what the run found out at its first start."""
+    """A run, opened to be used: `model` is in eval on the device of `setup`; auto: what the run found out at its first start.
+
+    source_tokenizer: of what a model of pairs reads; the same as `tokenizer` where there is one vocabulary.
+    """
 
     folder: Path
     recipe: Recipe
     tokenizer: Tokenizer
+    source_tokenizer: Tokenizer
     model: Model
     setup: Setup
     auto: dict[str, Any]
 
 
-def write_config(recipe: Recipe, vocabulary_size: int) -> str:
+def write_config(recipe: Recipe, vocabulary_size: int, source_vocabulary_size: int | None = None) -> str:
     """config.json: what resolved.yaml does not say, but the model is built with."""
     config = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
+    if source_vocabulary_size is not None:
+        config["source_vocabulary_size"] = source_vocabulary_size
     return json.dumps(config, indent=1) + "\n"
 
 
@@ -53,21 +61,32 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     auto = manifest.read(folder).auto
     setup = _setup(device, auto)
     setup.apply()
-    recipe, tokenizer = read_made_with(folder)
-    config = _read_config(folder / "config.json", tokenizer.vocabulary.size)
-    sketch = sketched(lambda: recipe.model.build(config["vocabulary_size"], config["context"]))
+    recipe, tokenizer, source_tokenizer = read_made_with(folder)
+    sizes = {"vocabulary_size": tokenizer.vocabulary.size}
+    if source_tokenizer is not tokenizer:
+        sizes["source_vocabulary_size"] = source_tokenizer.vocabulary.size
+    config = _read_config(folder / "config.json", sizes)
+
+    def build() -> Any:
+        return recipe.model.build(tokenizer.vocabulary.size, config["context"], sizes.get("source_vocabulary_size"))
+
+    sketch = sketched(build)
     expected = specs(sketch.weights())  # what does not fit is refused before memory is taken for it
     weights = loading.load_model(folder, step, expected) if average is None else averaging.average(folder, average, expected)
-    model = recipe.model.build(config["vocabulary_size"], config["context"])
+    model = build()
     assert isinstance(model, Model)
     model.load_weights(weights)
-    return Trained(folder, recipe, tokenizer, model.to(setup.device).eval(), setup, auto)
+    return Trained(folder, recipe, tokenizer, source_tokenizer, model.to(setup.device).eval(), setup, auto)
 
 
-def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer]:
-    """What a run was made with; RunFault where that is damaged, for here they are files of the run, not what somebody wrote."""
+def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer, Tokenizer]:
+    """Recipe, tokenizer and that of the source side (the same where there is no other) that a run was made with.
+
+    RunFault where they are damaged, for here they are files of the run, not what somebody wrote.
+    """
     try:
-        return reading.read(folder).recipe, Tokenizer.load(folder)
+        recipe, tokenizer = reading.read(folder).recipe, Tokenizer.load(folder)
+        return recipe, tokenizer, tokenizer if recipe.tokenizer.source is None else Tokenizer.load(folder / SOURCE_TOKENIZER)
     except (RecipeFault, DataFault) as error:
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 
@@ -83,16 +102,18 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
     return setup
 
 
-def _read_config(path: Path, vocabulary_size: int) -> dict[str, Any]:
+def _read_config(path: Path, sizes: dict[str, int]) -> dict[str, Any]:
+    """sizes: of the vocabularies, which the file must say too."""
     try:
         config = json.loads(read_plain(path, limits().record_bytes))
         if not isinstance(config, dict):
             raise ValueError("it is not an object of JSON")
-        written, size, context = (config[name] for name in ("minitf_format", "vocabulary_size", "context"))
+        written, context = config["minitf_format"], config["context"]
         if written > FORMAT:
             raise RunFault(f"{path}: written by a newer minitf (format {str(written)[:20]}; this one reads {FORMAT})")
-        if size != vocabulary_size:
-            raise ValueError(f"vocabulary_size {str(size)[:40]} is not the tokenizer's {vocabulary_size}")
+        for name, size in sizes.items():
+            if config[name] != size:
+                raise ValueError(f"{name} {str(config[name])[:40]} is not the tokenizer's {size}")
         if not isinstance(context, int) or not 0 < context <= 2**20:
             raise ValueError(f"context {str(context)[:40]} must be a whole number up to {2**20}")
     except FileNotFoundError as error:

@@ -182,6 +182,10 @@ def _built_in(name: str) -> Source:
         from mini_tf.text import python_docs
 
         return Source(python_docs.corpus(cache_folder()), "jsonl", name)
+    if name == "translate-toy":
+        from mini_tf.text import translate_toy
+
+        return Source(translate_toy.corpus(cache_folder()), "jsonl", name)
     from mini_tf.text import grammar
 
     return Source(grammar.corpus(cache_folder()), "txt", name)

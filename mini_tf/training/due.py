@@ -22,7 +22,7 @@ LINES = 30
 def step_work(model: nn.Module, recipe: Recipe) -> float:
     """Floating-point operations of a step, roughly: six for each weight of a product and each token."""
     weights = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
-    return 6.0 * weights * recipe.train.batch_size * recipe.train.context
+    return 6.0 * weights * recipe.train.step_tokens
 
 
 def evaluated_every(recipe: Recipe, steps: int, work: float) -> int:

@@ -24,8 +24,9 @@ _SHARE = 0.5  # of free memory: the backward pass holds gradients of activations
 
 def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
     """The micro-batch size that `auto` comes to, and why. `feed` is one whose micro-batches are single rows."""
-    row = feed.micro_batches(0)[0].to(setup.device)
-    row_bytes, free = saved_bytes(lambda: task(row, None), setup, task), free_bytes(setup.device)
+    rows, free = feed.micro_batches(0), free_bytes(setup.device)
+    row = rows[0].to(setup.device)
+    row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free)
     return size, f"{size} rows keep {size * row_bytes / 2**20:.0f} MiB for the backward pass; {free / 2**20:.0f} MiB are free"
 

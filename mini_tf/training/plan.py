@@ -5,6 +5,7 @@ a Feistel network of six rounds over the next larger square of a power of two, w
 Rogaway 2002, "Ciphers with arbitrary finite domains"). Integer arithmetic only, so the same on every machine and release.
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -142,7 +143,7 @@ class TokenPlan:
         for bucket, rows in enumerate(self._buckets):
             fit = max(1, self.batch_tokens // int(self.lengths[rows].max()))
             cuts = np.linspace(0, len(rows), -(-len(rows) // fit) + 1).round().astype(int).tolist()
-            found += [(bucket, first, last) for first, last in zip(cuts, cuts[1:], strict=False)]
+            found += [(bucket, first, last) for first, last in itertools.pairwise(cuts)]
         return found
 
     @cached_property

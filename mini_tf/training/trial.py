@@ -27,9 +27,13 @@ class Trial:
     clock: Callable[[], float] = time.perf_counter
 
     def __call__(self, setup: Setup, rows: int, turn: int = 0) -> float:
-        """Seconds that the first `rows` rows of step number `turn` take, in passes as large as `setup` has them."""
+        """Seconds that the first `rows` rows of step number `turn` take, in passes as large as `setup` has them.
+
+        Of a step of fewer rows than the largest it is the same part of the step.
+        """
         size = min(rows, setup.micro_batch_size)
-        batches = replace(self.feed, micro_batch_size=size).micro_batches(turn)[: rows // size]
+        batches = replace(self.feed, micro_batch_size=size).micro_batches(turn)
+        batches = batches[: max(1, len(batches) * rows // self.feed.plan.batch_size)]
         forward: Callable[..., Any] = self._compiled if setup.compile else self.task
         with untouched(self.task, setup.device):
             setup.apply()

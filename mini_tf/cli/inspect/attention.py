@@ -7,7 +7,7 @@ import typer
 from mini_tf.cli import files
 from mini_tf.cli.console import Console, ReaderLeft, command
 from mini_tf.cli.files import FORCE, OUTPUT
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
+from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.lines import refuse_broken
 from mini_tf.cli.options import DEVICE, RUN
 from mini_tf.errors import UsageFault
@@ -30,6 +30,7 @@ def attention(
     run: RUN,
     texts: TEXTS = None,
     input: INPUT = None,
+    target: TARGET = None,
     kind: Annotated[Literal["encoder.self", "decoder.self", "cross"] | None, typer.Option("--kind", help="Only such heads.")] = None,
     layer: Annotated[str | None, typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last.")] = None,
     head: Annotated[str | None, typer.Option("--head", metavar="1,3", help="Only these heads of each layer, from 0.")] = None,
@@ -46,9 +47,11 @@ def attention(
 ) -> None:
     """Attention weights of every layer and head: what each head does, and where it looks.
 
+    Of an encoder-decoder a TEXT is a source, and a --query a word of the target, or with --kind encoder.self of the source.
     A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
     """
     refuse_broken([query or ""], "--query")
+    refuse_broken([target or ""], "--target")
     if query == "":
         raise UsageFault("--query is empty", hint="name a word of the text, or a number")
     given = given_texts(texts, input)
@@ -67,8 +70,9 @@ def attention(
     wish = Wish(Choice(kind, layer, head), words, query)
     trained = open_trained(run, None if step == "all" else step, device)
     by_table = step == "all" and not describe and query is None
+    pairs = with_targets(trained, given, target)
     samples, entries, left = [], [], None
-    for sample in over_steps(trained, given, wish) if step == "all" else (look(trained, text, wish) for text in given):
+    for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
         if not console.json and not by_table and left is None:
             try:
                 _show(console, sample, len(given) > 1, describe, not wish.heads.everything)
@@ -79,7 +83,8 @@ def attention(
     result = {"samples": entries, "notes": _notes(samples, given), "difference": max(sample.difference for sample in samples)}
     _tell(console, result)
     if suffixes & {*PICTURES}:
-        _tell_glyphs(console, samples[0].units)
+        sides = samples[0].sides
+        _tell_glyphs(console, [unit for side in (sides.source, sides.own) if side is not None for unit in side.units])
     files.write_all(console, named, result, lambda suffix: _drawn(suffix, samples, trained, step))
     if left is not None:
         raise left
@@ -100,7 +105,7 @@ def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chos
     if sample.step is not None:
         console.print_product(f"step {sample.step}")
     if titled:
-        console.print_product(caption(sample.given.text, width))
+        console.print_product(caption(sample.text, width))
     if describe:
         console.print_product("\n".join(caption(sentence) for sentence in sentences(sample)))
     elif sample.query is not None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from mini_tf.parts import Parts
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.dump import Facts
-    from mini_tf.text.token_store import Text
+    from mini_tf.text.opening import AnyText
+    from mini_tf.text.pair_store import Tokenizers
     from mini_tf.text.tokenizer import Tokenizer
     from mini_tf.training.loop import Progress, Training
 
@@ -45,8 +46,8 @@ def crash(
 
     folder = find(run)
     facts, record = read_facts(folder), manifest.read(folder)
-    recipe, tokenizer = read_made_with(folder)
-    parts = _build(recipe, _text(folder, recipe, tokenizer, record.hashes, console), facts, device)
+    recipe, tokenizer, source_tokenizer = read_made_with(folder)
+    parts = _build(recipe, _text(folder, recipe, (source_tokenizer, tokenizer), record.hashes, console), facts, device)
     training, start = _before(folder, parts, record.extensions)
     findings = investigate(training, start)
     same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
@@ -64,16 +65,16 @@ def crash(
     console.answer(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
-def _text(folder: Path, recipe: "Recipe", tokenizer: "Tokenizer", recorded: dict[str, str], console: Console) -> "Text":
-    from mini_tf.text.token_store import reopen
+def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "AnyText":
+    from mini_tf.text.opening import reopen
 
-    text = reopen(recipe.data, tokenizer, recorded, console.detail)
+    text = reopen(recipe.data, used, recorded, console.detail)
     if text.hashes != recorded:
         raise RunFault(f"the text of {folder} has changed since it was trained: the step cannot be done again", where=[str(folder)])
     return text
 
 
-def _build(recipe: "Recipe", text: "Text", facts: "Facts", device: str | None) -> "Parts":
+def _build(recipe: "Recipe", text: "AnyText", facts: "Facts", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
     from mini_tf.pretrain import build
     from mini_tf.training.device import settle
@@ -104,8 +105,8 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
 def _read(training: "Training", step: int, micro: int | None, tokenizer: "Tokenizer") -> list[tuple[int, str]]:
     """The rows (from 1) that the step read, or the micro-batch of it, as text."""
     feed = training.feed
-    chosen, size = feed.plan.rows(step), feed.micro_batch_size
-    places = range(feed.plan.batch_size) if micro is None else range(micro * size, (micro + 1) * size)
+    chosen = feed.plan.rows(step)
+    places = range(len(chosen.rows)) if micro is None else range(*feed.cuts(len(chosen.rows))[micro])
     texts = []
     for i in places:
         rows = feed.packing.take(chosen.rows[i : i + 1], int(chosen.epochs[i]), chosen.keys[i : i + 1])

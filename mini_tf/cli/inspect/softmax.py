@@ -1,13 +1,14 @@
 """`minitf inspect softmax`: how sharp the softmax of every head is."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
+from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts, with_targets
 from mini_tf.cli.options import DEVICE, RUN, STEP
 
 if TYPE_CHECKING:
+    from mini_tf.inspection.sides import Sides
     from mini_tf.inspection.softmax import Sharpness
 
 LEGEND = (
@@ -27,23 +28,32 @@ def softmax(
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
-    """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits."""
+    """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits.
+
+    An encoder-decoder reads each text and its own translation of it.
+    """
     from mini_tf.inspection.softmax import look
     from mini_tf.run.trained import open_trained
 
     files, read = check(output, [".json"], force), given_texts(texts, input)
     trained = open_trained(run, step, device)
-    given, heads = look(trained, read)
-    notes = [f"text {number}: {one.note}" for number, one in enumerate(given, 1) if one.note]
+    given, heads = look(trained, with_targets(trained, read, None))
+    notes = [f"text {number}: {note}" for number, one in enumerate(given, 1) for note in one.notes]
     if any(head.underflow for head in heads):
         notes.append("range: a lower bound where marked >; weights too small for their number type have no score")
-    records = [{"text": one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in given]
+    records = [record for one in given for record in _records(one)]
     result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
     write_all(console, files, result)  # before anything is printed: its reader may leave
     _draw(console, heads)
     for note in notes:
         console.say(note)
     console.answer(run=trained.folder, result=result)
+
+
+def _records(sides: "Sides") -> list[dict[str, Any]]:
+    """A text; or a source, and its target."""
+    texts = [side.given for side in (sides.source, sides.own) if side is not None]
+    return [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in texts]
 
 
 def _draw(console: Console, heads: "list[Sharpness]") -> None:

@@ -42,7 +42,11 @@ def word(
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
-    """How alike a word's vectors are in several sentences, after each layer, beyond what any two words are."""
+    """How alike a word's vectors are in several sentences, after each layer, beyond what any two words are.
+
+    Of an encoder-decoder it is the encoder that reads the sentences.
+    """
+    from mini_tf.inspection.framing import framed_whole, reads_pairs
     from mini_tf.inspection.word import locate, study
     from mini_tf.run.trained import open_trained
 
@@ -51,17 +55,17 @@ def word(
         input = Path("-")
     sentences = _sentences(word, texts, input)
     trained = open_trained(run, step, device)
-    separated, context = not trained.recipe.data.split.tail, trained.model.context
+    tokenizer = trained.source_tokenizer if reads_pairs(trained) else trained.tokenizer
     fault = UsageFault if input is None else DataFault
-    found = [locate(trained.tokenizer, separated, context, word, sentence, fault) for sentence in sentences]
-    layers = study(trained.model, sentences, found)
+    found = [locate(lambda text: framed_whole(trained, text), trained.model.context, word, sentence, fault) for sentence in sentences]
+    layers = study(trained.model, sentences, found, as_source=reads_pairs(trained))
     if layer is not None and not -len(layers) <= layer < len(layers):
         raise UsageFault(f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or from the end -1 to {-len(layers)}")
     result = {
         "word": word,
-        "texts": [_record(trained.tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
+        "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
         "layers": [_numbers(one) | {"pairs": one.cosines.tolist()} for one in layers],
-        "notes": _notes(trained.tokenizer, layers, sentences, found),
+        "notes": _notes(tokenizer, layers, sentences, found),
     }
     write_all(console, files, result, lambda suffix: _picture(word, sentences, layers, layer, suffix))
     _draw(console, word, sentences, layers, layers[-1 if layer is None else layer])

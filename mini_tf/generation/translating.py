@@ -1,0 +1,154 @@
+"""From texts of one language to texts of another: what an encoder-decoder writes, found by beam search.
+
+A source is read up to its closing separator, a target begins and ends with one. Sources of like length are translated together,
+for a padded place costs what a token costs.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mini_tf.generation.beam import Beam, Hypothesis, search
+from mini_tf.nn import state as states
+from mini_tf.nn.model import Model, OneStack
+from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Memory
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.sections import Generate
+from mini_tf.text.tokenizer import Tokenizer
+
+ROWS = 32
+"""Sources that are translated together."""
+CHUNK = 16
+"""Batches whose sources are sorted by length."""
+LONGER = 50
+"""Tokens that a target may have more than its source (Vaswani et al. 2017, section 6.1)."""
+
+
+class Source(NamedTuple):
+    """A text as the encoder reads it, with its separator; `cut`: how many of its `length` tokens were left out, from the right."""
+
+    ids: list[int]
+    length: int
+    cut: int
+
+
+class Translation(NamedTuple):
+    """logprob: the sum of the model's log-probabilities, the end's too; score: what translations are compared by."""
+
+    text: str
+    logprob: float
+    score: float
+
+
+NOTHING = Translation("", 0.0, 0.0)
+"""What a blank source says."""
+
+
+class Translator:
+    """An encoder-decoder that translates as `wish` says. context: the longest source, its separator included; default the model's."""
+
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, wish: Generate, *, context: int | None = None
+    ) -> None:
+        assert isinstance(model, OneStack)
+        self.model, self.tokenizer, self.source_tokenizer, self.wish = model, tokenizer, source_tokenizer, wish
+        self.device = next(model.parameters()).device
+        ends = (model.embedding.position.ends, model.source_embedding.position.ends)  # type: ignore[union-attr]
+        self._room, places = (limit if isinstance(limit, int) else 2**20 for limit in ends)
+        self.context = min(context or model.context, places)
+        self._separator, self._source_end = separator_of(tokenizer), separator_of(source_tokenizer)
+
+    def source(self, text: str) -> Source:
+        """A source as the model reads it: the beginning of one that is longer than the context."""
+        return self.sources([text])[0]
+
+    def sources(self, texts: Sequence[str]) -> list[Source]:
+        """As `source`, of many texts, on all cores."""
+        kept = self.context - 1
+        encoded = [ids.tolist() for ids in self.source_tokenizer.encode_batch(texts)]
+        return [Source([*ids[:kept], self._source_end], len(ids), max(0, len(ids) - kept)) for ids in encoded]
+
+    def translate(self, sources: Sequence[str], rows: int = ROWS, n_best: int = 1) -> Iterator[list[Translation]]:
+        """The `n_best` translations of each source, the best first, in the order of the sources; `rows` are translated at a time.
+
+        A translation does not depend on what is translated beside it. n_best: no more than there are beams.
+        """
+        for first in range(0, len(sources), CHUNK * rows):
+            yield from self._translate_chunk(sources[first : first + CHUNK * rows], rows, n_best)
+
+    @torch.inference_mode()
+    def logprob_of(self, source: str, target: str) -> float:
+        """The sum of the log-probabilities that the model gives to the tokens of `target` and its end."""
+        self.model.eval()
+        ids = [self._separator, *map(int, self.tokenizer.encode(target)), self._separator]
+        read, asked = (torch.tensor([part], device=self.device) for part in (ids[:-1], ids[1:]))
+        scores = self.model.logits(self.model(Tokens(read), padded_right([self.source(source).ids], self.device)).y)
+        logprobs = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(dim=-1)
+        return float(logprobs.gather(2, asked[..., None]).sum())
+
+    def _translate_chunk(self, texts: Sequence[str], rows: int, n_best: int) -> list[list[Translation]]:
+        self.model.eval()
+        sources, translations = self.sources(texts), [[NOTHING] * n_best for _ in texts]
+        asked = [number for number, text in enumerate(texts) if text.strip() and sources[number].length]
+        asked.sort(key=lambda number: len(sources[number].ids))
+        for first in range(0, len(asked), rows):
+            numbers = asked[first : first + rows]
+            for number, found in zip(numbers, self._search([sources[number] for number in numbers], n_best), strict=True):
+                translations[number] = [Translation(self.tokenizer.decode(one.ids), one.logprob, one.score) for one in found]
+        return translations
+
+    @torch.inference_mode()
+    def _search(self, sources: Sequence[Source], n_best: int) -> list[list[Hypothesis]]:
+        wish, end = self.wish, self._separator
+        banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
+        beam = Beam(end, wish.num_beams, n_best, wish.length_penalty, wish.min_new_tokens, wish.no_repeat_ngram, banned)
+        memory = self.model.read(padded_right([source.ids for source in sources], self.device))  # type: ignore[operator]
+        begin = torch.full((len(sources),), end, device=self.device)
+        return search(_Targets(self.model, memory), begin, [self._limit(source) for source in sources], beam)
+
+    def _limit(self, source: Source) -> int:
+        """Most tokens of a translation, its end included."""
+        longest = max(len(source.ids) - 1 + LONGER, self.wish.min_new_tokens)
+        return min(self.wish.max_new_tokens, longest, self._room)
+
+
+class _Targets:
+    """Targets that are written: rows of the decoder's state beside the memory of their sources."""
+
+    def __init__(self, model: Model, memory: Memory) -> None:
+        self._model, self._memory = model, memory
+        self._state: states.State | None = None
+
+    def after(self, ids: Tensor) -> Tensor:
+        """Scores (R, V) of the tokens that follow where the rows go on with `ids` (R,)."""
+        state = self._model.start(len(ids)) if self._state is None else self._state
+        mixed = self._model(Tokens(ids[:, None]), self._memory, state=state)
+        self._state = self._model.trim(mixed.state)
+        return self._model.logits(mixed.y[:, -1])
+
+    def select(self, rows: Tensor, sources: Tensor | None) -> None:
+        """Row i becomes what row `rows[i]` was; only these sources remain, None = all."""
+        self._state = states.reorder(self._state, rows)
+        if sources is not None:
+            self._memory = self._memory.select(sources)
+
+
+def separator_of(tokenizer: Tokenizer) -> int:
+    """What begins and ends a target, and ends a source; ValueError where the tokenizer has none, which no run of pairs has."""
+    separator = tokenizer.vocabulary.separator
+    if separator is None:
+        raise ValueError("a tokenizer of pairs needs a separator")
+    return separator
+
+
+def padded_right(texts: Sequence[Sequence[int]], device: torch.device) -> Tokens:
+    """Rows of ids, padded on the right where they are not all of one length; what stands there is read by nobody."""
+    longest = max(map(len, texts))
+    ids = torch.tensor([[*text, *[0] * (longest - len(text))] for text in texts], device=device)
+    if all(len(text) == longest for text in texts):
+        return Tokens(ids)
+    segments = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts], device=device)
+    return Tokens(ids, Places.packed(segments))
