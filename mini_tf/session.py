@@ -10,14 +10,13 @@ from typing import Any, Protocol
 from mini_tf.diagnosis import copying, overfitting, spoken
 from mini_tf.errors import RunFault
 from mini_tf.evaluate import evaluate
-from mini_tf.generation.writing import Writer
 from mini_tf.nn import state as states
 from mini_tf.parts import Parts, training_of
 from mini_tf.run import dump
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model
 from mini_tf.run.tensors import specs
-from mini_tf.seeds import seed_of
+from mini_tf.samples import Samples
 from mini_tf.training.due import Due, step_work
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
@@ -55,6 +54,7 @@ class Session:
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.due = Due(parts.recipe, self.training.course.horizon, step_work(parts.model, parts.recipe))
         self.tally = Tally(_began=began)
+        self.samples = Samples(parts, voice.say)
         self.start, self.skips = Progress(), 0
         self.over = False
         self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of the whole held-out text, and its step
@@ -148,7 +148,8 @@ class Session:
         if tokens is None:
             self.full = report.step, scores
         self.tally.evaluated(scores["val.loss"])
-        self._record(report, scores | {"train.loss": self.tally.train_loss}, bar)
+        written = {f"val.{name}": value for name, value in self.samples.scores().items()}
+        self._record(report, scores | written | {"train.loss": self.tally.train_loss}, bar)
         return scores["val.loss"]
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
@@ -201,17 +202,14 @@ class Session:
         self.run.rotate(keep.keep_last, keep.keep_best)
 
     def _sample(self, step: int) -> None:
-        """Let a decoder write after this step; an encoder does not write."""
-        recipe = self.parts.recipe
-        if recipe.model.READS == "left" and recipe.log.samples:
-            writer = Writer(self.parts.model, self.parts.text.tokenizer, recipe, over_borders=True)
-            prompt = writer.prompt(recipe.generate.prompt)
-            try:
-                [texts] = writer.write([prompt], seed_of("sample"), recipe.log.samples)
-            except RunFault as fault:  # the next step will tell what is wrong
-                self.voice.warn(f"step {step}: no sample: {fault.message}")
-                return
-            self.run.sample(step, "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n")
+        """Let the model write after this step, if it can."""
+        try:
+            text = self.samples.text()
+        except RunFault as fault:  # the next step will tell what is wrong
+            self.voice.warn(f"step {step}: no sample: {fault.message}")
+            return
+        if text is not None:
+            self.run.sample(step, text)
 
     def finish(self, step: int, stop: StopRequest) -> Outcome:
         """Close the run: measured over the whole held-out text, drawn, and told in a few plain words."""
@@ -237,10 +235,11 @@ class Session:
     def _final_metrics(self, stop: StopRequest) -> dict[str, float]:
         """Figures of model.safetensors over the whole held-out text; Stopped where that is asked for meanwhile, for it may take long."""
         model = self.run.manifest.model
-        if self.full is not None and model is not None and model["step"] == self.full[0]:
-            return self.full[1]
-        self.parts.model.load_weights(load_model(self.run.folder))
-        return self._measure(None, stop.check)
+        measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
+        if measured is None:
+            self.parts.model.load_weights(load_model(self.run.folder))
+            measured = self._measure(None, stop.check)
+        return measured | {f"val.{name}": value for name, value in self.samples.scores(whole=True, each_chunk=stop.check).items()}
 
     def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model
@@ -249,7 +248,8 @@ class Session:
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
         yield overfitting(step / self.training.feed.plan.epoch_steps, self.tally.train_loss, self.tally.val_loss)
-        if sample := self.run.last_sample():
+        sample = self.run.last_sample()
+        if sample and self.parts.recipe.model.READS == "left":
             yield copying(sample, self.parts.text.train, self.parts.text.tokenizer)
         folder = _quoted(self.run.folder)
         yield f"next: minitf evaluate {folder}" + (f"; minitf generate {folder}" if sample else "")

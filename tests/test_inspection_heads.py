@@ -20,7 +20,8 @@ from mini_tf.inspection.choice import HeadPlace
 from mini_tf.inspection.describe import describe_head
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES, measure, role
-from mini_tf.inspection.words import by_words
+from mini_tf.inspection.sides import Side, Sides
+from mini_tf.inspection.words import Words, by_words
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
@@ -204,7 +205,8 @@ def test_what_a_query_cannot_look_at_behind_it_is_left_out_of_its_fan(causal: bo
     visible = np.tri(6, dtype=bool) if causal else np.ones((6, 6), bool)
     weights = (visible / visible.sum(axis=1, keepdims=True)).astype(np.float32)
     heads = [Head(HeadPlace("decoder.self", 0, number), weights, visible, {}, None) for number in range(2)]
-    sample = Sample(Framed("abcdef", [*range(6)], [None] * 6), list("abcdef"), None, heads, Query(2, "c"), 0.0, [])
+    side = Side(Framed("abcdef", [*range(6)], [None] * 6), list("abcdef"), Words([], []))
+    sample = Sample(Sides(side), heads, Query(2, "c"), 0.0, [])
     drawn = panels.fan(sample)
     assert (list(drawn.tokens), drawn.weights.shape, drawn.query_index) == (list("abcdef")[:shown], (2, shown), 2)
 
@@ -241,7 +243,7 @@ def sample_of(model: Model, ids: list[int]) -> Sample:
     spans: list[tuple[int, int] | None] = [(place, place + 1) for place in range(len(ids))]
     text = "".join(chr(ord("a") + id) for id in ids)
     every = [head for layer in heads(model, ids) for head in layer]
-    return Sample(Framed(text, ids, spans), [*text], None, every, None, 0.0, [])
+    return Sample(Sides(Side(Framed(text, ids, spans), [*text], Words([], []))), every, None, 0.0, [])
 
 
 def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:

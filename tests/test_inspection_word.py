@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from mini_tf.errors import DataFault, UsageFault
+from mini_tf.inspection.framing import Framed, framed
 from mini_tf.inspection.sentences import Sentence, find_word, read, word_spans
 from mini_tf.inspection.word import Layer, locate, study
 from mini_tf.nn.model import Model
@@ -32,9 +34,13 @@ def built(tokenizer: Tokenizer, kind: str, positions: str, context: int = 64) ->
     return settings.build(tokenizer.vocabulary.size, context).double().eval()  # type: ignore[attr-defined, no-any-return]
 
 
+def framing(tokenizer: Tokenizer) -> Callable[[str], Framed]:
+    return lambda text: framed(tokenizer, text, separated=True)
+
+
 def layers_of(tokenizer: Tokenizer, model: Model, texts: list[str], word: str = "bears", senses: Any = SENSES) -> list[Layer]:
     sentences = [Sentence(text, f"text {n}", sense) for n, (text, sense) in enumerate(zip(texts, senses, strict=True), 1)]
-    found = [locate(tokenizer, True, model.context, word, sentence, UsageFault) for sentence in sentences]
+    found = [locate(framing(tokenizer), model.context, word, sentence, UsageFault) for sentence in sentences]
     return study(model, sentences, found)
 
 
@@ -158,10 +164,10 @@ def test_a_text_without_the_word_or_with_it_past_the_context_is_refused_by_its_n
         ("x" * 20 + " bears", "text 7: 'bears' ends with token 27, but the model reads the first 16"),
     ):
         with pytest.raises(UsageFault, match=said):
-            locate(tokenizer, True, 16, "bears", Sentence(text, "text 7"), UsageFault)
+            locate(framing(tokenizer), 16, "bears", Sentence(text, "text 7"), UsageFault)
     with pytest.raises(DataFault, match="'bears' ends with token 17, but the model reads the first 16"):
-        locate(tokenizer, True, 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault)  # its last byte is the 17th token
-    found = locate(tokenizer, True, 17, "bears", Sentence("ten bytes. bears and more", "f:1"), DataFault)
+        locate(framing(tokenizer), 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault)  # its last byte is the 17th token
+    found = locate(framing(tokenizer), 17, "bears", Sentence("ten bytes. bears and more", "f:1"), DataFault)
     assert found.tokens == [12, 13, 14, 15, 16]
     assert (len(found.given.ids), found.given.n_cut) == (17, 9)
 

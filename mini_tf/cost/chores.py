@@ -17,6 +17,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
+from mini_tf.samples import Samples
 from mini_tf.seeds import seed_of
 from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder
@@ -86,6 +87,12 @@ def _evaluate(parts: Parts, tokens: int) -> float:
 def _write(parts: Parts) -> tuple[float, str]:
     """Seconds of a run's samples at one point, and the last of them; none where the model does not write."""
     recipe = parts.recipe
+    if recipe.model.READS == "pairs":
+        began = time.perf_counter()
+        samples = Samples(parts, lambda line: None)
+        samples.scores()
+        samples.text()
+        return time.perf_counter() - began, ""
     if recipe.model.READS != "left" or not recipe.log.samples:
         return 0.0, ""
     length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)

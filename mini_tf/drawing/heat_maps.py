@@ -29,7 +29,7 @@ from mini_tf.drawing.canvas import (
     write,
 )
 from mini_tf.drawing.glyphs import figure_caption, figure_label
-from mini_tf.drawing.panel import Panel, Scale
+from mini_tf.drawing.panel import Marks, Panel, Scale
 from mini_tf.drawing.plotting import Axes, Figure
 from mini_tf.errors import UsageFault
 
@@ -77,7 +77,8 @@ def draw_panels(panels: Sequence[Panel], scale: Scale, title: str, suffix: str, 
 
 def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) -> Figure:
     sheet = _laid_out(panels, min(across, len(panels)))
-    looks = list(dict.fromkeys(headline(panel.looks) for panel in panels if panel.looks))
+    said = [line for panel in panels for line in (panel.looks, panel.marks.legend(("square", "ring", "dotted ring"))) if line]
+    looks = list(dict.fromkeys(map(headline, said)))
     notes = [*looks, *([] if sheet.every else ["Tokens are left out, for want of room: draw fewer heads, or fewer tokens, to read them."])]
     top = 0.4 + LINE * len(notes) + 0.2
     (step_x, step_y), (words_x, words_y) = sheet.pitch, sheet.words
@@ -94,6 +95,7 @@ def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) ->
         rows, columns = panel.values.shape
         axes = place(figure, left + column * step_x, top + row * step_y, columns * sheet.cell, rows * sheet.cell)
         _paint(axes, panel.values, scale)
+        _mark(axes, panel.marks, sheet.cell)
         lowest = number + sheet.across >= len(panels)
         _name_rows(axes, panel, sheet.every if column == 0 or not sheet.shared else 0)
         _name_columns(axes, panel, sheet.every if lowest or not sheet.shared else 0)
@@ -148,9 +150,27 @@ def _paint(axes: Axes, values: np.ndarray, scale: Scale) -> None:
     colors = colors_of(scale)
     # "none" keeps one pixel a value in an SVG; "auto" follows the axes, whose size already fits.
     axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, norm=norm_of(scale), interpolation="none", aspect="auto")
+    axes.autoscale(False)  # what is marked changes nothing
     axes.tick_params(length=0, pad=2)
     for spine in axes.spines.values():
         spine.set_linewidth(0.5)
+
+
+def _mark(axes: Axes, marks: Marks, cell: float) -> None:
+    """Twice each, the wider line in white, so that it is seen on every colour."""
+    for cells, share, shape, strokes in ((marks.framed, 0.92, "s", "-"), (marks.ringed, 0.7, "o", "-"), (marks.faint, 0.7, "o", ":")):
+        rows, columns = [row for row, _ in cells], [column for _, column in cells]
+        for color, width in (("white", 2.4), ("#d0104c", 1.2)):
+            axes.scatter(
+                columns,
+                rows,
+                (72 * cell * share) ** 2,
+                marker=shape,
+                facecolors="none",
+                edgecolors=color,
+                linewidths=width,
+                linestyle=strokes,
+            )
 
 
 def _name_rows(axes: Axes, panel: Panel, every: int) -> None:

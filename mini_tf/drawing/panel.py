@@ -38,6 +38,21 @@ class Scale:
         return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.0
 
 
+@dataclass(frozen=True)
+class Marks:
+    """Cells (row, column) of a map that are pointed out: framed, ringed, or faintly ringed; and what each of the three means."""
+
+    framed: frozenset[tuple[int, int]] = frozenset()
+    ringed: frozenset[tuple[int, int]] = frozenset()
+    faint: frozenset[tuple[int, int]] = frozenset()
+    meanings: tuple[str, str, str] = ("", "", "")
+
+    def legend(self, signs: tuple[str, str, str]) -> str:
+        """What the signs that are used mean, in one line."""
+        used = zip((self.framed, self.ringed, self.faint), signs, self.meanings, strict=True)
+        return ", ".join(f"{sign}: {meaning}" for cells, sign, meaning in used if cells)
+
+
 @dataclass(frozen=True, eq=False)
 class Panel:
     """One heat map, `values` (rows, columns); NaN is no value and is left blank.
@@ -52,6 +67,7 @@ class Panel:
     values: np.ndarray
     looks: str = ""
     tokens: bool = True
+    marks: Marks = Marks()
 
     def __post_init__(self) -> None:
         _must_have_shape("values", self.values, (len(self.rows), len(self.columns)))

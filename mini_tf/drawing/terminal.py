@@ -14,11 +14,13 @@ from rich.text import Text
 
 from mini_tf.drawing.labels import caption, label, shapes
 from mini_tf.drawing.page import add_sentence, centred, closed, page, to_left, to_right
-from mini_tf.drawing.panel import Cells, Curves, Fan, Panel, Scale
+from mini_tf.drawing.panel import Cells, Curves, Fan, Marks, Panel, Scale
 from mini_tf.drawing.ramp import ink_on, terminal_color
 
 RAMP, SIGNED_RAMP = " .:-=+*#%@", " .:~=o*#%@"
 BARS = "▁▂▃▄▅▆▇█"
+_FRAMED, _RINGED, _FAINT, _BOTH = "x", "o", "?", "8"
+"""Signs of cells that are pointed out."""
 _TALLEST_HEAD = 8
 """Characters of a column's label, which is written downwards."""
 
@@ -45,10 +47,12 @@ def heat_map(panel: Panel, scale: Scale, *, colored: bool, width: int, values: b
         for j in range(n_columns):
             value = float(panel.values[i, j])
             written = to_right(numbers[i][j], step - 1) + " " if values or colored or math.isnan(value) else _shade(value, scale)
-            text.append(written, _painted(value, scale) if colored else None)
+            text.append(_marked(written, panel.marks, (i, j)), _painted(value, scale) if colored else None)
         text.append("\n")
     _explain(text, scale, width, colored, values)
     add_sentence(text, panel.looks, width)
+    if said := panel.marks.legend((_FRAMED, _RINGED, _FAINT)):
+        add_sentence(text, said + (f", {_BOTH}: both" if panel.marks.framed & (panel.marks.ringed | panel.marks.faint) else ""), width)
     sides = ((n_rows, len(names), "rows"), (n_columns, len(panel.columns), "columns"))
     if cut := [f"{shown} of {total} {what}" for shown, total, what in sides if shown < total]:
         add_sentence(text, f"Only the first {' and '.join(cut)} are shown here; a wider terminal or a file has room for more.", width)
@@ -151,6 +155,13 @@ def _heads(columns: Sequence[str], step: int) -> list[str]:
     height = max(map(len, standing), default=0)
     lines = zip(*([""] * (height - len(letters)) + letters for letters in standing), strict=True)
     return ["".join(" " * (step - 2) + to_left(letter, 2) for letter in line) for line in lines]
+
+
+def _marked(written: str, marks: Marks, cell: tuple[int, int]) -> str:
+    """The last character of a cell that is pointed out is its sign."""
+    ringed = _RINGED if cell in marks.ringed else _FAINT if cell in marks.faint else ""
+    sign = (_BOTH if ringed else _FRAMED) if cell in marks.framed else ringed
+    return written[:-1] + sign if sign else written
 
 
 def _painted(value: float, scale: Scale) -> Style | None:

@@ -114,7 +114,7 @@ class _Live:
         sums = (values - total[:, None]).view(n_sources, n_live, -1) + self._logprobs[..., None]
         sums, order = sums.flatten(1).sort(dim=1, descending=True, stable=True)
         sums, order = sums[:, : 2 * self.beam.size], order[:, : 2 * self.beam.size]
-        origins, words = order // values.shape[1], words.view(n_sources, -1).gather(1, order)
+        origins, words = order // values.shape[1], words.reshape(n_sources, -1).gather(1, order)
         ends = words == self.beam.end
         self._finish(ends, origins, sums)
         sums, places = (part[:, : self.beam.size] for part in sums.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True))

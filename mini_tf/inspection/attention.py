@@ -109,7 +109,8 @@ def look(trained: Trained, text: str, wish: Wish = Wish(), target: str | None = 
     there = [HeadPlace(reading.kind, reading.layer, head) for reading in seen.readings for head in range(reading.weights.shape[1])]
     chosen = choice.of(there)
     heads = [head for reading in seen.readings for head in _heads_between(reading, *sides.of(reading.kind)) if head.place in chosen]
-    return Sample(sides, heads, query, seen.difference, notes)
+    kinds = list(dict.fromkeys(head.place.kind for head in heads))
+    return Sample(sides, sorted(heads, key=lambda head: kinds.index(head.place.kind)), query, seen.difference, notes)
 
 
 def over_steps(trained: Trained, texts: Sequence[tuple[str, str | None]], wish: Wish) -> Iterator[Sample]:

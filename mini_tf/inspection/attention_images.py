@@ -25,8 +25,12 @@ def draw(sample: Sample, suffix: str) -> bytes:
     kinds = list(dict.fromkeys(head.place.kind for head in sample.heads))
     named = {kind: kind.partition(".")[0] + " " if len(kinds) > 1 else "" for kind in kinds}
     names = [f"{named[head.place.kind]}{head.place.layer}.{head.place.head} {head.role or ''}" for head in sample.heads]
-    panels = [Panel(name, sample.rows(head), sample.columns(head), seen(head)) for name, head in zip(names, sample.heads, strict=True)]
-    title = f"{', '.join(kinds)}, layer.head. {rows_look(sample)}"
+    title, looks = f"{', '.join(kinds)}, layer.head.", rows_look(sample)
+    if len(kinds) == 1:
+        title, looks = f"{title} {looks}", ""
+    panels = [
+        Panel(name, sample.rows(head), sample.columns(head), seen(head), looks) for name, head in zip(names, sample.heads, strict=True)
+    ]
     # Of many tokens each gets little: on a linear scale most maps would be black.
     return draw_panels(
         panels, Scale(root=max(len(panel.columns) for panel in panels) > MANY), title, suffix, across=across if even else None

@@ -1,7 +1,7 @@
 """Maps in a file, `.safetensors`: a tensor (heads, queries, keys) in float32 for each layer of each text, and what they are in one JSON.
 
     s0000/decoder.self/L00   weights of the chosen heads
-    s0000/src.ids            of the text each token its id; .words: its word; .special: whether it is special; .offsets (T, 2): the characters
+    s0000/src.ids            of each token its id; .words: its word; .special: whether it is special; .offsets (T, 2): the characters
                              [first, last) of the text that it stands for, -1, -1 for none
     s0000/tgt.ids, ...       the same of the target, where a model reads pairs: src is then the source
 Metadata `minitf`, canonical JSON and one key alone, since the library writes several in no fixed order: equal maps give equal bytes.
@@ -55,8 +55,10 @@ def _side(side: Side, tokenizer: Tokenizer, name: str) -> dict[str, np.ndarray]:
     ids = np.array(side.given.ids, np.int32)
     special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids))
     offsets = np.array([span or (-1, -1) for span in side.given.spans], np.int32)
-    found = {f"{name}.ids": ids, f"{name}.special": special.astype(np.uint8), f"{name}.offsets": offsets}
-    return found | ({f"{name}.words": np.array(side.words.of_token, np.int32)} if side.by_words else {})
+    found: dict[str, np.ndarray] = {f"{name}.ids": ids, f"{name}.special": special.astype(np.uint8), f"{name}.offsets": offsets}
+    if side.by_words:
+        found[f"{name}.words"] = np.array(side.words.of_token, np.int32)
+    return found
 
 
 def _asked(sample: Sample, step: str | None) -> int | str | None:

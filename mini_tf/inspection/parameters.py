@@ -1,9 +1,9 @@
-"""What a model is made of and what it costs: parameters by part, floating-point operations a token, memory."""
+"""What a model is made of and what it costs: parameters by part, floating-point operations a token or a pair, memory."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -82,9 +82,11 @@ def _together(name: str, one: Part, other: Part) -> Part:
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations a token in a text of `length` tokens, all of them scored, as `training.flops` counts them."""
+    """Floating-point operations, as `training.flops` counts them: a token in a text of `length` tokens, all of them scored; of a model of
+    pairs a whole pair, whose source and target have as many tokens each."""
 
     length: int
+    per: Literal["token", "pair"]
     stack: float
     scores: float
 
@@ -98,19 +100,26 @@ class Work:
 
 
 @torch.inference_mode()
-def work_of(model: Model) -> Work:
-    """Measured over one pass of a text as long as the context, on the CPU."""
-    inputs = Tokens(torch.zeros(1, model.context, dtype=torch.long))
-    stack = flops_of(lambda: model(inputs))
-    hidden = model(inputs).y
+def work_of(model: Model, pairs: bool = False) -> Work:
+    """Measured over one pass of a text, or a pair, as long as the context, on the CPU."""
+    inputs = _blank(model, model.context)
+    source = inputs if pairs else None
+    stack = flops_of(lambda: model(inputs, source))
+    hidden = model(inputs, source).y
     scores = flops_of(lambda: model.logits(hidden))
-    return Work(model.context, stack / model.context, scores / model.context)
+    many = 1 if pairs else model.context
+    return Work(model.context, "pair" if pairs else "token", stack / many, scores / many)
+
+
+def _blank(model: Model, length: int) -> Tokens:
+    return Tokens(torch.zeros(1, length, dtype=torch.long, device=next(model.parameters()).device))
 
 
 @dataclass(frozen=True)
 class Memory:
     """Bytes. training: weights, gradients and moments, without activations. state: what is remembered of a text as long as the
-    context, and of its last token; None for a model that reads both sides, which remembers nothing."""
+    context (of a pair: of the target, and of a source as long), and of its last token; None for a model that reads both sides of a
+    text, which remembers nothing."""
 
     weights: int
     training: int
@@ -119,18 +128,20 @@ class Memory:
 
 
 @torch.inference_mode()
-def memory_of(model: Model, optimizer: Optimizer, remembers: bool) -> Memory:
-    """`remembers`: whether the model reads what stands before alone, so that it can go on from a state."""
+def memory_of(model: Model, optimizer: Optimizer, reads: Literal["left", "both", "pairs"]) -> Memory:
+    """`reads`: what a token may see. What the model can go on from is a state, and what it keeps of a source."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     moments = sum(t.numel() * t.element_size() for t in build_optimizer(optimizer, model).state_tensors().values() if t.dim())
-    whole = _state_bytes(model, model.context) if remembers else None
-    last = None if whole is None else whole - (_state_bytes(model, model.context - 1) if model.context > 1 else 0)
+    pairs = reads == "pairs"
+    whole = None if reads == "both" else _state_bytes(model, model.context, pairs)
+    last = None if whole is None else whole - (_state_bytes(model, model.context - 1, pairs) if model.context > 1 else 0)
     return Memory(weights, weights + gradients + moments, whole, last)
 
 
-def _state_bytes(model: Model, length: int) -> int:
-    device = next(model.parameters()).device
-    mixed = model(Tokens(torch.zeros(1, length, dtype=torch.long, device=device)), state=model.start(1))
+def _state_bytes(model: Model, length: int, pairs: bool) -> int:
+    memory = model.read(_blank(model, model.context)) if pairs else None  # type: ignore[operator]
+    mixed = model(_blank(model, length), memory, state=model.start(1))
     assert mixed.state is not None
-    return states.measure(model.trim(mixed.state))
+    kept = () if memory is None else memory.layers or ()
+    return states.measure(model.trim(mixed.state)) + sum(map(states.measure, kept))

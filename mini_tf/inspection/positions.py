@@ -77,10 +77,11 @@ class Untrained(NamedTuple):
 
 
 @torch.inference_mode()
-def look(model: Model) -> Seen:
-    """Distances and places go as far as the context that the model was trained on."""
-    name, position = next((name, module) for name, module in model.named_modules() if isinstance(module, Position))
-    embedded = next(module for module in model.modules() if isinstance(module, Embedding)).tokens.weight
+def look(model: Model, part: str = "embedding") -> Seen:
+    """Distances and places go as far as the context that the model was trained on. part: which of the model's embeddings is looked at."""
+    embedding = model.get_submodule(part)
+    assert isinstance(embedding, Embedding)
+    name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
     vectors = _vectors(name, position, model.context, embedded) if "embed" in position.attaches else None
     turns = _turns(position.angles(torch.device("cpu")), model.context) if isinstance(position, Turning) else None
     biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if "bias" in position.attaches else None

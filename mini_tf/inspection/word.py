@@ -54,7 +54,7 @@ class Occurrence(NamedTuple):
 
 
 def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
-    """The word's first occurrence, within the context; `fault` is raised where there is none. frame: a text as the model reads it, uncut."""
+    """The word's first occurrence, within the context; `fault` is raised where there is none. frame: a text as the model reads it."""
     span = find_word(sentence.text, word)
     if span is None:
         raise fault(f"{sentence.where}: the word {word!r} does not stand in it", hint="case counts, and so do endings")

@@ -1,8 +1,8 @@
-"""`minitf generate`: text out of a trained model: a decoder continues prompts, an encoder fills their [MASK]s."""
+"""`minitf generate`: text out of a trained model: decoders continue prompts, encoders fill their [MASK]s, both together translate."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,8 @@ from mini_tf.cli.generate.filling import Fill
 from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
 from mini_tf.cli.generate.loop import prompt_loop
 from mini_tf.cli.generate.stop_strings import stops
+from mini_tf.cli.generate.translating import Translate
+from mini_tf.cli.generate.wishes import BEAMS, refuse_unfit
 from mini_tf.cli.lines import one_source, refuse_broken
 from mini_tf.cli.options import AVERAGE, DEVICE, RUN, STEP
 from mini_tf.errors import UsageFault
@@ -35,7 +37,12 @@ def generate(
     num_samples: Annotated[int | None, typer.Option("--num-samples", metavar="N", min=1, max=10_000, help="Texts a prompt.")] = None,
     stop: Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this; \\n, \\t and \\\\ are read.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Decides the draws (0).")] = None,
-    greedy: Annotated[bool | None, typer.Option("--greedy", help="As --temperature 0.")] = None,
+    greedy: Annotated[bool | None, typer.Option("--greedy", help="As --temperature 0, or --num-beams 1.")] = None,
+    num_beams: Annotated[int | None, typer.Option("--num-beams", metavar="N", help="Translating: texts followed side by side.")] = None,
+    length_penalty: Annotated[float | None, typer.Option("--length-penalty", metavar="X", help="Translating: above 0, longer texts.")] = None,
+    min_new_tokens: Annotated[int | None, typer.Option("--min-new-tokens", metavar="N", help="Translating: no shorter text.")] = None,
+    no_repeat_ngram: Annotated[int | None, typer.Option("--no-repeat-ngram", metavar="N", help="Translating: no N tokens in a row twice.")] = None,
+    n_best: Annotated[int | None, typer.Option("--n-best", metavar="N", min=1, help="Translating: N lines: score, tab, text.")] = None,
     logprobs: Annotated[int | None, typer.Option("--logprobs", metavar="N", min=0, max=1000, help="Also of the N likeliest.")] = None,
     stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Print text as it is written.")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, max=4096, help="Texts at once.")] = None,
@@ -44,49 +51,51 @@ def generate(
     average: AVERAGE = None,
     device: DEVICE = "auto",
 ) -> int:
-    """Continue each prompt, or fill its [MASK]s; a line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash.
+    """Continue each prompt, fill its [MASK]s, or translate it.
 
-    At a terminal and without a prompt it asks for one.
+    A line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash. At a terminal and without a prompt it
+    asks for one.
     """
     from mini_tf.run.trained import open_trained
 
     refuse_broken(prompts or [], "a prompt")
     one_source(prompts, input, "prompts")
     options = {
-        "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "stop": stops(stop) if stop else None,
-        "num_samples": num_samples,
-        "seed": seed,
-        "greedy": greedy,
-        "logprobs": logprobs,
-        "stream": stream,
-        "batch_size": batch_size,
-    }
+        "max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+        "repetition_penalty": repetition_penalty, "num_samples": num_samples, "stop": stops(stop) if stop else None, "seed": seed,
+        "greedy": greedy, "num_beams": num_beams, "length_penalty": length_penalty, "min_new_tokens": min_new_tokens,
+        "no_repeat_ngram": no_repeat_ngram, "n_best": n_best, "logprobs": logprobs, "stream": stream, "batch_size": batch_size,
+    }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     trained = open_trained(run, step, device, average)
     by_line = input is not None or not (prompts or sys.stdin.isatty())
-    parts = (console, trained, _context(trained, longest), given, by_line)
-    answer: Continue | Fill = Continue(*parts) if trained.recipe.model.READS == "left" else Fill(*parts)
-    if prompts:
-        answer(prompts)
-    elif by_line:
+    answer = _answerer(console, trained, longest, given, by_line)
+    if by_line:
         file = None if input == Path("-") else input
-        answer_lines(answer, file, batch_size or ahead_by_default(file))
-    else:
-        return prompt_loop(console, answer)
-    return 0
+        answer_lines(answer, file, ahead_by_default(file, answer.ahead, batch_size or 1))
+    elif prompts:
+        answer(prompts)
+    return 0 if prompts or by_line else prompt_loop(console, answer)
+
+
+def _answerer(
+    console: Console, trained: "Trained", longest: int | None, given: dict[str, Any], by_line: bool
+) -> Continue | Fill | Translate:
+    """What such a model does with a prompt."""
+    answerers: dict[str, type[Continue | Fill | Translate]] = {"left": Continue, "both": Fill, "pairs": Translate}
+    model = trained.recipe.model
+    if model.READS != "pairs":
+        unfit = (name for name in BEAMS if name in given)
+        refuse_unfit(unfit, f"it is for the translations of an encoder-decoder, and {trained.folder.name} is of the kind {model.kind}")
+    return answerers[model.READS](console, trained, _context(trained, longest), given, by_line)
 
 
 def _context(trained: "Trained", asked: int | None) -> int:
     """Tokens that the model reads of a text at most; positions that end can be read no farther."""
     if asked is None:
         return trained.model.context
-    positions = getattr(trained.recipe.model, "positions", None)
+    model = trained.recipe.model
+    positions = getattr(getattr(model, "source_stack", model), "positions", None)
     if getattr(positions, "ENDS", False):
         length = getattr(positions, "length", "auto")
         places = length if isinstance(length, int) else trained.model.context

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console
 from mini_tf.cli.generate.lines import ROWS, one_line, option, quoted
+from mini_tf.cli.generate.wishes import wish_of
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.generation.writing import Scored, Written
-    from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.trained import Trained
 
 BETWEEN_SAMPLES = "---"
@@ -27,7 +27,9 @@ class Continue:
         self.seed: int | None = given.get("seed", 0 if by_line else None)
         self._answered = 0
         self.n_top: int | None = given.get("logprobs")
-        recipe = _recipe_of(trained.recipe, given)
+        self.ahead = self.rows
+        wish = wish_of(trained.recipe.generate, given | ({"temperature": 0.0} if given.get("greedy") else {}))
+        recipe = trained.recipe.model_copy(update={"generate": wish})
         self.writer = Writer(trained.model, trained.tokenizer, recipe, context=context, n_top=self.n_top)
         self._refuse_nonsense(given)
         by_itself = sys.stdout.isatty() and not by_line and self.samples == 1 and not console.json
@@ -98,21 +100,3 @@ class Continue:
                 raise UsageFault(f"--stream prints one text as it is written; {others[0]} was given too", hint="leave out one of them")
         if self.n_top is not None and self.by_line and not self.console.json:
             raise UsageFault("--logprobs do not fit on the one line that an input line gives", hint="--json gives them")
-
-
-def _recipe_of(recipe: "Recipe", given: dict[str, Any]) -> "Recipe":
-    """The recipe with the options in place of what it says of `generate`; their ranges are those of its keys."""
-    from pydantic import ValidationError
-
-    from mini_tf.recipe.faults import faults_of
-    from mini_tf.recipe.sections import Generate
-
-    asked = {name: value for name, value in given.items() if name in Generate.model_fields}
-    if given.get("greedy"):
-        asked["temperature"] = 0.0
-    for name, value in asked.items():
-        try:
-            Generate(**{name: value})
-        except ValidationError as error:
-            raise UsageFault(f"{option(name)}: {faults_of(error)[0].message}") from None
-    return recipe.model_copy(update={"generate": recipe.generate.model_copy(update=asked)})

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console
-from mini_tf.cli.generate.lines import ROWS, one_line, option, quoted
+from mini_tf.cli.generate.lines import ROWS, one_line, quoted
+from mini_tf.cli.generate.wishes import refuse_unfit
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ class Fill:
     def __init__(self, console: Console, trained: "Trained", context: int, given: dict[str, Any], by_line: bool) -> None:
         from mini_tf.generation.filling import Filler
 
-        for name in (name for name in given if name not in FITTING):
-            raise UsageFault(
-                f"{option(name)}: {trained.folder.name} is an encoder, which fills [MASK] and continues no text", hint="leave it out"
-            )
+        refuse_unfit(
+            (name for name in given if name not in FITTING),
+            f"{trained.folder.name} is an encoder, which fills [MASK] and continues no text",
+        )
         self.console, self.trained, self.by_line = console, trained, by_line
         self.n, self.rows = given.get("top_k", CANDIDATES), given.get("batch_size", ROWS)
+        self.ahead = self.rows
         if self.n < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
         self.filler = Filler(trained.model, trained.tokenizer, not trained.recipe.data.split.tail, context)

@@ -29,13 +29,13 @@ def quoted(token: str) -> str:
     return json.dumps(token, ensure_ascii=False)
 
 
-def ahead_by_default(file: Path | None) -> int:
-    """Of a pipe one line at a time, since its writer may wait for each answer."""
+def ahead_by_default(file: Path | None, of_a_file: int = ROWS, of_a_pipe: int = 1) -> int:
+    """Lines that are read before they are answered: of a pipe one at a time, since its writer may wait for each answer."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if file is None else os.stat(file).st_mode
     except (OSError, ValueError):
-        return 1
-    return ROWS if stat.S_ISREG(mode) else 1
+        return of_a_pipe
+    return of_a_file if stat.S_ISREG(mode) else of_a_pipe
 
 
 def answer_lines(answer: Callable[[Sequence[str], Sequence[str]], None], file: Path | None, ahead: int) -> None:

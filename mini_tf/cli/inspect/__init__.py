@@ -2,10 +2,11 @@
 
 import typer
 
-from mini_tf.cli.inspect import attention, crash, model, positions, simple, softmax, tokens, word
+from mini_tf.cli.inspect import align, attention, crash, model, positions, simple, softmax, tokens, word
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look inside a trained model.")
 app.command("attention")(attention.attention)
+app.command("align")(align.align)
 app.command("word")(word.word)
 app.command("model")(model.model)
 app.command("tokens")(tokens.tokens)

@@ -1,5 +1,6 @@
 """`minitf inspect model`: what a run's model is made of, and what it costs."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.console import Console, command
@@ -8,11 +9,12 @@ from mini_tf.cli.options import RUN, STEP
 
 if TYPE_CHECKING:
     from mini_tf.inspection.parameters import Memory, Part, Work
+    from mini_tf.run.trained import Trained
 
 
 @command
 def model(console: Console, run: RUN, step: STEP = None) -> None:
-    """Parameters by part, floating-point operations a token, bytes of memory."""
+    """Parameters by part, floating-point operations a token (of an encoder-decoder: a pair), bytes of memory."""
     from mini_tf.inspection.parameters import folded, memory_of, parts_of, work_of
     from mini_tf.run.trained import open_trained
 
@@ -20,24 +22,43 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
     settings = trained.recipe.model
     parts = parts_of(trained.model)
     total = sum(part.parameters for part in parts)
-    work, memory = work_of(trained.model), memory_of(trained.model, trained.recipe.optimizer, settings.READS == "left")
+    pairs = settings.READS == "pairs"
+    work, memory = work_of(trained.model, pairs), memory_of(trained.model, trained.recipe.optimizer, settings.READS)
     facts = {
         "kind": settings.kind,
         "attention": [mixer.kind for mixer in getattr(settings, "attention", ())],
         "positions": getattr(getattr(settings, "positions", None), "kind", None),
         "context": trained.model.context,
         "vocabulary": trained.tokenizer.vocabulary.size,
+        **(_of_source(trained) if pairs else {}),
     }
     _draw(console, facts, folded(parts), total)
     result = {
         **facts,
         "parameters": total,
         "parts": [_record(part, total) for part in parts],
-        "flops": {"length": work.length, "forward": work.forward, "of_which_scores": work.scores, "training": work.training},
+        "flops": {
+            "length": work.length,
+            "per": work.per,
+            "forward": work.forward,
+            "of_which_scores": work.scores,
+            "training": work.training,
+        },
         "memory": vars(memory),
     }
-    metrics = {"parameters": total, "flops_per_token": work.forward}
+    metrics = {"parameters": total, f"flops_per_{work.per}": work.forward}
     console.answer("\n".join(_cost(work, memory)), run=trained.folder, metrics=metrics, result=result)
+
+
+def _of_source(trained: "Trained") -> dict[str, Any]:
+    """What reads the source."""
+    settings: Any = trained.recipe.model
+    side = settings.source_stack
+    return {
+        "encoder": {"attention": [mixer.kind for mixer in side.attention], "positions": side.positions.kind},
+        "cross_attention": None if settings.cross_attention is None else settings.cross_attention.kind,
+        "source_vocabulary": trained.source_tokenizer.vocabulary.size,
+    }
 
 
 def _record(part: "Part", total: int) -> dict[str, Any]:
@@ -52,11 +73,16 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
 
     attention = " ".join(facts["attention"])
     lines = [f"{facts['kind']} · attention {attention} · positions {facts['positions']}"]
+    if (encoder := facts.get("encoder")) is not None:
+        lines[0] += f" · cross {facts['cross_attention'] or 'none'}"
+        lines.append(f"encoder · attention {' '.join(encoder['attention'])} · positions {encoder['positions']}")
+        lines.append(f"source vocabulary {facts['source_vocabulary']:,}")
     lines += [f"context {facts['context']:,} tokens · vocabulary {facts['vocabulary']:,}", ""]
     console.picture(Text("\n".join(lines)))
     rows = []
     for part in parts:
-        name = part.name.removeprefix("stack.").removesuffix(".part")
+        stack = "decoder." if "encoder" in facts else ""
+        name = re.sub(r"^stack\.", stack, part.name).removesuffix(".part")
         shapes = ["×".join(map(str, shape)) for shape in part.shapes.values()]
         shapes += [f"as {part.tied}"] if part.tied else []
         what = f"{part.times} × {part.kind}" if part.times > 1 else part.kind
@@ -67,14 +93,16 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
 
 
 def _cost(work: "Work", memory: "Memory") -> list[str]:
+    texts = "texts" if work.per == "token" else "sources and targets"
     lines = [
         "",
-        f"work      {short(work.forward)}FLOP a token, {short(work.scores)}FLOP of it for scores over the vocabulary",
-        f"          {short(work.training)}FLOP a token in training; on texts of {work.length:,} tokens, all scored",
+        f"work      {short(work.forward)}FLOP a {work.per}, {short(work.scores)}FLOP of it for scores over the vocabulary",
+        f"          {short(work.training)}FLOP a {work.per} in training; on {texts} of {work.length:,} tokens, all scored",
         f"memory    {in_bytes(memory.weights)} of weights; in training {in_bytes(memory.training)} with gradients",
         "          and the optimizer's moments, and what the batch needs",
     ]
     if memory.state is None:
         return [*lines, "state     none: it reads both sides, so a text is read as a whole"]
     grown = f"{in_bytes(memory.state_per_token)} a token" if memory.state_per_token else "which no longer grows"
-    return [*lines, f"state     {in_bytes(memory.state)} a text of {work.length:,} tokens, {grown}"]
+    text = "a text" if work.per == "token" else "a source and a target"
+    return [*lines, f"state     {in_bytes(memory.state)} {text} of {work.length:,} tokens, {grown}"]

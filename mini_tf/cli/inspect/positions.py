@@ -1,6 +1,6 @@
 """`minitf inspect positions`: what a model knows of places."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,9 @@ def positions(
     curve: Annotated[
         bool, typer.Option("--curve", help="In a picture file: the curve over distance instead of the map of places.")
     ] = False,
+    stack: Annotated[
+        Literal["encoder", "decoder"] | None, typer.Option("--stack", help="Of an encoder-decoder, whose places; default decoder.")
+    ] = None,
     output: OUTPUT = None,
     force: FORCE = False,
     step: STEP = None,
@@ -34,7 +37,12 @@ def positions(
 
     files = check(output, [*PICTURES, ".json"], force)
     trained = open_trained(run, step, device)
-    kind, seen = trained.recipe.model.positions.kind, look(trained.model)  # type: ignore[attr-defined]
+    settings: Any = trained.recipe.model
+    if stack is not None and settings.READS != "pairs":
+        raise UsageFault(f"--stack {stack}: a model of the kind {settings.kind} has one stack", hint="leave it out")
+    by_encoder = stack == "encoder"
+    kind = (settings.source_stack if by_encoder else settings).positions.kind
+    seen = look(trained.model, "source_embedding" if by_encoder else "embedding")
     result = _result(kind, seen, untrained(trained.folder, step, seen))
     curves = _curves(kind, seen)
     if curves is None and (pictures := [file for file in files if file.suffix.lower() in PICTURES]):

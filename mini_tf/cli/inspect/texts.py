@@ -1,4 +1,4 @@
-"""The texts that a view looks at: arguments, lines of a file, or lines that come through a pipe; and what a model of pairs writes of them."""
+"""The texts that a view looks at: arguments, lines of a file, or lines of a pipe; and what a model of pairs writes of them."""
 
 import sys
 from collections.abc import Sequence

@@ -1,0 +1,414 @@
+"""The encoder-decoder: who may see whom, state and memory against the whole, what is shared, and the shape of its parameter tree."""
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from test_models import usable
+from torch import Tensor
+from toys import FadingMean, mixer_kinds, mixer_settings, seeded
+
+from mini_tf.models.encoder_decoder import EncoderDecoder, Settings, Side
+from mini_tf.nn import state as states
+from mini_tf.nn.mixer import Mixer
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Memory
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.faults import faults_of
+from mini_tf.recipe.kinds import listing, settings_of
+
+V, SOURCE_V, CONTEXT, D = 40, 30, 24, 24
+B, L, M = 3, 9, 7
+EXACT = {"rtol": 0, "atol": 1e-10}
+READ = torch.tensor([[1] * 7, [1, 1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]])
+CONTINUED = torch.tensor([[1] * 9, [0, 0, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1, 1]])
+WRITTEN = torch.tensor([[1] * 9, [1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]])
+
+CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
+CROSS = [kind for kind in mixer_kinds() if mixer_settings(kind).READS_MEMORY]
+
+
+def settings_with(mixer: str = "softmax", positions: str = "sinusoidal", cross: str | None = "softmax", **settings: Any) -> Settings:
+    """`mixer` on both sides, where it can read to both."""
+    own, place = mixer_settings(mixer), settings_of("positions", positions)()
+    side = settings.pop("encoder", {})
+    side = {"n_layers": 3, "attention": (own if "both" in own.READS else mixer_settings("softmax"),)} | side
+    given = {
+        "d_model": D, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4, "attention": (own,),
+        "positions": place, "cross_attention": None if cross is None else mixer_settings(cross), "encoder": Side(**side),
+    }  # fmt: skip
+    return Settings(**given | settings)
+
+
+def model_of(
+    mixer: str = "softmax", positions: str = "sinusoidal", *, source_vocabulary: int | None = None, **settings: Any
+) -> EncoderDecoder:
+    torch.manual_seed(0)
+    return settings_with(mixer, positions, **settings).build(V, CONTEXT, source_vocabulary).double().eval()
+
+
+def some_ids(batch: int, length: int, seed: int = 1, size: int = SOURCE_V) -> Tensor:
+    return torch.randint(size, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def pairs(padded: bool) -> tuple[Tokens, Tokens]:
+    """Targets and sources of three pairs, plain or padded to the right."""
+    target, source = some_ids(B, L), some_ids(B, M, seed=2)
+    if not padded:
+        return Tokens(target), Tokens(source)
+    return Tokens(target, Places.packed(WRITTEN)), Tokens(source, Places.packed(READ))
+
+
+def scores(model: Model, inputs: Tokens, source: Tokens | Memory, **more: Any) -> Tensor:
+    return model.logits(model(inputs, source, **more).y)
+
+
+def cut(tokens: Tokens, first: int, last: int) -> Tokens:
+    """Tokens first..last-1; those of plain rows stand where the state says."""
+    places = tokens.places
+    if places is None:
+        return Tokens(tokens.ids[:, first:last])
+    assert places.segments is not None
+    assert places.positions is not None
+    return Tokens(tokens.ids[:, first:last], Places(last - first, 0, places.segments[:, first:last], places.positions[:, first:last]))
+
+
+def in_blocks(model: EncoderDecoder, inputs: Tokens, memory: Memory, sizes: tuple[int, ...]) -> Tensor:
+    """The scores of `inputs`, fed in blocks of these sizes with state."""
+    state: states.State | None = model.start(len(inputs.ids))
+    parts, first = [], 0
+    for size in sizes:
+        mixed = model(cut(inputs, first, first + size), memory, state=state)
+        state = None if mixed.state is None else model.trim(mixed.state)
+        parts.append(model.logits(mixed.y))
+        first += size
+    return torch.cat(parts, dim=1)
+
+
+def heard(model: EncoderDecoder, loud: Tensor | None = None) -> tuple[list[Tensor], Any]:
+    """The vectors of source tokens as they enter the encoder, which become leaves; where `loud`, they are a million instead."""
+    caught: list[Tensor] = []
+
+    def hook(_module: Any, _given: Any, x: Tensor) -> Tensor:
+        x = x.detach() if loud is None else torch.where(loud[..., None], 1e6, x.detach())
+        caught.append(x.requires_grad_())
+        return caught[-1]
+
+    return caught, model.source_embedding.register_forward_hook(hook)
+
+
+# Who sees whom
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positions: str, padded: bool) -> None:
+    """Nor does it matter to it in blocks with state, whose later tokens stand in its own block and in later ones."""
+    model, t = model_of(mixer, positions), 5
+    target, source = pairs(padded)
+    memory, changed = model.read(source), target.ids.clone()
+    changed[:, t:] = (changed[:, t:] + 1) % V
+    for places, score in (
+        (target.places, lambda given: scores(model, given, source)),
+        (Places.packed(CONTINUED) if padded else None, lambda given: in_blocks(model, given, memory, (4, 3, 2))),
+    ):
+        before, after = (score(Tokens(ids, places)) for ids in (target.ids, changed))
+        assert torch.equal(before[:, :t], after[:, :t])
+        assert (before[0, t:] != after[0, t:]).all(dim=-1).all()
+
+
+@pytest.mark.parametrize(("mixer", "positions", "cross"), [*((*case, "softmax") for case in CASES), ("softmax", "rotary", "simple")])
+def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to_none(mixer: str, positions: str, cross: str) -> None:
+    model = model_of(mixer, positions, cross=cross)
+    target, source = pairs(padded=True)
+    vectors, hook = heard(model)
+    places = scores(model, target, source)
+    hook.remove()
+    for t in (0, 1, 5):
+        (gradient,) = torch.autograd.grad(places[:, t].square().sum(), vectors[0], retain_graph=True)
+        felt = gradient.abs().sum(dim=-1)
+        assert (felt[READ == 0] == 0).all()
+        rows = WRITTEN[:, t] == 1
+        assert (felt[rows][READ[rows] == 1] > 0).all()
+
+
+@pytest.mark.parametrize("norm_place", ["pre", "post"])
+@pytest.mark.parametrize("mixer", listing("attention"))
+def test_what_pads_of_the_source_hold_reaches_nobody(mixer: str, norm_place: str) -> None:
+    model = model_of(mixer, norm_place=norm_place)
+    target, source = pairs(padded=True)
+    before = scores(model, target, source)
+    assert torch.equal(scores(model, target, Tokens((source.ids + (READ == 0)) % V, source.places)), before)
+    _, hook = heard(model, loud=READ == 0)
+    assert torch.equal(scores(model, target, source), before)
+    hook.remove()
+
+
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+def test_a_padded_pair_is_scored_as_it_is_alone(mixer: str, positions: str) -> None:
+    """Whatever ids stand in the pads of its target."""
+    model = model_of(mixer, positions)
+    target, source = pairs(padded=True)
+    together = scores(model, target, source)
+    for row in range(B):
+        n, m = int(WRITTEN[row].sum()), int(READ[row].sum())
+        alone = scores(model, Tokens(target.ids[row : row + 1, :n]), Tokens(source.ids[row : row + 1, :m]))
+        torch.testing.assert_close(together[row : row + 1, :n], alone, **EXACT)
+    again = scores(model, Tokens(torch.where(WRITTEN == 0, V - 1, target.ids), target.places), source)
+    assert torch.equal(again[WRITTEN == 1], together[WRITTEN == 1])
+
+
+def test_a_decoder_without_cross_mixers_ignores_the_source_and_is_the_decoder_alone() -> None:
+    model = model_of(cross=None, embed_norm=True)
+    target, source = pairs(padded=True)
+    memory = model.read(source)
+    assert memory.layers is None
+    ours = scores(model, target, source)
+    assert torch.equal(scores(model, target, Tokens(some_ids(B, 2, seed=7))), ours)
+    assert torch.equal(scores(model, target, memory), ours)
+    shared = settings_with(cross=None, embed_norm=True).model_dump(exclude={"encoder", "cross_attention", "shared_embeddings"})
+    decoder = settings_of("models", "decoder")(**shared).build(V, CONTEXT).double().eval()  # type: ignore[attr-defined]
+    decoder.load_weights(model.weights())
+    torch.testing.assert_close(ours, decoder.logits(decoder(target).y), **EXACT)
+
+
+def test_a_source_must_be_given() -> None:
+    with pytest.raises(ValueError, match="needs a source"):
+        model_of()(Tokens(some_ids(1, 3)))
+
+
+# State and memory
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("mixer", "positions"), CASES)
+def test_a_target_fed_in_blocks_scores_as_fed_whole(mixer: str, positions: str, padded: bool) -> None:
+    """Padded sources and targets too, those to the left: a row that ends in padding cannot be continued."""
+    model, source = model_of(mixer, positions), pairs(padded)[1]
+    target = Tokens(some_ids(B, L), Places.packed(CONTINUED) if padded else None)
+    whole, memory, real = scores(model, target, source), model.read(source), CONTINUED == 1 if padded else torch.ones(B, L) == 1
+    assert torch.equal(scores(model, target, memory), whole)
+    torch.testing.assert_close(in_blocks(model, target, memory, (4, 1, 1, 3))[real], whole[real], **EXACT)
+
+
+def test_pairs_of_tokens_are_told_from_single_ones_on_both_sides() -> None:
+    """n-gram tables of both sides: the decoder's carries on from block to block."""
+    model = model_of(ngrams=(50, 60))
+    target, source = Tokens(some_ids(B, L)), pairs(True)[1]
+    assert model.embedding.ngrams is not model.source_embedding.ngrams
+    torch.testing.assert_close(in_blocks(model, target, model.read(source), (2, 1, 6)), scores(model, target, source), **EXACT)
+
+
+def test_asking_for_some_places_gives_the_rows_of_all_places() -> None:
+    model, (target, source) = model_of(), pairs(True)
+    at = torch.tensor([0, 5, 10, 18])
+    torch.testing.assert_close(scores(model, target, source, at=at), scores(model, target, source).flatten(0, 1)[at], **EXACT)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("cross", CROSS)
+@pytest.mark.parametrize("positions", listing("positions"))
+def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(positions: str, cross: str, padded: bool) -> None:
+    model, k = model_of("softmax", positions, cross=cross), 2
+    memory = model.read(pairs(padded)[1])
+    rows = torch.arange(B).repeat_interleave(k)
+    ids = some_ids(B * k, L, seed=5)
+    inputs = Tokens(ids, Places.packed(WRITTEN[torch.tensor([1, 0, 2, 1, 0, 2])]) if padded else None)
+    own = memory.select(rows)
+    torch.testing.assert_close(scores(model, inputs, memory), scores(model, inputs, own), **EXACT)
+    torch.testing.assert_close(in_blocks(model, Tokens(ids), memory, (1, 1, 4, 3)), scores(model, Tokens(ids), own), **EXACT)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("cross", CROSS)
+def test_selected_rows_of_memory_and_state_go_on_as_those_rows(cross: str, padded: bool) -> None:
+    model, rows = model_of(cross=cross), torch.tensor([2, 0, 2, 1])
+    target, source = Tokens(some_ids(B, L)), pairs(padded)[1]
+    whole, memory = scores(model, target, source), model.read(source)
+    state = model(cut(target, 0, 4), memory, state=model.start(B)).state
+    follow = model(Tokens(target.ids[rows, 4:]), memory.select(rows), state=states.reorder(state, rows))
+    torch.testing.assert_close(model.logits(follow.y), whole[rows, 4:], **EXACT)
+
+
+@pytest.mark.parametrize("cross", CROSS)
+def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None:
+    """Vectors of the source and their places, permuted together; the order of words is in the vectors alone."""
+    model, order = model_of(cross=cross), torch.tensor([3, 6, 0, 5, 1, 4, 2])
+    target, source = pairs(padded=True)
+    memory = model.read(source)
+    assert memory.layers is not None
+    assert memory.places.segments is not None
+    assert memory.places.positions is not None
+    layers = [{name: kept.index_select(kept.dim() - 2, order) for name, kept in layer.items()} for layer in memory.layers]
+    places = Places(M, 0, memory.places.segments[:, order], memory.places.positions[:, order])
+    torch.testing.assert_close(scores(model, target, Memory(layers, places)), scores(model, target, memory), **EXACT)
+    assert not torch.equal(scores(model, target, Memory(layers, memory.places)), scores(model, target, memory))
+
+
+def test_a_memory_is_made_once_and_read_unchanged() -> None:
+    model, (target, source) = model_of(), pairs(True)
+    memory = model.read(source)
+    kept = [{name: tensor.clone() for name, tensor in layer.items()} for layer in memory.layers or []]
+    in_blocks(model, Tokens(target.ids), memory, (4, 5))
+    for before, after in zip(kept, memory.layers or [], strict=True):
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    assert len(kept) == 2
+
+
+# What is shared
+
+
+def test_sides_may_differ_in_width_depth_heads_mixers_and_positions() -> None:
+    side = {"d_model": 10, "n_layers": 1, "n_heads": 2, "d_ff": 12, "attention": (mixer_settings("window"),)}
+    model = model_of(encoder=side | {"positions": settings_of("positions", "alibi")()}, n_kv_heads=None)
+    assert [len(stack.layers) for stack in (model.encoder, model.stack)] == [1, 2]
+    assert model.source_embedding.tokens.weight.shape == (V, 10)
+    target, source = pairs(True)
+    torch.testing.assert_close(in_blocks(model, Tokens(target.ids), model.read(source), (4, 5)), scores(model, Tokens(target.ids), source))
+    assert model.read(source).layers[0]["k"].shape == (B, 4, M, 6)  # type: ignore[index]
+
+
+def test_a_wider_encoder_has_a_feed_forward_layer_of_its_own_width() -> None:
+    assert settings_with(d_ff=50, encoder={"d_model": 36}).source_stack.d_ff is None
+    assert settings_with(d_ff=50).source_stack.d_ff == 50
+    assert model_of(d_ff=50, encoder={"d_model": 36}).encoder.layers[0].feed_forward.part.down.weight.shape == (36, 144)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("shared", "tied", "source_vocabulary"), [(s, t, v) for s in (0, 1) for t in (0, 1) for v in (None, SOURCE_V)])
+def test_tables_are_shared_where_a_recipe_says_so_and_both_sides_have_one_vocabulary(
+    shared: int, tied: int, source_vocabulary: int | None
+) -> None:
+    def size(**given: Any) -> int:
+        return sum(parameter.numel() for parameter in model_of(source_vocabulary=source_vocabulary, **given).parameters())
+
+    one_table = size(shared_embeddings=True, tied=True) if source_vocabulary is None else size(tied=True) - SOURCE_V * D
+    own_source = (source_vocabulary or V) * D if source_vocabulary or not shared else 0
+    assert size(shared_embeddings=bool(shared), tied=bool(tied)) == one_table + own_source + (0 if tied else V * D)
+
+
+def test_the_shared_table_learns_the_sum_of_what_its_three_uses_learn() -> None:
+    shared, untied = model_of(embed_scale=True), model_of(embed_scale=True, shared_embeddings=False, tied=False)
+    table = shared.embedding.tokens.weight
+    copies = {"source_embedding.tokens.weight": table.detach(), "head.linear.weight": table.detach()}
+    untied.load_weights(shared.weights() | copies)
+    target, source = pairs(True)
+    for model in (shared, untied):
+        (scores(model, target, source) * seeded(B, L, V)).sum().backward()
+    uses = (untied.embedding.tokens.weight, untied.source_embedding.tokens.weight, untied.head.linear.weight)
+    gradients = [use.grad for use in uses if use.grad is not None]
+    assert [bool(gradient.abs().sum() > 0) for gradient in gradients] == [True] * 3
+    assert table.grad is not None
+    torch.testing.assert_close(table.grad, torch.stack(gradients).sum(dim=0), **EXACT)
+
+
+def test_token_vectors_are_scaled_by_the_root_of_their_sides_width() -> None:
+    side = {"d_model": 16, "n_heads": 4}
+    model, (target, source) = model_of(positions="none", embed_scale=True, encoder=side), pairs(False)
+    for embedding, tokens, width in ((model.embedding, target, D), (model.source_embedding, source, 16)):
+        torch.testing.assert_close(embedding(tokens, Places(tokens.ids.shape[1])), embedding.tokens(tokens.ids) * width**0.5, **EXACT)
+
+
+# Files, recipes, fresh weights
+
+
+def test_weights_taken_from_one_model_and_given_to_another_make_it_the_same() -> None:
+    model, (target, source) = model_of(positions="learned"), pairs(True)
+    torch.manual_seed(7)
+    other = settings_with(positions="learned").build(V, CONTEXT).double().eval()
+    assert not torch.equal(scores(other, target, source), scores(model, target, source))
+    other.load_weights(model.weights())
+    assert torch.equal(scores(other, target, source), scores(model, target, source))
+
+
+def test_the_parameter_tree_is_what_files_hold() -> None:
+    """Parameter names and shapes are a file format: a change here needs a way to read older files."""
+    one = {"n_layers": 1, "encoder": {"n_layers": 1}}
+    paper = model_of(**one, bias=True, norm_place="post", activation="relu", embed_scale=True)
+    bart = model_of(positions="learned", **one | {"encoder": {"n_layers": 1, "d_ff": 30}}, embed_norm=True, norm_place="post", bias=True)
+    t5 = settings_with(positions="t5", norm="rms", n_layers=1, tied=False, encoder={"n_layers": 1, "d_model": 16, "n_heads": 2})
+    weights = t5.build(V, CONTEXT, SOURCE_V).weights()
+    layer = {"own.part.qkv": (52, D), "own.part.out": (D, 32), "feed_forward.part.up": (96, D), "feed_forward.part.down": (D, 96)}
+    layer |= {"own.norm": (D,), "feed_forward.norm": (D,)}
+    cross = {"cross.part.q": (24, D), "cross.part.kv": (12 + 16, D), "cross.part.out": (D, 32), "cross.norm": (D,)}
+
+    def with_bias(tree: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        return {
+            f"{name}.{kind}": shape[: len(shape) if kind == "weight" else 1] for name, shape in tree.items() for kind in ("weight", "bias")
+        }
+
+    stacks = {f"encoder.layers.0.{name}": shape for name, shape in layer.items()}
+    stacks |= {f"stack.layers.0.{name}": shape for name, shape in (layer | cross).items()}
+    assert shapes(paper) == {"embedding.tokens.weight": (V, D)} | with_bias(stacks)
+    narrow = {"encoder.layers.0.feed_forward.part.up": (30, D), "encoder.layers.0.feed_forward.part.down": (D, 30)}
+    assert shapes(bart) == {
+        "embedding.tokens.weight": (V, D),
+        "embedding.position.table.weight": (CONTEXT, D),
+        "source_embedding.position.table.weight": (CONTEXT, D),
+        **with_bias({"embedding.norm": (D,), "source_embedding.norm": (D,)} | stacks | narrow),
+    }
+    assert {name: tuple(tensor.shape) for name, tensor in weights.items()} == {
+        "embedding.tokens.weight": (V, D),
+        "embedding.position.table.weight": (32, 4),
+        "source_embedding.tokens.weight": (SOURCE_V, 16),
+        "source_embedding.position.table.weight": (32, 2),
+        "encoder.layers.0.own.part.qkv.weight": (12 + 12 + 16, 16),
+        "encoder.layers.0.own.part.out.weight": (16, 16),
+        "encoder.layers.0.own.norm.weight": (16,),
+        "encoder.layers.0.feed_forward.part.up.weight": (64, 16),
+        "encoder.layers.0.feed_forward.part.down.weight": (16, 64),
+        "encoder.layers.0.feed_forward.norm.weight": (16,),
+        "encoder.norm.weight": (16,),
+        **{f"stack.layers.0.{name}.weight": shape for name, shape in (layer | cross | {"cross.part.kv": (28, 16)}).items()},
+        "stack.norm.weight": (D,),
+        "head.linear.weight": (V, D),
+    }
+
+
+def shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.weights().items()}
+
+
+@pytest.mark.parametrize("init", ["scaled", "zero"])
+def test_what_writes_into_a_residual_stream_starts_small_or_at_zero_on_both_sides(init: str) -> None:
+    model = model_of(init=init, init_std=0.02, encoder={"n_layers": 5})
+    for stack, n_writers in ((model.encoder, 5 * 2), (model.stack, 2 * 3)):
+        assert len(stack.writers) == n_writers
+        spread = torch.cat([writer.weight.flatten() for writer in stack.writers]).std().item()
+        assert spread == pytest.approx(0.0 if init == "zero" else 0.02 * n_writers**-0.5, rel=0.05)
+    ids = some_ids(8, 16)
+    loss = torch.nn.functional.cross_entropy(scores(model, Tokens(ids), Tokens(some_ids(8, 5))).flatten(0, 1), some_ids(8, 16, 3).flatten())
+    assert abs(loss.item() - torch.tensor(float(V)).log().item()) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["softmax", "simple"])
+def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
+    model = model_of(cross=kind)
+    assert len(model.mixers()) == 3 + 2 + 2
+    crossing = [mixer for mixer in model.mixers() if getattr(mixer, "cross", False)]
+    assert [type(mixer).__name__.lower() for mixer in crossing] == [kind, kind]
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "message"),
+    [
+        ({"cross_attention": "window"}, "cross_attention", "window attention cannot read a source; use softmax"),
+        ({"cross_attention": "toy"}, "cross_attention", "no such kind 'toy'"),
+        ({"n_types": 2}, "n_types", "pairs have no segments; use 0"),
+        ({"encoder": {"n_heads": 5}}, "encoder.n_heads", "5 does not divide d_model 24; use 1, 2, 3, 4, 6, 8, 12 or 24, or give d_k"),
+        ({"encoder": {"d_model": 18}}, "encoder.n_heads", "4 does not divide d_model 18"),
+        ({"encoder": {"attention": "simple"}, "positions": "rotary"}, "encoder.positions", "rotary does not attach to simple attention"),
+        ({"encoder": {"positions": "rotary", "n_heads": 8}}, "encoder.positions", "needs an even d_k, not 3"),
+        ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "cannot read both sides"),
+        ({"encoder": {"depth": 3}}, "encoder.depth", "no such key"),
+        ({"encoder": {"positions": {"kind": "t5", "n_buckets": 9}}}, "encoder.positions.n_buckets", "cannot be halved"),
+        ({"positions": {"kind": "t5", "max_distance": 8}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),
+        ({"positions": {"kind": "t5", "bidirectional": False, "max_distance": 16}}, "positions.max_distance", "use more than 16"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_refused_where_it_is_wrong(given: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings.model_validate({"d_model": 24, "n_heads": 4, "positions": "none"} | given)
+    told = {".".join(map(str, fault.path)): fault.message for fault in faults_of(refused.value)}
+    assert message in told[key]
