@@ -11,7 +11,6 @@ from toys import FadingMean, mixer_kinds, mixer_settings, seeded
 
 from mini_tf.models.encoder_decoder import EncoderDecoder, Settings, Side
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Memory

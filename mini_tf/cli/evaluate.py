@@ -1,14 +1,17 @@
 """`minitf evaluate`: how good a trained model is on its held-out text, or on another."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from mini_tf.cli.console import Console, command
 from mini_tf.cli.options import AVERAGE, DEVICE, GATES, RUN, STEP
 
-FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "targets")
-"""What --assert may hold a model to; bits per byte only where every token is asked for."""
+FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "targets", "bleu", "chrf", "exact_match")
+"""What --assert may hold a model to; bits per byte only where every token is asked for, the last three of translations."""
+
+if TYPE_CHECKING:
+    from mini_tf.run.trained import Trained
 
 
 @command
@@ -22,11 +25,12 @@ def evaluate(
     device: DEVICE = "auto",
     gates: GATES = None,
 ) -> int:
-    """Loss, perplexity, bits per byte and accuracy, over every target of the text once."""
+    """Loss, perplexity, bits per byte and accuracy, over every target of the text once; of translations BLEU and chrF too."""
     from mini_tf.errors import GateMissed, UsageFault
     from mini_tf.evaluate import evaluate_trained, text_of
     from mini_tf.recipe.gates import Gate, failures
     from mini_tf.run.trained import open_trained
+    from mini_tf.scores import require, signatures
 
     if data is not None and split == "train":
         raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
@@ -34,10 +38,28 @@ def evaluate(
     if unknown := next((gate.metric for gate in held_to if gate.metric not in FIGURES), None):
         raise UsageFault(f"--assert {unknown}: evaluate measures no such figure; it does {', '.join(FIGURES)}")
     trained = open_trained(run, step, device, average)
+    if trained.recipe.model.READS == "pairs":
+        require()
     scores = evaluate_trained(trained, text_of(trained, data, split or "val", console.detail))
-    metrics = {**scores, "split": "data" if data is not None else split or "val"}
+    told: dict[str, str] = {"split": "data" if data is not None else split or "val"}
+    if trained.recipe.model.READS == "pairs":
+        scores |= _translated(trained, data, split or "val")
+        told |= {f"{name}_signature": signature for name, signature in signatures().items()}
+    metrics = {**scores, **told}
     lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]
     console.answer("\n".join(lines), run=trained.folder, metrics=metrics)
     if missed := failures(held_to, scores):
         raise GateMissed(missed[0], faults=missed)
     return 0
+
+
+def _translated(trained: "Trained", data: str | None, split: Literal["val", "train"]) -> dict[str, float]:
+    """BLEU, chrF and the share of exact matches of the model's translations, written as the recipe's `generate` says."""
+    from mini_tf.evaluate import read_as_val
+    from mini_tf.generation.translating import Translator
+    from mini_tf.translations import judge, pairs_of, translate
+
+    other = None if data is None else read_as_val(trained, data)
+    pairs = list(pairs_of(trained.recipe.data, other, split))
+    translator = Translator(trained.model, trained.tokenizer, trained.source_tokenizer, trained.recipe.generate)
+    return judge(translate(translator, pairs), pairs)

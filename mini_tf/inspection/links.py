@@ -46,12 +46,15 @@ def parse(line: str, where: str, pair: Pair) -> Gold:
 
 
 def read(file: Path, pairs: Sequence[Pair]) -> list[Gold]:
-    """A file with a line a pair; DataFault where there are fewer or more."""
+    """A file with a line a pair; DataFault where there are fewer or more, or no file that can be read."""
     found: list[Gold] = []
     number = 0
-    for number, line in lines_of(file, str(file), "strict"):
-        if number <= len(pairs):
-            found.append(parse(line, f"{file}:{number}", pairs[number - 1]))
+    try:
+        for number, line in lines_of(file, str(file), "strict"):
+            if number <= len(pairs):
+                found.append(parse(line, f"{file}:{number}", pairs[number - 1]))
+    except (OSError, ValueError) as error:
+        raise DataFault(f"{file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
     if number != len(pairs):
         where = f"{file}:{min(number, len(pairs)) + 1}"
         hint = "it must have a line for every pair, an empty one where there is no link"

@@ -48,13 +48,15 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, products: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, products: torch.dtype
+    ) -> Tensor:
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
         loss = weight.new_zeros(())
         rows = max(FEWEST, CHUNK // weight.shape[0])
-        table, hidden, added = (None if t is None else t.to(products) for t in (weight, hidden, bias))
+        table, hidden, added = weight.to(products), hidden.to(products), None if bias is None else bias.to(products)
         for h, label, d_h in zip(hidden.split(rows), labels.split(rows), d_hidden.split(rows), strict=True):
             scores = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)
             loss -= scores.gather(1, label[:, None]).sum() * (1 - smoothing)

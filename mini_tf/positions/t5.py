@@ -41,13 +41,17 @@ class T5(Position):
 
     def __init__(self, settings: Settings, n_heads: int) -> None:
         super().__init__()
-        self.settings = settings
+        self.reach = settings.max_distance
         self.table = nn.Embedding(settings.n_buckets, n_heads)
+        distance = torch.arange(-self.reach, self.reach + 1)
+        self.register_buffer("bucket", buckets(distance, settings.bidirectional, settings.n_buckets, self.reach), persistent=False)
+        self.bucket: Tensor
 
     def bias(self, distance: Tensor) -> Tensor:
-        settings = self.settings
-        biases: Tensor = self.table(buckets(distance, settings.bidirectional, settings.n_buckets, settings.max_distance))
-        return biases.movedim(-1, 1)
+        # There are many pairs of tokens, but few distances: buckets are looked up, and gradients summed, for each of these first.
+        biases = self.table(self.bucket).t()  # (H, 2 reach + 1)
+        index = distance.clamp(-self.reach, self.reach) + self.reach
+        return biases.index_select(1, index.flatten()).view(-1, *distance.shape).transpose(0, 1)
 
 
 def buckets(distance: Tensor, bidirectional: bool, n_buckets: int, max_distance: int) -> Tensor:

@@ -51,7 +51,7 @@ def crash(
     training, start = _before(folder, parts, record.extensions)
     findings = investigate(training, start)
     same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
-    read = _read(training, start.step, findings.outcome.micro, tokenizer)
+    read = _read(training, start.step, findings.outcome.micro, (source_tokenizer, tokenizer))
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
         console.picture(sentence(f"since that step the run was started again: it is {state_of(folder, record)}", console.width))
@@ -102,15 +102,17 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
-def _read(training: "Training", step: int, micro: int | None, tokenizer: "Tokenizer") -> list[tuple[int, str]]:
-    """The rows (from 1) that the step read, or the micro-batch of it, as text."""
+def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers") -> list[tuple[int, str]]:
+    """The rows (from 1) that the step read, or the micro-batch of it, as text; pairs as source => target."""
+    source_tokenizer, tokenizer = used
     feed = training.feed
     chosen = feed.plan.rows(step)
     places = range(len(chosen.rows)) if micro is None else range(*feed.cuts(len(chosen.rows))[micro])
     texts = []
     for i in places:
         rows = feed.packing.take(chosen.rows[i : i + 1], int(chosen.epochs[i]), chosen.keys[i : i + 1])
-        texts.append((int(chosen.rows[i]) + 1, tokenizer.decode(rows.ids[0])))
+        source = "" if rows.source is None else f"{source_tokenizer.decode(rows.source.ids[0])} => "
+        texts.append((int(chosen.rows[i]) + 1, source + tokenizer.decode(rows.ids[0])))
     return texts
 
 
