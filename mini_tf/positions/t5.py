@@ -49,9 +49,9 @@ class T5(Position):
 
     def bias(self, distance: Tensor) -> Tensor:
         # There are many pairs of tokens, but few distances: buckets are looked up, and gradients summed, for each of these first.
-        biases = self.table(self.bucket).t()  # (H, 2 reach + 1)
+        biases: Tensor = self.table(self.bucket).t()  # (H, 2 reach + 1)
         index = distance.clamp(-self.reach, self.reach) + self.reach
-        return biases.index_select(1, index.flatten()).view(-1, *distance.shape).transpose(0, 1)
+        return biases.index_select(1, index.flatten()).view(biases.shape[0], *distance.shape).transpose(0, 1)
 
 
 def buckets(distance: Tensor, bidirectional: bool, n_buckets: int, max_distance: int) -> Tensor:

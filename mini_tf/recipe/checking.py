@@ -10,7 +10,7 @@ from mini_tf.errors import RecipeFault
 from mini_tf.recipe.faults import Fault, faults_of
 from mini_tf.recipe.hints import no_such_key
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import Written
+from mini_tf.recipe.values import Written, near
 from mini_tf.recipe.yaml_tree import MOST_TOLD, Node, recipe_fault
 
 COMMAND_LINE = "command line"
@@ -31,7 +31,8 @@ def check(tree: Node) -> Recipe:
             recipe = Recipe.model_validate(given)
             break
         except ValidationError as error:
-            fresh = [fault for fault in faults_of(error) if not _follows(fault, found)]
+            told = faults_of(error)
+            fresh = [fault for fault in told if not _follows(fault, found) and not _misspelt(fault, [*found, *told])]
             found += fresh
             if not [fault for fault in fresh if _remove(given, fault.path)]:
                 break
@@ -49,6 +50,12 @@ def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
         if fault.type == "rule" and old.type != "no_such_key" and re.search(rf"\b{re.escape(key)}\b", fault.message):
             return True
     return False
+
+
+def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
+    """True for a key that is missing because it stands there under a name that is nearly its own."""
+    unknown = [str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]]
+    return fault.type == "missing" and bool(unknown) and near(str(fault.path[-1]), unknown) is not None
 
 
 def _remove(given: Any, path: Path) -> bool:

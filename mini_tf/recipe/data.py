@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.kinds import OneOrMore, Section
@@ -57,10 +57,21 @@ class Pair(Section):
     """What is written, in as many lines."""
 
 
+_CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
+
+
+def _corpus_or_pair(value: Any, either: Any) -> Any:
+    """A mapping is a pair and nothing else a pair, so that a fault is told of the one that was meant."""
+    return either(Pair.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
+
+
+CorpusOrPair = Annotated[Corpus | Pair, WrapValidator(_corpus_or_pair)]
+
+
 class Data(Section):
-    train: Corpus | Pair = "python-docs"
+    train: CorpusOrPair = "python-docs"
     """A built-in corpus, a path, a glob, or a list of them; - is stdin. {source: F, target: G}: pairs, line by line."""
-    val: Corpus | Pair | None = None
+    val: CorpusOrPair | None = None
     """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
     split: SplitText = Split(share=0.05)
     """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
@@ -81,7 +92,7 @@ class Data(Section):
         for name in sorted(set(self.fields) - roles):
             what = columns if self.pairs else "a language model reads one column: {text: COLUMN}"
             yield "fields", f"no such role {name!r}; {what}"
-        if self.pairs and self.fields and set(self.fields) != roles:
+        if self.pairs and self.fields and set(self.fields) < roles:
             yield "fields", f"only {', '.join(sorted(self.fields))} is named; {columns}"
         if self.pairs:
             yield from self._pairs()
@@ -100,6 +111,9 @@ class Data(Section):
             yield "val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
         if isinstance(self.train, Pair) and self.fields:
             yield "fields", "two files of lines have no columns; leave it out"
-        sides = [getattr(pair, name) for pair in (self.train, self.val) if isinstance(pair, Pair) for name in ("source", "target")]
-        if any("-" in ((side,) if isinstance(side, str) else side) for side in sides):
-            yield "train", "- (stdin) cannot be one side of pairs; give a file"
+        for key in ("train", "val"):
+            pair = getattr(self, key)
+            for role in ("source", "target") if isinstance(pair, Pair) else ():
+                side = getattr(pair, role)
+                if "-" in ((side,) if isinstance(side, str) else side):
+                    yield f"{key}.{role}", "- (stdin) cannot be one side of pairs; give a file"

@@ -51,7 +51,7 @@ def gather(section: type[BaseModel], error: ValidationError) -> ValidationError:
             faults.append(fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}") if own else fault)
         elif fault.type == "extra_forbidden" and len(fault.path) == 1:
             faults.append(Fault("no_such_key", fault.path, "no such key", None))
-        elif field is None or (_holds_sections(field.annotation) and fault.type != "missing"):
+        elif field is None or _told_within(field.annotation, fault):
             too_long = line["type"] == "too_long"
             faults.append(fault._replace(type="value", message=_too_long(line["ctx"])) if too_long else fault)
         else:
@@ -59,6 +59,17 @@ def gather(section: type[BaseModel], error: ValidationError) -> ValidationError:
     for name, lines in wrong.items():
         faults.append(_wrong_value(section, name, lines))
     return refusal(section.__name__, faults)
+
+
+def _told_within(annotation: Any, fault: Fault) -> bool:
+    """Whether a section that stands at a key told this fault, and not the key's own type."""
+    inside = len(fault.path) > 1
+    if not _holds_sections(annotation) or (fault.type == "missing" and not inside):
+        return False
+    sections = [kind for kind, _ in members(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    if not sections or all(kind in (*sections, type(None)) for kind, _ in members(annotation)):
+        return True
+    return inside and (fault.type == "no_such_key" or any(fault.path[1] in section.model_fields for section in sections))
 
 
 def _holds_sections(annotation: Any) -> bool:

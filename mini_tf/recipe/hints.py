@@ -123,6 +123,7 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     own = [name for name in (section.model_fields if section else ()) if name != "kind"]
     known = list(all_keys(Recipe, tree))
     meant = FOREIGN.get(key)
+    meant = next((name for name in own if meant and meant.rpartition(".")[2] == name), meant)
     meant = meant or next((name for name in known if name.rpartition(".")[2] == key), None)
     meant = meant or near(key, own) or _near_elsewhere(key, known) or FOREIGN.get(near(key, list(FOREIGN), cutoff=0.8) or "")
     if meant:

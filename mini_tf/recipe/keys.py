@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.layers import package_of, section_of
+from mini_tf.recipe.layers import is_whole_section, package_of, section_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
 
@@ -40,6 +40,10 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
         field = found[0][1]
         words = tuple(str(word) for word, _ in found) if len(found) < len(variants) else ()
         package, part = package_of(field), section_of(field)
+        if package is not None and type(None) in _choices(field):
+            yield Key(f"{prefix}{name}", "null, or a kind", "", _meaning(field), words)
+        if part is not None and not is_whole_section(field):
+            yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
         if package is not None:
             yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(listing(package)), default_of(field), _meaning(field), words)
             yield from _keys_of([(word, settings_of(package, word)) for word in listing(package)], f"{prefix}{name}.")
@@ -47,6 +51,10 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
         else:
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
+
+
+def _choices(field: FieldInfo) -> list[Any]:
+    return [kind for kind, _ in members(field.annotation, field.metadata)]
 
 
 def _is_text(field: FieldInfo) -> bool:

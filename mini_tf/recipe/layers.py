@@ -34,10 +34,16 @@ def _marks(annotation: Any) -> list[Any]:
 
 
 def section_of(field: FieldInfo | None) -> type[Section] | None:
-    """The section that a field holds, where it is always the same one."""
-    kind: Any = None if field is None else field.annotation
-    fixed = isinstance(kind, type) and issubclass(kind, Section) and package_of(field) is None
-    return kind if fixed else None
+    """The section that a field holds, where it is always the same one; beside it null, or a text, may be allowed."""
+    if field is None or package_of(field) is not None:
+        return None
+    found = [kind for kind, _ in members(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)]
+    return found[0] if len(found) == 1 else None
+
+
+def is_whole_section(field: FieldInfo | None) -> bool:
+    """Whether a field is a section and can be nothing else, so that to leave it empty is to leave it out."""
+    return field is not None and field.annotation is section_of(field)
 
 
 def default_word(field: FieldInfo | None) -> str | None:
@@ -81,7 +87,7 @@ def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
 
 
 def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
-    if section_of(field) is not None and (is_blank(above) or is_blank(below)):
+    if is_whole_section(field) and (is_blank(above) or is_blank(below)):
         return below if is_blank(above) else above
     if (field is None or package_of(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
         below, above = _as_mapping(below), _as_mapping(above)

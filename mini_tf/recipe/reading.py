@@ -97,6 +97,8 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
     for section in ("log", "checkpoint", "generate", "expect"):
         del plain[section]
     del plain["runtime"]["device"], plain["tokenizer"]["path"], plain["data"]["errors"]
+    if plain["tokenizer"]["source"] is not None:
+        del plain["tokenizer"]["source"]["path"]
     for key in ("micro_batch_size", "on_nonfinite", "most_skips", "stop_above"):
         del plain["train"][key]
     for side in ("train", "val"):
@@ -200,9 +202,10 @@ def _override(argument: str) -> tuple[list[str], Node]:
 
 def _anchor(tree: Node, folder: Path) -> None:
     """Make the paths in a level absolute; `folder` is where its file lies."""
-    for section, key in (("data", "train"), ("data", "val"), ("tokenizer", "path")):
-        part = tree.value.get(section)
-        node = part.value.get(key) if part is not None and isinstance(part.value, dict) else None
+    for section, *keys in (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path")):
+        node, key = tree.value.get(section), ".".join(keys)
+        for step in keys:
+            node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
         for leaf in node.leaves() if node is not None else ():
             name = str(leaf.value)
             if is_blank(leaf) or (section == "data" and (name in BUILT_IN_DATA or name == "-" or name.startswith("hf:"))):

@@ -210,11 +210,10 @@ def _show(console: Console, study: _Study, many: bool) -> None:
 
 def _said(swept: "Sweep") -> list[str]:
     best, said = swept.best, []
+    chosen, reported = (f"{n} pair{'s' * (n != 1)}" for n in (swept.chosen_on, swept.reported_on))
     if best.aer is not None:
-        said.append(f"{best.place}: the least error rate on {swept.chosen_on} pairs, {best.aer:.3f}")
+        said.append(f"{best.place}: the least error rate on {chosen}, {best.aer:.3f}")
     if swept.aer is not None and swept.diagonal is not None:
-        other = "other " if best.aer is not None else ""
-        said.append(
-            f"{best.place}: error rate {swept.aer:.3f} on {swept.reported_on} {other}pairs, where the diagonal has {swept.diagonal:.3f}"
-        )
+        other = "the other " if best.aer is not None else ""
+        said.append(f"{best.place}: error rate {swept.aer:.3f} on {other}{reported}, where the diagonal has {swept.diagonal:.3f}")
     return said

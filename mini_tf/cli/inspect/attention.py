@@ -50,17 +50,11 @@ def attention(
     Of an encoder-decoder a TEXT is a source, and a --query a word of the target, or with --kind encoder.self of the source.
     A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
     """
-    refuse_broken([query or ""], "--query")
-    refuse_broken([target or ""], "--target")
-    if query == "":
-        raise UsageFault("--query is empty", hint="name a word of the text, or a number")
+    _refuse_texts(query, target)
     given = given_texts(texts, input)
     named = files.check(output, SUFFIXES, force)
     suffixes = {file.suffix.lower() for file in named}
-    if suffixes & {*PICTURES} and (len(given) > 1 or step == "all"):
-        raise UsageFault("a picture shows one text at one step", hint="give one TEXT and --step N, or -o FILE.json")
-    if full and not (console.json or suffixes & {".json", ".safetensors"}):
-        raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
+    _refuse_files(suffixes, several=len(given) > 1 or step == "all", full=full and not console.json)
 
     from mini_tf.inspection.attention import Wish, look, over_steps
     from mini_tf.inspection.attention_json import entry
@@ -91,6 +85,20 @@ def attention(
     if by_table and not console.json:
         _show_steps(console, samples, given)
     console.answer(run=trained.folder, result=result)
+
+
+def _refuse_texts(query: str | None, target: str | None) -> None:
+    refuse_broken([query or ""], "--query")
+    refuse_broken([target or ""], "--target")
+    if query == "":
+        raise UsageFault("--query is empty", hint="name a word of the text, or a number")
+
+
+def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
+    if suffixes & {*PICTURES} and several:
+        raise UsageFault("a picture shows one text at one step", hint="give one TEXT and --step N, or -o FILE.json")
+    if full and not suffixes & {".json", ".safetensors"}:
+        raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
 
 
 def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chosen: bool) -> None:

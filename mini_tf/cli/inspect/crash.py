@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mini_tf.run.dump import Facts
     from mini_tf.text.opening import AnyText
     from mini_tf.text.pair_store import Tokenizers
-    from mini_tf.text.tokenizer import Tokenizer
     from mini_tf.training.loop import Progress, Training
 
 ROWS = 3
