@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from mini_tf.cli.recipe import app
 from mini_tf.recipe.beginning import ABOUT
 from mini_tf.recipe.keys import json_schema, keys
-from mini_tf.recipe.kinds import listing
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import read, values
 from mini_tf.recipe.recipe import Recipe
@@ -59,7 +59,8 @@ def test_show_why_tells_where_a_value_came_from() -> None:
 def test_every_key_of_a_complete_recipe_is_in_the_table_with_its_meaning() -> None:
     table = {key.name: key for key in keys()}
     for model in listing("models"):
-        recipe = Recipe.model_validate({"model": model, "train": {"steps": 5}})
+        train = "translate-toy" if settings_of("models", model).READS == "pairs" else "python-docs"
+        recipe = Recipe.model_validate({"model": model, "data": {"train": train}, "train": {"steps": 5}})
         assert set(values(recipe)) <= set(table)
     undocumented = [name for name, key in table.items() if not key.meaning and name.split(".")[0] not in ("model", "objective")]
     assert undocumented == []

@@ -93,7 +93,7 @@ def test_a_wrong_value_brings_no_fault_about_its_default() -> None:
 def test_a_recipe_without_model_or_horizon_is_told_both() -> None:
     found = faults(write("r.yaml", "log: {samples: 0}\n"))
     assert found == (
-        "r.yaml:1: model: must name a kind, one of decoder, encoder",
+        "r.yaml:1: model: must name a kind, one of decoder, encoder, encoder_decoder",
         "r.yaml:1: train: must say how long: one of steps, tokens, epochs, time, such as steps: 2000",
     )
 

@@ -9,7 +9,7 @@ import torch
 from mini_tf.nn.tokens import Tokens
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.training.feed import Feed, ahead
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import RowPlan
 
 
 class Numbered:
@@ -26,7 +26,7 @@ def plain(rows: Rows) -> Batch:
 
 
 def feed_of(batch_size: int = 4, micro: int = 2, n_rows: int = 10) -> Feed:
-    return Feed(Plan(n_rows, batch_size, seed=1), Numbered(), plain, micro)
+    return Feed(RowPlan(n_rows, batch_size, seed=1), Numbered(), plain, micro)
 
 
 def test_micro_batches_are_the_planned_rows_in_order_with_their_keys() -> None:
@@ -39,7 +39,7 @@ def test_micro_batches_are_the_planned_rows_in_order_with_their_keys() -> None:
 
 def test_a_step_across_two_epochs_joins_rows_of_both_and_pads_the_narrower() -> None:
     caught: list[Rows] = []
-    feed = Feed(Plan(10, 4, seed=1), Numbered(), lambda rows: (caught.append(rows), plain(rows))[1], 4)
+    feed = Feed(RowPlan(10, 4, seed=1), Numbered(), lambda rows: (caught.append(rows), plain(rows))[1], 4)
     feed.micro_batches(2)
     (rows,) = caught
     assert rows.ids[:, 0].tolist() == feed.plan.rows(2).rows.tolist()
@@ -62,7 +62,7 @@ def test_a_fault_in_the_background_reaches_the_reader_and_the_thread_ends() -> N
     def refuse(rows: Rows) -> Batch:
         raise ZeroDivisionError("in prepare")
 
-    feed = Feed(Plan(10, 4, seed=1), Numbered(), refuse, 2)
+    feed = Feed(RowPlan(10, 4, seed=1), Numbered(), refuse, 2)
     with ahead(feed, 0, in_background=True) as upcoming, pytest.raises(ZeroDivisionError, match="in prepare"):
         next(upcoming)
     assert not any(thread.name.startswith("feed") for thread in threading.enumerate())

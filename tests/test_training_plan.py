@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mini_tf.seeds import seed_of
-from mini_tf.training.plan import Plan, permute, scatter
+from mini_tf.training.plan import RowPlan, permute, scatter
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:
@@ -19,8 +19,8 @@ def test_golden_vectors_hold_on_every_machine_and_release() -> None:
     assert seed_of(0, "rows", 3) == 11667410099765463953
     assert permute(np.arange(10), 10, 0).tolist() == [7, 4, 8, 2, 0, 1, 6, 5, 3, 9]
     assert permute(np.array([0, 1, 10**12 - 1]), 10**12, 1).tolist() == [903134816694, 820995277382, 143222518095]
-    assert [Plan(10, 4, 0).rows(step).rows.tolist() for step in range(3)] == [[4, 2, 5, 1], [7, 6, 9, 0], [8, 3, 5, 7]]
-    assert int(Plan(10, 4, 0).rows(0).keys[0]) == 15760363063747127913
+    assert [RowPlan(10, 4, 0).rows(step).rows.tolist() for step in range(3)] == [[4, 2, 5, 1], [7, 6, 9, 0], [8, 3, 5, 7]]
+    assert int(RowPlan(10, 4, 0).rows(0).keys[0]) == 15760363063747127913
 
 
 def test_seeds_tell_numbers_from_text_and_take_numpy_integers() -> None:
@@ -45,7 +45,7 @@ def test_every_place_is_equally_likely() -> None:
 
 @given(n_rows=st.integers(1, 60), batch_size=st.integers(1, 40), n_epochs=st.integers(1, 3))
 def test_steps_cut_the_epochs_without_a_gap(n_rows: int, batch_size: int, n_epochs: int) -> None:
-    plan = Plan(n_rows, batch_size, seed=3)
+    plan = RowPlan(n_rows, batch_size, seed=3)
     steps = [plan.rows(step) for step in range(-(-n_rows * n_epochs // batch_size))]
     rows, epochs = np.concatenate([s.rows for s in steps]), np.concatenate([s.epochs for s in steps])
     for epoch in range(n_epochs):
@@ -53,21 +53,21 @@ def test_steps_cut_the_epochs_without_a_gap(n_rows: int, batch_size: int, n_epoc
 
 
 def test_a_step_can_be_asked_for_alone_and_its_keys_are_its_own() -> None:
-    plan = Plan(100, 8, seed=1)
+    plan = RowPlan(100, 8, seed=1)
     in_order = [plan.rows(step) for step in range(6)]
     assert np.array_equal(plan.rows(5).rows, in_order[5].rows)
     assert len(np.unique(np.concatenate([s.keys for s in in_order]))) == 48
-    assert not np.array_equal(Plan(100, 8, seed=2).rows(0).rows, in_order[0].rows)
+    assert not np.array_equal(RowPlan(100, 8, seed=2).rows(0).rows, in_order[0].rows)
 
 
 def test_another_epoch_is_another_order() -> None:
-    plan = Plan(50, 50, seed=1)
+    plan = RowPlan(50, 50, seed=1)
     assert plan.rows(0).rows.tolist() != plan.rows(1).rows.tolist()
 
 
 @pytest.mark.parametrize(("n_rows", "batch_size"), [(12, 3), (13, 4), (2, 5)])
 def test_a_row_of_a_stream_continues_the_row_of_the_step_before(n_rows: int, batch_size: int) -> None:
-    plan = Plan(n_rows, batch_size, seed=0, stream=True)
+    plan = RowPlan(n_rows, batch_size, seed=0, stream=True)
     seen = set()
     for step in range(2 * n_rows):
         assert np.array_equal(plan.rows(step + 1).rows, (plan.rows(step).rows + 1) % n_rows)
@@ -76,5 +76,5 @@ def test_a_row_of_a_stream_continues_the_row_of_the_step_before(n_rows: int, bat
     assert seen == set(range(n_rows))
 
 
-def test_epochs_count_how_often_the_rows_were_seen() -> None:
-    assert Plan(10, 4, 0).epochs(5) == 2.0
+def test_an_epoch_of_rows_takes_the_steps_in_which_each_is_seen_once() -> None:
+    assert RowPlan(10, 4, 0).epoch_steps == 2.5

@@ -55,11 +55,11 @@ def test_no_step_is_wasted_on_a_rate_of_zero_and_none_exceeds_the_peak(
     [({"steps": 7}, 7), ({"tokens": 1000}, 13), ({"epochs": 3.0}, 8), ({"epochs": 0.3}, 1), ({"epochs": 1.2}, 3)],
 )
 def test_every_horizon_but_the_clock_comes_down_to_whole_steps(given: dict[str, float], steps: int) -> None:
-    assert horizon_of(Train(**given, batch_size=4), n_rows=10, row_tokens=20) == Horizon(steps=steps)  # type: ignore[arg-type]
+    assert horizon_of(Train(**given, batch_size=4), epoch_steps=2.5, epoch_tokens=200) == Horizon(steps=steps)  # type: ignore[arg-type]
 
 
 def test_the_clock_stays_a_clock() -> None:
-    assert horizon_of(Train(time=90.0), n_rows=10, row_tokens=20) == Horizon(seconds=90.0)
+    assert horizon_of(Train(time=90.0), epoch_steps=2.5, epoch_tokens=200) == Horizon(seconds=90.0)
 
 
 def test_under_the_clock_the_curve_follows_the_share_of_time_used() -> None:

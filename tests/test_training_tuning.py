@@ -21,7 +21,7 @@ from mini_tf.nn.state import State
 from mini_tf.training import tuning, tuning_cache
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
 from mini_tf.training.trial import Trial
 from mini_tf.training.tuning import BUSY, SHARE, SHORT, TOO_DEAR, TOO_SHORT, Work, choose, choose_compiling, tune
@@ -255,12 +255,15 @@ class Rows:
         self.n = len(keys)
         return self
 
+    def __len__(self) -> int:
+        return self.n
+
     def part(self, first: int, last: int) -> Ids:
         return Ids(torch.arange(first * 5, last * 5).reshape(-1, 5) % 11)
 
 
 def feed(batch_size: int = 4) -> Feed:
-    return Feed(Plan(20, batch_size, 0), Rows(), lambda ids: ids, 1)  # type: ignore[arg-type, return-value]
+    return Feed(RowPlan(20, batch_size, 0), Rows(), lambda ids: ids, 1)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

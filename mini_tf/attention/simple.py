@@ -4,7 +4,7 @@ Scores are dot products of the vectors themselves; with wide vectors of unit var
 `scale` is rsqrt_d or cosine. Source: Kosar, "Self-Attention Mechanism Simplified"; Pantelis, "Transformers and Self-Attention".
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,8 @@ from mini_tf.nn.state import State
 
 
 class Settings(MixerSettings):
+    READS_OTHER_WIDTHS: ClassVar[bool] = False
+
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
     """What the dot products are divided by: nothing, sqrt(d_model), or the two vectors' lengths."""
 

@@ -105,7 +105,7 @@ class Translator:
         wish, end = self.wish, self._separator
         banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
         beam = Beam(end, wish.num_beams, n_best, wish.length_penalty, wish.min_new_tokens, wish.no_repeat_ngram, banned)
-        memory = self.model.read(padded_right([source.ids for source in sources], self.device))  # type: ignore[operator]
+        memory = self.model.read(padded_right([source.ids for source in sources], self.device))
         begin = torch.full((len(sources),), end, device=self.device)
         return search(_Targets(self.model, memory), begin, [self._limit(source) for source in sources], beam)
 

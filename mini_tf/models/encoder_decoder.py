@@ -61,10 +61,15 @@ class Settings(ModelSettings):
 
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
-        for key, fault in [*StackSettings.rules(self.source_stack), *self.directed(self.source_stack.attention, "both")]:
-            yield f"encoder.{key}", fault
-        if self.cross_attention is not None and not self.cross_attention.READS_MEMORY:
-            yield "cross_attention", f"{self.cross_attention.kind} attention cannot read a source; use softmax"
+        side, told = self.source_stack, set(StackSettings.rules(self))
+        for key, fault in [*StackSettings.rules(side), *self.directed(side.attention, "both")]:
+            if (key, fault) not in told:  # of a key that both sides share it is told once
+                yield f"encoder.{key}" if key in Side.model_fields else "encoder", fault
+        cross = self.cross_attention
+        if cross is not None and not cross.READS_MEMORY:
+            yield "cross_attention", f"{cross.kind} attention cannot read a source; use softmax"
+        elif cross is not None and not cross.READS_OTHER_WIDTHS and side.d_model != self.d_model:
+            yield "cross_attention", f"{cross.kind} attention reads no source of another width ({side.d_model} and {self.d_model}); use softmax"
         if self.n_types:
             yield "n_types", "pairs have no segments; use 0"
 
@@ -85,7 +90,6 @@ class EncoderDecoder(OneStack):
         init_weights(nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.writers, None, settings.init_std, settings.init)
 
     def read(self, source: Tokens) -> Memory:
-        """The source (B, M) as the decoder's cross mixers keep it; `forward` takes it in place of the tokens."""
         return self._read(source)[0]
 
     def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:

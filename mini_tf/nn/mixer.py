@@ -63,6 +63,8 @@ class MixerSettings(Kind):
     """Directions: only what stands before (a decoder), or both sides (an encoder)."""
     READS_MEMORY: ClassVar[bool] = True
     """May stand in cross-attention."""
+    READS_OTHER_WIDTHS: ClassVar[bool] = True
+    """What it reads there may be of another width than what reads it."""
     STREAMS: ClassVar[bool] = False
     """Its state stays bounded, so it can be carried from batch to batch."""
     PACKS: ClassVar[bool] = True

@@ -79,6 +79,10 @@ class Model(nn.Module):
         """
         raise NotImplementedError
 
+    def read(self, source: Tokens) -> Memory:
+        """What a model of pairs keeps of a source (B, M), to be given to `forward` in place of it."""
+        raise NotImplementedError
+
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         """Scores over the vocabulary (..., V), or over the candidates `words` alone."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.layers import is_whole_section, package_of, section_of
+from mini_tf.recipe.layers import is_whole_section, may_be_null, package_of, section_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
 
@@ -40,7 +40,7 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
         field = found[0][1]
         words = tuple(str(word) for word, _ in found) if len(found) < len(variants) else ()
         package, part = package_of(field), section_of(field)
-        if package is not None and type(None) in _choices(field):
+        if package is not None and may_be_null(field):
             yield Key(f"{prefix}{name}", "null, or a kind", "", _meaning(field), words)
         if part is not None and not is_whole_section(field):
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
@@ -51,10 +51,6 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
         else:
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
-
-
-def _choices(field: FieldInfo) -> list[Any]:
-    return [kind for kind, _ in members(field.annotation, field.metadata)]
 
 
 def _is_text(field: FieldInfo) -> bool:

@@ -46,6 +46,11 @@ def is_whole_section(field: FieldInfo | None) -> bool:
     return field is not None and field.annotation is section_of(field)
 
 
+def may_be_null(field: FieldInfo | None) -> bool:
+    """Whether null is one of a field's values."""
+    return field is not None and any(kind is type(None) for kind, _ in members(field.annotation))
+
+
 def default_word(field: FieldInfo | None) -> str | None:
     """The kind that is meant where none is given."""
     if field is None:
@@ -89,6 +94,8 @@ def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
 def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
     if is_whole_section(field) and (is_blank(above) or is_blank(below)):
         return below if is_blank(above) else above
+    if may_be_null(field) and (is_blank(above) or is_blank(below)):
+        return above
     if (field is None or package_of(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
         below, above = _as_mapping(below), _as_mapping(above)
     if field is not None and package_of(field) is None and section_of(field) is None:
