@@ -86,3 +86,83 @@ def test_a_refused_text_is_one_line_and_exit_code_4(recipe: str) -> None:
     assert done.exit_code == 4
     assert done.stderr.count("\n") == 1
     assert "nowhere.txt: no such file" in done.stderr
+
+
+PAIRS = [(f"the {n} cats", f"sa{'ta' * (n % 5)} {n}") for n in range(60)]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "en").write_text("".join(f"{source}\n" for source, _ in PAIRS))
+    (tmp_path / "xx").write_text("".join(f"{target}\n" for _, target in PAIRS))
+    (tmp_path / "pairs.yaml").write_text(
+        "data: {train: {source: en, target: xx}}\ntokenizer: {kind: char, source: {kind: byte}}\n"
+        "model: {kind: encoder_decoder}\ntrain: {steps: 1, context: 48, batch_tokens: 100}\n"
+    )
+    return str(tmp_path / "pairs.yaml")
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_pair_is_shown_as_it_is_read_and_asked_for(pairs: str, split: str) -> None:
+    shown = result("show", pairs, "--split", split, "--rows", "1000", "data.split=30%")
+    counted = result("stats", pairs, "data.split=30%")
+    assert shown["n_rows"] == counted[split]["pairs"]
+    assert len(shown["rows"]) == shown["n_rows"] if split == "val" else 1 < len(shown["rows"]) <= 100 // 10
+    found = [("".join(p["reads"] for p in row["source"]["places"]), row["places"]) for row in shown["rows"]]
+    for source, places in found:
+        read, asked = [place["reads"] for place in places], [place["target"] for place in places]
+        assert (read[0], asked[-1], read[1:]) == ("</s>", "</s>", asked[:-1])
+        assert (source.removesuffix("</s>"), "".join(read[1:])) in PAIRS
+        assert source.endswith("</s>")
+    assert len({len(row["places"]) + row["padding"] for row in shown["rows"]}) == 1
+    assert split == "train" or any(row["padding"] for row in shown["rows"])
+
+
+def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
+    [row] = result("show", pairs, "--split", "val")["rows"]
+    lines = CliRunner().invoke(app, ["show", pairs, "--split", "val", "-q"]).stdout.splitlines()
+    assert lines[0].startswith("val, seq2seq, pairs: each token of a target sees what stands before it and itself, and its whole source;")
+    n_source, n_target = len(row["source"]["places"]), len(row["places"])
+    assert (
+        lines[2]
+        == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0): source {n_source} tokens, target {n_target} tokens"
+    )
+    assert len(lines[4:]) == max(n_source, n_target)
+    first = f"{0:>7}  {row['source']['places'][0]['reads']!r:<20} {'</s>'!r:<20} {row['places'][0]['target']!r}"
+    assert lines[4] == first
+
+
+def test_what_is_seen_of_pairs_is_said_of_either_side(pairs: str) -> None:
+    blind = result("show", pairs, "model.cross_attention=null", "model.encoder.attention={kind: window, window: 3}")["sees"]
+    assert "itself, and nothing of the source; " in blind
+    assert blind.endswith("each token of a source sees both sides and itself (window: at most 3 tokens away)")
+
+
+def test_statistics_of_pairs_count_either_side(pairs: str) -> None:
+    counted = result("stats", pairs, "train.context=12")
+    assert counted["train"]["pairs"] + counted["val"]["pairs"] == 60
+    for number, role in enumerate(("source", "target")):
+        texts = [pair[number] for pair in PAIRS]
+        assert sum(counted[side][role]["bytes"] for side in ("train", "val")) == len("".join(texts))
+        assert max(counted[side][role]["longest_document"] for side in ("train", "val")) == max(map(len, texts))
+    assert sum(counted[side]["cut"] for side in ("train", "val")) == sum(max(map(len, pair)) + 1 > 12 for pair in PAIRS)
+    assert counted["sources_on_both_sides"] == 0
+    assert counted["source_vocabulary"] > 256 > counted["vocabulary"]
+    table = CliRunner().invoke(app, ["stats", pairs, "-q"]).stdout
+    assert table.splitlines()[0].split() == ["train", "source", "train", "target", "val", "source", "val", "target"]
+    assert f"vocabulary: {counted['vocabulary']} tokens of the target, {counted['source_vocabulary']} of the source" in table
+
+
+def test_sources_on_both_sides_are_counted(pairs: str, tmp_path: Path) -> None:
+    (tmp_path / "en2").write_text("the 1 cats\nthe 1 dogs\n")
+    (tmp_path / "xx2").write_text("sato 1\nsata 1\n")
+    val = f"data.val={{source: {tmp_path}/en2, target: {tmp_path}/xx2}}"
+    assert result("stats", pairs, val)["sources_on_both_sides"] == 1
+
+
+def test_a_line_without_partner_is_one_line_and_exit_code_4(pairs: str, tmp_path: Path) -> None:
+    (tmp_path / "xx").write_text("one\n")
+    done = CliRunner().invoke(app, ["stats", pairs])
+    assert done.exit_code == 4
+    assert f"{tmp_path}/en:2: this line has no partner: it has 60 lines, {tmp_path}/xx 1" in done.stderr

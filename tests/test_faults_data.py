@@ -558,3 +558,51 @@ def test_documents_on_both_sides_are_left_out_of_one_and_counted(here: Path) -> 
     result = shown("data.train=a.txt", "data.val=v.txt")
     assert result["notes"] == [told]
     assert (result["val"]["documents"], result["documents_on_both_sides"]) == (1, 0)
+
+
+SIDES = ("D2", "D6-a-line-of-a-gibibyte", "D7-gzip", "D8-zip", "D9-pickle-4", "D14")
+"""Faults of a file that lines are read from, whatever they are for."""
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("fault", [name for name in REFUSED if name.startswith(SIDES) and "in-the-recipe" not in name])
+def test_no_side_of_pairs_takes_what_is_no_text(fault: str, side: str, here: Path) -> None:
+    make, words = REFUSED[fault]
+    made = make()
+    write("good.en", "a b\n" * 30)
+    other = {"source": "target", "target": "source"}[side]
+    done = minitf("data", "stats", "transformer-nano", f"data.train={{{side}: '{made}', {other}: good.en}}")
+    refused(done, *words)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    {
+        "D1-empty": ("", "good.de:1: this line has no partner: it has 30 lines, ", "bad.en 0; "),
+        "D1-shorter": ("a\n" * 29, "good.de:30: this line has no partner: it has 30 lines, ", "bad.en 29; "),
+        "D1-longer": ("a\n" * 31, "bad.en:31: this line has no partner: it has 31 lines, ", "good.de 30; "),
+        "D1-an-empty-line": ("a\n" * 12 + "\n" + "a\n" * 17, "bad.en:13: the line is empty"),
+        "D1-a-blank-line": ("a\n" * 12 + " \u3000\t\r\n" + "a\n" * 17, "bad.en:13: the line is empty"),
+        "D1-one-source": ("a\n" * 30, "data.train: 1 different sources; at least 2 are needed"),
+    }.items(),
+    ids=lambda fault: fault[0],
+)
+def test_lines_without_partner_end_every_command_in_one_line(fault: tuple[str, tuple[str, ...]], here: Path) -> None:
+    source, *words = fault[1]
+    write("bad.en", source)
+    write("good.de", "b\n" * 30)
+    files = "data.train={source: bad.en, target: good.de}"
+    for command in (["data", "stats"], ["data", "show"], ["pretrain", "--dry-run"], ["pretrain"]):
+        refused(minitf(*command, "transformer-nano", files, *QUIET), *words)
+    assert sorted(os.listdir()) == ["bad.en", "good.de"]
+
+
+def test_what_steers_a_terminal_is_told_of_pairs_without_steering_it(here: Path) -> None:
+    pairs = ("transformer-nano", "data.train=t.jsonl", "data.fields={source: s, target: t}")
+    write("t.jsonl", json.dumps({"s": "a", STEERING.replace("\t", ""): "b"}) + "\n")
+    refused(minitf("data", "stats", *pairs), "t.jsonl:1: no column 't'")
+    write("t.jsonl", "".join(json.dumps({"s": f"a{n} {STEERING}", "t": f"b{n} {STEERING}"}) + "\n" for n in range(30)))
+    for command in ("show", "stats"):
+        done = minitf("data", command, *pairs)
+        assert done.exit_code == 0, done.stderr
+        assert not set(done.stdout + done.stderr) & (set(STEERING) - {"\n"}), ascii(done.stdout)

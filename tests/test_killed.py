@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from commands import EXACT, ROOT, TINY, minitf, tiny_model
+from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
 
 import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.run.finding import try_to_hold
@@ -140,10 +140,15 @@ SMALL = (
 )
 BUILT_IN = ("data.train=grammar", "data.split=0.2%")
 """A text that takes a second to be made and encoded."""
+PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}", "eval.translations=5")
+BY_TOKENS = ("tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
+"""A vocabulary for each side, and steps of another number of rows each, cut into micro-batches."""
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "shares"), [("decoder", BUILT_IN, [0.7]), ("encoder", (), [0.5, 0.6])], ids=["P5-decoder", "P5-encoder"]
+    ("kind", "text", "shares"),
+    [("decoder", BUILT_IN, [0.7]), ("encoder", (), [0.5, 0.6]), ("encoder_decoder", (*PAIRS, *BY_TOKENS), [])],
+    ids=["P5-decoder", "P5-encoder", "P5-encoder_decoder"],
 )
 def test_kill_9_at_any_time_and_inside_a_save_and_again_changes_no_byte(
     kind: str, text: tuple[str, ...], shares: list[float], tmp_path: Path
@@ -151,7 +156,7 @@ def test_kill_9_at_any_time_and_inside_a_save_and_again_changes_no_byte(
     arguments = (TINY, *SMALL, *text, MODEL.format(kind))
     whole, cut = (Training(tmp_path / name, arguments, threads=1) for name in ("whole", "cut"))
     seconds = whole.finish()
-    if text:
+    if text == BUILT_IN:
         assert cut.kill_inside(cut.is_encoding, ENCODING)
     for share in shares:
         cut.kill_after(share * seconds)
@@ -163,10 +168,12 @@ def test_kill_9_at_any_time_and_inside_a_save_and_again_changes_no_byte(
 LONG = {
     "gpt-char": ("gpt-char", "model.dropout_rate=0.1", "train.steps=160", "train.micro_batch_size=24"),
     "bert-nano": ("bert-nano", "model.dropout_rate=0.1", "train.steps=50", "train.micro_batch_size=24"),
+    "transformer-nano": ("transformer-nano", "model.dropout_rate=0.1", "train.steps=40", "train.micro_batch_size=60"),
 }
 OFTEN = {
     "gpt-char": ("eval.every_steps=40", "checkpoint.every_steps=7"),
     "bert-nano": ("eval.every_steps=13", "eval.tokens=20k", "checkpoint.every_steps=3"),
+    "transformer-nano": ("eval.every_steps=11", "eval.translations=16", "checkpoint.every_steps=3"),
 }
 KILLS = 11
 """Of each recipe; one of them inside a save."""
@@ -250,6 +257,7 @@ RECIPES = {
     "micro-batches": ("train.micro_batch_size=2", "model.dropout_rate=0.2", "data.pack=docs"),
     "muon": ("optimizer.kind=muon", "optimizer.lr=0.02", "model.dropout_rate=0.1", "train.stream=true", "model.attention.kind=window"),
     "encoder": (tiny_model("encoder"), "objective.scheme=whole_word", "checkpoint.keep_best=0", "checkpoint.keep_last=1"),
+    "pairs": (*PAIRS, *BY_TOKENS, tiny_model("encoder_decoder"), "model.dropout_rate=0.2", "generate.num_beams=3"),
     "patience": ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.kind=constant"),
 }
 
@@ -260,12 +268,29 @@ def test_a_run_that_dies_after_every_single_step_ends_with_the_same_bytes(name: 
     """It dies after its first step, the next time after its second, and so on; a save lies in between, or none."""
     recipe = (*RECIPES[name], "log.samples=0")
     train(*recipe, "-d", tmp_path / "whole")
-    last = json.loads((tmp_path / "whole" / "run.json").read_text())["step"]
+    record = json.loads((tmp_path / "whole" / "run.json").read_text())
+    last = record["step"]
     assert last < STEPS if name == "patience" else last == STEPS
     for step in range(1, last + 1):
         train_and_die(partial(die_at_record, step), *recipe, "-d", tmp_path / "cut")
     train(*recipe, "-d", tmp_path / "cut")
     assert_same(product(tmp_path / "cut"), product(tmp_path / "whole"))
+    metrics = json.loads((tmp_path / "cut" / "run.json").read_text())["metrics"]
+    assert {**metrics, "minutes": 0} == {**record["metrics"], "minutes": 0}
+    assert ("val.bleu" in metrics) == (name == "pairs")
+
+
+@pytest.mark.usefixtures("quick")
+def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path) -> None:
+    """Nor do beams and samples: only the figures that they give stand in metrics.jsonl besides."""
+    recipe, learnt = RECIPES["pairs"], []
+    for number, how in enumerate((("eval.translations=0", "log.samples=0"), ("eval.every_steps=1", "generate.num_beams=1"))):
+        train(*recipe, *how, "-d", tmp_path / f"run{number}")
+        made = product(tmp_path / f"run{number}")
+        lines = map(json.loads, made.pop("metrics.jsonl").splitlines())
+        assert made.pop("model.safetensors")
+        learnt.append((made, [(line["loss"], line["grad_norm"]) for line in lines]))
+    assert learnt[0] == learnt[1]
 
 
 DEEDS = ("begin", "resume", "record", "save", "rotate", "publish", "note_auto", "extend", "write", "sample", "draw", "finish")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import minitf, refused, tiny_model, trained
+from commands import DATA, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 
 from mini_tf.errors import RunFault, UsageFault
@@ -21,17 +21,20 @@ from mini_tf.run.hashes import Hashes
 from mini_tf.run.trained import open_trained
 
 KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")
+PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}", "generate.max_new_tokens=8")
+DATA_OF = {"decoder": (), "encoder": (), "encoder_decoder": PAIRS}
 SCORES = {1: 2.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 5.0}
 """Validation losses that these runs are said to have had, so that neither the last nor the first are the best."""
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-@pytest.fixture(scope="module", params=["decoder", "encoder"])
+@pytest.fixture(scope="module", params=DATA_OF)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that keeps five checkpoints, the two best of them for their loss."""
     folder = tmp_path_factory.mktemp("averaging") / request.param
-    trained(folder, tiny_model(request.param), "model.d_model=8", *KEPT, "checkpoint.keep_last=5", "checkpoint.keep_best=2")
+    kept = (*KEPT, "checkpoint.keep_last=5", "checkpoint.keep_best=2")
+    trained(folder, tiny_model(request.param), "model.d_model=8", *DATA_OF[request.param], *kept)
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [f"step-{step:08d}" for step in SCORES]
     for step, score in SCORES.items():
         say(folder, step, score=score)
@@ -99,7 +102,7 @@ def test_commands_use_the_mean(run: Path) -> None:
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)["metrics"]["loss"] == losses[-1]
     assert len(set(losses)) == 3
-    generated = minitf("generate", run, "A [MASK]", "--average", "3", *(("--max-new-tokens", "4") if run.name == "decoder" else ()))
+    generated = minitf("generate", run, "A [MASK]", "--average", "3", *(("--max-new-tokens", "4") if run.name != "encoder" else ()))
     assert generated.exit_code == 0, generated.stderr
 
 

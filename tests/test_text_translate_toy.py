@@ -12,10 +12,10 @@ import pytest
 
 from mini_tf.text import translate_toy as toy
 
-SHA256 = "ef3a88391b18d530c938715cbf13569d1395dae8232eff615d69b4b353770e9c"
+SHA256 = "aace993e5c10da1f4dd9f3e88f53ac3b98387cfdd034ad1c1bbc3c0dc253a86d"
 """Of the corpus as VERSION has it."""
-PARTICLES = {"of": "no", "not": "ne", "will": "vel", "did": "ta", "a": "un", "some": "un", "this": "hit", "these": "hit", ".": "."}
-NO_PARTNER = {"the", "that", "do", "does"}
+PARTICLES = {"not": "ne", "will": "vel", "did": "ta", "a": "un", "some": "un", "this": "hit", "these": "hit"}
+NO_PARTNER = {"the", "of", "that", "do", "does"}
 LEMMAS = {
     **PARTICLES,
     **{word: stem for word, (stem, _) in toy.NOUNS.items()},
@@ -26,7 +26,6 @@ LEMMAS = {
     **toy.MANNERS,
     **toy.TIMES,
 }
-NO_SOURCE = "om"
 Aligned = tuple[list[str], list[str], set[tuple[int, int]]]
 """The words of a source, those of its target, and the links."""
 GENDERS = {stem: gender for stem, gender in toy.NOUNS.values()}
@@ -47,18 +46,14 @@ def pairs(rows: list[dict[str, str]]) -> list[Aligned]:
 
 
 def lemma(word: str) -> str:
-    """A word of the source without -s or -ed; "" if it has no partner."""
-    return next((form for form in (word, word.removesuffix("s"), word.removesuffix("ed")) if form in LEMMAS), "")
-
-
-def is_past(word: str) -> bool:
-    return word.endswith("ed") and word.removesuffix("ed") in toy.VERBS
+    """A word of the source without -s; "" if it has no partner."""
+    return next((form for form in (word, word.removesuffix("s")) if form in LEMMAS), "")
 
 
 @cache
 def stem(word: str) -> str:
     """The longest stem of the dictionary that a word of the target begins with; all else must be a known ending."""
-    found = max((one for one in {*LEMMAS.values(), NO_SOURCE} if word.startswith(one)), key=len)
+    found = max((one for one in LEMMAS.values() if word.startswith(one)), key=len)
     assert word[len(found) :] in {"", "en", "a", "an", "o", "on", "i", "in", "u", "um", "e", "em"}
     return found
 
@@ -75,8 +70,8 @@ def test_the_corpus_is_8000_different_short_sentences_of_lower_case_words(rows: 
     assert len(rows) == len({row["source"] for row in rows}) == 8000
     for row in rows:
         assert list(row) == ["source", "target", "alignment"]
-        assert re.fullmatch(r"[a-z]+( [a-z]+){1,14} \.", row["source"])
-        assert re.fullmatch(r"[a-z]+( [a-z]+){1,16} \.", row["target"])
+        assert re.fullmatch(r"[a-z]+( [a-z]+){1,15}", row["source"])
+        assert re.fullmatch(r"[a-z]+( [a-z]+){1,14}", row["target"])
         assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", row["alignment"])
 
 
@@ -92,13 +87,11 @@ def test_every_word_but_a_few_small_ones_is_linked_to_its_translation_in_the_dic
     assert len(set(LEMMAS.values())) == len(LEMMAS) - 2  # "a" and "some", "this" and "these"
     for source, target, links in pairs:
         for i, j in links:
-            past = target[j] == "ta" and is_past(source[i])
-            assert past or stem(target[j]) == LEMMAS[lemma(source[i])], (source[i], target[j])
-        assert Counter(j for _, j in links) == Counter(j for j, word in enumerate(target) if word != NO_SOURCE)
+            assert stem(target[j]) == LEMMAS[lemma(source[i])], (source[i], target[j])
+        assert Counter(j for _, j in links) == Counter(range(len(target)))
         partners = Counter(i for i, _ in links)
         for i, word in enumerate(source):
-            assert partners[i] == (0 if word in NO_PARTNER else 2 if is_past(word) else 1)
-        assert (len(source) - 1, len(target) - 1) in links
+            assert partners[i] == (word not in NO_PARTNER)
 
 
 def test_words_move_as_the_docstring_says(pairs: list[Aligned]) -> None:
@@ -114,30 +107,17 @@ def test_words_move_as_the_docstring_says(pairs: list[Aligned]) -> None:
                 noun = next(k for k in range(i, len(source)) if lemma(source[k]) in toy.NOUNS)
                 assert at[i] - at[noun] == 1 + (source[noun - 1] in toy.ADJECTIVES)
             elif word == "of":
-                assert at[i - 1] > at[i] > at[i + 1 + (source[i + 1] == "the")]
+                owner = next(k for k in range(i, len(source)) if lemma(source[k]) in toy.NOUNS)
+                assert at[i - 1] > at[owner]
         verb = main_verb(target)
         i = next(i for i, j in links if j == verb)
         shifts[verb - i] += 1
     assert len([shift for shift, n in shifts.items() if n >= 100]) >= 10
 
 
-def test_an_object_that_is_a_person_is_marked_by_a_word_without_partner(pairs: list[Aligned]) -> None:
-    marked = 0
-    for source, target, links in pairs:
-        markers = []
-        for i, word in enumerate(source):
-            noun = next((k for k in range(i, len(source)) if lemma(source[k]) in toy.NOUNS), 0)
-            if lemma(word) in toy.TRANSITIVE and lemma(source[noun]) in toy.PERSONS:
-                described = source[noun - 1] in toy.ADJECTIVES
-                markers.append(next(j for k, j in links if k == noun) + 1 + described)
-        assert sorted(markers) == [j for j, word in enumerate(target) if word == "om"]
-        marked += len(markers)
-    assert marked > 1000
-
-
 def main_verb(target: list[str]) -> int:
-    """The last word that is neither a particle of tense and negation nor the end."""
-    return max(j for j, word in enumerate(target) if word not in {"ne", "ta", "vel", "."})
+    """The last word that is no particle of tense or negation."""
+    return max(j for j, word in enumerate(target) if word not in {"ne", "ta", "vel"})
 
 
 def test_verbs_agree_with_a_subject_that_stands_elsewhere(pairs: list[Aligned]) -> None:
@@ -150,7 +130,7 @@ def test_verbs_agree_with_a_subject_that_stands_elsewhere(pairs: list[Aligned]) 
         assert verb.removeprefix(stem(verb)) == ending
         seen[ending] += 1
         for i in (i for i, word in enumerate(source) if word == "that"):
-            verb = target[min(j for k, j in links if k == i + 1)]
+            verb = target[min(j for k, j in links if k == i + 1 + (source[i + 1] == "did"))]
             assert verb.removeprefix(stem(verb)) == ("em" if source[i - 1].endswith("s") else "e")
             seen["relative"] += 1
     assert min(seen[ending] for ending in ("u", "um", "e", "em")) > 1000
@@ -176,7 +156,7 @@ def test_the_example_of_the_docstring_is_what_the_grammar_says() -> None:
     follow = toy.Deed("follow", toy.NounPhrase("bird", True, "this"), "past", negated=True)
     pair = toy.said(toy.Sentence(king, follow, place=("near", toy.NounPhrase("river", False)), time="today"))
     assert f"    {pair.source}\n    {pair.target}\n" in str(toy.__doc__)
-    assert pair.alignment == "1-5 2-4 3-3 4-1 5-2 6-12 7-11 8-10 9-8 10-9 11-7 13-6 14-0 15-13"
+    assert pair.alignment == "1-4 2-3 4-1 5-2 6-11 7-10 8-9 9-7 10-8 11-6 13-5 14-0"
 
 
 def verbs(source: list[str]) -> list[str]:
@@ -205,14 +185,11 @@ def error_rate(guessed: list[set[tuple[int, int]]], true: list[set[tuple[int, in
     return 1 - 2 * sum(len(a & b) for a, b in zip(guessed, true, strict=True)) / sum(map(len, [*guessed, *true]))
 
 
-def test_the_diagonal_is_a_bad_alignment_and_one_partner_a_word_a_good_one(pairs: list[Aligned]) -> None:
+def test_the_diagonal_is_a_bad_alignment(pairs: list[Aligned]) -> None:
     true = [links for _, _, links in pairs]
     sizes = [(len(source), len(target)) for source, target, _ in pairs]
     diagonal = error_rate([{(i, min(round(i * n / m), n - 1)) for i in range(m)} for m, n in sizes], true)
-    partners = [{(next((i for i, k in links if k == j), 0), j) for j in range(n)} for (_, n), links in zip(sizes, true, strict=True)]
-    print(f"alignment error rate of the diagonal {diagonal:.3f}, of true partners {error_rate(partners, true):.3f}")
-    assert round(diagonal, 2) == 0.78
-    assert round(error_rate(partners, true), 2) == 0.01
+    assert round(diagonal, 2) == 0.88
     crossing = [any(i < later and j > earlier for i, j in links for later, earlier in links) for links in true]
     assert sum(crossing) > 0.95 * len(pairs)
 

@@ -1,15 +1,28 @@
 """From the plan to micro-batches."""
 
 import threading
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.sections import Train
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.packing import Packing
+from mini_tf.text.pair_store import PairStore
+from mini_tf.text.pairing import Pairing
+from mini_tf.text.token_store import TokenStore
+from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.training import memory
+from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed, ahead
-from mini_tf.training.plan import RowPlan
+from mini_tf.training.plan import RowPlan, TokenPlan, plan_of
 
 
 class Numbered:
@@ -68,6 +81,119 @@ def test_a_fault_in_the_background_reaches_the_reader_and_the_thread_ends() -> N
     assert not any(thread.name.startswith("feed") for thread in threading.enumerate())
 
 
-def test_a_micro_batch_must_divide_the_batch() -> None:
-    with pytest.raises(ValueError, match=r"`micro_batch_size` must divide the batch: 4 % 3 != 0"):
-        feed_of(micro=3)
+@pytest.mark.parametrize("batch_size", [1, 4, 6, 12])
+def test_equal_steps_are_cut_into_equal_micro_batches(batch_size: int) -> None:
+    for micro in (m for m in range(1, batch_size + 1) if batch_size % m == 0):
+        feed = feed_of(batch_size, micro, n_rows=50)
+        assert feed.n_micro == batch_size // micro
+        assert feed.cuts(batch_size) == [(first, first + micro) for first in range(0, batch_size, micro)]
+
+
+@settings(deadline=None)
+@given(largest=st.integers(1, 60), micro=st.integers(1, 70), data=st.data())
+def test_cuts_cover_every_row_once_in_parts_that_are_nearly_equal(largest: int, micro: int, data: st.DataObject) -> None:
+    feed, n_rows = feed_of(largest, micro), data.draw(st.integers(1, largest))
+    cuts = feed.cuts(n_rows)
+    assert [row for first, last in cuts for row in range(first, last)] == list(range(n_rows))
+    sizes = [last - first for first, last in cuts]
+    assert max(sizes) - min(sizes) <= 1
+    assert 1 <= min(sizes) <= max(sizes) <= micro
+    assert len(cuts) == min(n_rows, feed.n_micro)
+
+
+def toy_pairs(n: int = 24) -> tuple[list[list[int]], list[list[int]]]:
+    """Sources and targets of ids from 4 on, of many lengths."""
+    random = np.random.default_rng(0)
+    return tuple([random.integers(4, 30, random.integers(1, 9)).tolist() for _ in range(n)] for _ in range(2))  # type: ignore[return-value]
+
+
+def stored(documents: list[list[int]], folder: Path) -> TokenStore:
+    """Documents as they lie on disk, with the separator 2."""
+    folder.mkdir()
+    ids = np.array([2, *(id for document in documents for id in [*document, 2])], np.uint16)
+    starts = np.cumsum([0, *(len(document) + 1 for document in documents[:-1])])
+    ids.tofile(folder / "a.ids")
+    starts.astype(np.int64).tofile(folder / "a.starts")
+    return TokenStore(folder / "a.ids", ids, starts, len(ids), len(documents), True, Vocabulary(30, 0, 1, 2, None))
+
+
+@pytest.fixture
+def pairing(tmp_path: Path) -> Pairing:
+    sources, targets = toy_pairs()
+    return Pairing(PairStore(stored(sources, tmp_path / "s"), stored(targets, tmp_path / "t")), 8)
+
+
+@pytest.mark.parametrize("batch_tokens", [8, 40, 64])
+def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_fit(pairing: Pairing, batch_tokens: int) -> None:
+    plan = plan_of(Train(steps=1, batch_tokens=batch_tokens, context=8), pairing)
+    feed = Feed(plan, pairing, lambda rows: rows, 2)  # type: ignore[arg-type, return-value]
+    seen = []
+    for step in range(round(plan.epoch_steps)):
+        parts = feed.micro_batches(step)
+        assert max(map(len, parts)) <= 2
+        for part in parts:
+            assert isinstance(part, Rows)
+            assert part.source is not None
+            widest = max(part.ids.shape[1] - 1, part.source.ids.shape[1])
+            assert sum(map(len, parts)) * widest <= batch_tokens
+            real = np.ones_like(part.ids) if part.segments is None else part.segments
+            seen += [tuple(ids[kept != 0].tolist()) for ids, kept in zip(part.ids, real, strict=True)]
+    assert sorted(seen) == sorted(tuple([2, *target, 2][:9]) for target in toy_pairs()[1])
+
+
+@pytest.mark.parametrize("plan", [{"batch_size": 8}, {"batch_tokens": 64}], ids=["rows", "tokens"])
+def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: Pairing, plan: dict[str, int]) -> None:
+    objective = settings_of("objectives", "seq2seq")(label_smoothing=0.1).build(Vocabulary(30, 0, 1, 2, None))  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    model = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2).build(30, 8)  # type: ignore[attr-defined]
+    task = objective.task(model)
+    planned = plan_of(Train(steps=1, context=8, **plan), pairing)  # type: ignore[arg-type]
+
+    def learnt(micro: int, step: int) -> tuple[float, list[torch.Tensor]]:
+        task.zero_grad()
+        total = 0.0
+        for batch in Feed(planned, pairing, objective.prepare, micro).micro_batches(step):
+            loss = torch.stack(list(task(batch, None).parts.values())).sum()
+            loss.backward()
+            total += loss.item()
+        return total, [p.grad.clone() for p in task.parameters()]
+
+    for step in range(3):
+        whole, gradients = learnt(planned.batch_size, step)
+        for micro in (4, 1):
+            loss, cut = learnt(micro, step)
+            assert loss == pytest.approx(whole, rel=1e-6)
+            for one, other in zip(gradients, cut, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("pack", ["none", "concat"])
+def test_texts_may_be_planned_by_tokens_too(pack: str, tmp_path: Path) -> None:
+    documents = toy_pairs()[1]
+    packing = Packing(stored(documents, tmp_path / "t"), 8, 1, pack)  # type: ignore[arg-type]
+    plan = plan_of(Train(steps=1, batch_tokens=32, context=8), packing)
+    feed = Feed(plan, packing, lambda rows: rows, 100)  # type: ignore[arg-type, return-value]
+    batches: list[Any] = [feed.micro_batches(step)[0] for step in range(round(plan.epoch_steps))]
+    assert max(rows.ids.shape[0] * (rows.ids.shape[1] - 1) for rows in batches) <= 32
+    assert sum(map(len, batches)) == packing.n_rows
+    if pack == "none":
+        read = [ids[kept != 0].tolist() for rows in batches for ids, kept in zip(rows.ids, _real(rows), strict=True)]
+        cut = [[2, *document, 2][first : first + 9] for document in documents for first in range(0, len(document) + 1, 8)]
+        assert sorted(read) == sorted(cut)
+
+
+def _real(rows: Rows) -> np.ndarray:
+    return np.ones_like(rows.ids) if rows.segments is None else rows.segments
+
+
+def test_auto_micro_batches_are_judged_by_a_full_step(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever step comes first: by one of few short rows all rows of the others would seem to fit."""
+    objective = settings_of("objectives", "seq2seq")().build(Vocabulary(30, 0, 1, 2, None))  # type: ignore[attr-defined]
+    model = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2).build(30, 8)  # type: ignore[attr-defined]
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2 << 20)
+    kept = set()
+    for seed in range(6):
+        plan = TokenPlan(pairing.lengths, 64, seed)
+        _, reason = memory.fitting_micro_batch(objective.task(model), Feed(plan, pairing, objective.prepare, 1), Setup())
+        kept.add(reason)
+    assert len(kept) == 1

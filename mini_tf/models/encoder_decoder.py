@@ -69,7 +69,10 @@ class Settings(ModelSettings):
         if cross is not None and not cross.READS_MEMORY:
             yield "cross_attention", f"{cross.kind} attention cannot read a source; use softmax"
         elif cross is not None and not cross.READS_OTHER_WIDTHS and side.d_model != self.d_model:
-            yield "cross_attention", f"{cross.kind} attention reads no source of another width ({side.d_model} and {self.d_model}); use softmax"
+            yield (
+                "cross_attention",
+                f"{cross.kind} attention reads no source of another width ({side.d_model} and {self.d_model}); use softmax",
+            )
         if self.n_types:
             yield "n_types", "pairs have no segments; use 0"
 

@@ -62,6 +62,8 @@ _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
 
 def _corpus_or_pair(value: Any, either: Any) -> Any:
     """A mapping is a pair and nothing else a pair, so that a fault is told of the one that was meant."""
+    if isinstance(value, Pair):
+        return value
     return either(Pair.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
 
 

@@ -118,7 +118,8 @@ def _pairs(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if needs == "pairs" and not recipe.data.pairs:
         yield (
             "data.train",
-            f"{recipe.objective.kind} reads pairs; give {{source: FILE, target: FILE}}, or a table and data.fields {{source: COLUMN, target: COLUMN}}",
+            f"{recipe.objective.kind} reads pairs; give {{source: FILE, target: FILE}}, "
+            "or a table and data.fields {source: COLUMN, target: COLUMN}",
         )
     if needs in ("left", "both") and recipe.data.pairs:
         yield "data.train", f"{recipe.objective.kind} reads texts, not pairs of a source and a target; use objective seq2seq"

@@ -4,7 +4,7 @@ Cached by content like any text. Both sides may have one tokenizer, which is the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from mini_tf.text.cache import cached
 from mini_tf.text.coverage import Coverage
 from mini_tf.text.formats import Document
 from mini_tf.text.pairs import FIELDS, Pair, PairDivision, PairFiles, columns_of, find_pairs
-from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of
+from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of, replaced
 from mini_tf.text.split import Side
 from mini_tf.text.token_store import BATCH, FORMAT, Say, TokenStore, Writer, loaded, open_store
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
@@ -84,7 +84,7 @@ def open_pairs(
     """
     files = {key: find_pairs(spec, f"data.{key}") for key, spec in (("train", data.train), ("val", data.val)) if spec is not None}
     columns = columns_of(data)
-    digests = {key: found.digests() for key, found in files.items()}
+    digests = {key: [source.digest() for source in found.sources] for key, found in files.items()}
     content = hash_of({"pairs": digests, "fields": data.fields, "header": data.header, "split": str(data.split), **reading_of(columns)})
     division = cache(partial(_divide, files, data))
     used = given or _tokenizers(tokenizer, content, division)
@@ -103,9 +103,14 @@ def open_pairs(
 def encode_pairs(spec: object, used: Tokenizers, data: sections.Data, say: Say = lambda line: None, key: str = "--data") -> PairStore:
     """All of other pairs as ids, nothing held out."""
     files, columns = find_pairs(spec, key), columns_of(data)
-    content = hash_of({"all": files.digests(), "fields": data.fields, "header": data.header, **reading_of(columns)})
-    read = (("val", pair) for pair in files.read(columns))
-    folder, facts = cached("tokens", _key(content, used), lambda folder: _write(folder, read, used, ("val",)), say)  # type: ignore[arg-type]
+    digests = [source.digest() for source in files.sources]
+    content = hash_of({"all": digests, "fields": data.fields, "header": data.header, **reading_of(columns)})
+
+    def build(folder: Path) -> dict[str, Any]:
+        facts = _write(folder, (("val", pair) for pair in files.read(columns)), used, ("val",))
+        return facts | {"notes": [*replaced(files.sources, columns), *facts["notes"]]}
+
+    folder, facts = cached("tokens", _key(content, used), build, say)
     for note in facts["notes"]:
         say(note)
     return _open(folder, "val", facts, used, key)
@@ -118,8 +123,11 @@ def raw_pairs(data: sections.Data, side: Side) -> Iterator[Pair]:
 
 
 def _divide(files: Mapping[str, PairFiles], data: sections.Data) -> PairDivision:
-    read = {key: partial(found.read, columns_of(data)) for key, found in files.items()}
-    return pairs.keep_apart(read["train"], read["val"]) if "val" in read else pairs.divide(read["train"], data.split.share)
+    columns = columns_of(data)
+    read = {key: partial(found.read, columns) for key, found in files.items()}
+    division = pairs.keep_apart(read["train"], read["val"]) if "val" in read else pairs.divide(read["train"], data.split.share)
+    sources = [source for found in files.values() for source in found.sources]
+    return replace(division, notes=(*division.notes, *replaced(sources, columns)))
 
 
 def _tokenizers(settings: sections.Tokenizer, content: str, division: Callable[[], PairDivision]) -> Tokenizers:
@@ -129,7 +137,8 @@ def _tokenizers(settings: sections.Tokenizer, content: str, division: Callable[[
         known = [content, *roles]
 
         def texts() -> Iterator[str]:
-            return (getattr(pair, role) for where, pair in division().read() if where == "train" for role in roles)
+            # One role after the other: of a huge text every n-th is learnt from, which must not be the sources alone.
+            return (getattr(pair, role) for role in roles for where, pair in division().read() if where == "train")
 
         return learn_tokenizer(side, known, lambda: (texts(), division().characters))
 

@@ -33,25 +33,25 @@ class Pairing:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(n_rows,): tokens of the longer side of each pair, as it is read."""
-        source, target = (np.minimum(_lengths(store) + 1, self.context) for store in (self.store.source, self.store.target))
-        longer: np.ndarray = np.maximum(source, target)
+        longer: np.ndarray = np.minimum(np.maximum(*self._lengths) + 1, self.context)
         return longer
 
     @cached_property
     def row_tokens(self) -> float:
         """Tokens of a target that are asked for, on average."""
-        return float(np.minimum(_lengths(self.store.target) + 1, self.context).mean())
+        return float(self._asked.mean())
 
     @property
     def n_cut(self) -> int:
         """Pairs of which a side is longer than the context."""
-        return int((np.maximum(_lengths(self.store.source), _lengths(self.store.target)) >= self.context).sum())
+        return int((np.maximum(*self._lengths) >= self.context).sum())
 
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         """These pairs (B,), the same in every epoch, each with the key (B,) it will draw from."""
         self.store.check()
-        ids, segments = self._side(self.store.target, rows, opened=True)
-        source_ids, source_segments = self._side(self.store.source, rows, opened=False)
+        source_lengths, lengths = (side[rows] for side in self._lengths)
+        ids, segments = self._side(self.store.target, rows, lengths, opened=True)
+        source_ids, source_segments = self._side(self.store.source, rows, source_lengths, opened=False)
         return Rows(ids, keys, segments, source=Rows(source_ids, keys, source_segments))
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
@@ -60,16 +60,26 @@ class Pairing:
 
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
         """Every pair once, in order, in batches; with `tokens` only the first that have so many targets."""
-        ends = np.cumsum(np.minimum(_lengths(self.store.target) + 1, self.context))
-        n = self.n_rows if tokens is None else min(self.n_rows, 1 + int(np.searchsorted(ends, tokens)))
+        n = self.n_rows if tokens is None else min(self.n_rows, 1 + int(np.searchsorted(np.cumsum(self._asked), tokens)))
         for first in range(0, n, batch_size):
             numbers = np.arange(first, min(first + batch_size, n))
             yield self.take(numbers, 0, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))
 
-    def _side(self, store: TokenStore, rows: np.ndarray, opened: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    @cached_property
+    def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens of each source, and of each target, without separators."""
+        return _lengths(self.store.source), _lengths(self.store.target)
+
+    @property
+    def _asked(self) -> np.ndarray:
+        """(n_rows,): tokens of each target that are asked for."""
+        asked: np.ndarray = np.minimum(self._lengths[1] + 1, self.context)
+        return asked
+
+    def _side(self, store: TokenStore, rows: np.ndarray, lengths: np.ndarray, opened: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """ids (B, n) of documents with their closing separator, and with their opening one if `opened`, padded on the right."""
         first = store.starts[rows] + (0 if opened else 1)
-        last = np.minimum(store.starts[rows] + _lengths(store)[rows] + 2, first + self.context + (1 if opened else 0))
+        last = np.minimum(store.starts[rows] + lengths + 2, first + self.context + (1 if opened else 0))
         index = first[:, None] + np.arange(int((last - first).max()))
         real = index < last[:, None]
         ids = store.ids[np.minimum(index, len(store) - 1)].astype(np.int64)

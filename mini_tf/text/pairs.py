@@ -41,9 +41,10 @@ class PairFiles:
     lines: list[tuple[Source, Source]]
     tables: list[Source]
 
-    def digests(self) -> list[str]:
-        """Hashes of all contents, in order."""
-        return [source.digest() for source in (*itertools.chain.from_iterable(self.lines), *self.tables)]
+    @property
+    def sources(self) -> list[Source]:
+        """All files, in order."""
+        return [*itertools.chain.from_iterable(self.lines), *self.tables]
 
     def read(self, columns: Columns) -> Iterator[Pair]:
         """All pairs; DataFault at the first that lacks a side."""
@@ -84,11 +85,12 @@ def find_pairs(spec: object, key: str) -> PairFiles:
 
 
 def _aligned(source: Source, target: Source, columns: Columns) -> Iterator[Pair]:
-    sides = (lines_of(file.path, file.name, columns.errors) for file in (source, target))
+    sides = [lines_of(file.path, file.name, columns.errors) for file in (source, target)]
     for pair in itertools.zip_longest(*sides):
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])
-            told = f"{long.name}:{number}: this line has no partner: {short.name} has {number - 1:,} lines"
+            n_long = number + sum(1 for side in sides for _ in side)
+            told = f"{long.name}:{number}: this line has no partner: it has {n_long:,} lines, {short.name} {number - 1:,}"
             hint = "both files must have the same number of lines, each the partner of the other"
             raise DataFault(told, hint=hint, where=(f"{long.name}:{number}",))
         (number, source_line), (_, target_line) = pair

@@ -19,12 +19,15 @@ from mini_tf.training.feed import Feed
 
 MOMENTS = {"adamw": 2, "muon": 1}
 """Numbers that the optimizer keeps for a parameter; of muon, for those of matrices."""
+_STEPS_SEEN = 8
 _SHARE = 0.5  # of free memory: the backward pass holds gradients of activations beside the activations
 
 
 def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
     """The micro-batch size that `auto` comes to, and why. `feed` is one whose micro-batches are single rows."""
-    rows, free = feed.micro_batches(0), free_bytes(setup.device)
+    # Where steps differ (train.batch_tokens), the first one may have few rows, or short ones.
+    steps = [feed.micro_batches(step) for step in range(_STEPS_SEEN)]
+    rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_bytes(setup.device)
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free)

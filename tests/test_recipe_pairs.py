@@ -1,0 +1,200 @@
+"""Recipes of pairs: how they are written, kept and known again, and in which words what is wrong with them is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mini_tf.errors import RecipeFault
+from mini_tf.recipe.data import Pair
+from mini_tf.recipe.reading import Resolved, decisive, dump, flatten, read
+from mini_tf.recipe.sections import SideTokenizer
+from mini_tf.run.identity import Identity
+
+OVERRIDE = "command line: "
+PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+SEQ2SEQ = "seq2seq reads pairs; give {source: FILE, target: FILE}, or a table and data.fields {source: COLUMN, target: COLUMN}"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def nano(*overrides: str) -> Resolved:
+    return read("transformer-nano", overrides)
+
+
+def faults(*overrides: str, recipe: str = "transformer-nano") -> list[str]:
+    with pytest.raises(RecipeFault) as refused:
+        read(recipe, overrides)
+    assert refused.value.exit_code == 3
+    return list(refused.value.faults)
+
+
+def test_two_files_are_given_with_blanks_and_all_in_their_names(tmp_path: Path) -> None:
+    recipe = nano("data.train={source: a b.txt, target: 'c: d'}", "data.val={source: [x, y], target: '*.z'}").recipe
+    assert recipe.data.train == Pair(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
+    assert recipe.data.val == Pair(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
+    assert recipe.data.pairs
+
+
+def test_paths_of_a_recipe_file_begin_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    Path("deep/r.yaml").write_text(
+        "extends: transformer-nano\ndata: {train: {source: a, target: ../b}}\ntokenizer: {source: {path: t.json}}\n"
+    )
+    recipe = read("deep/r.yaml").recipe
+    assert recipe.data.train == Pair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
+    assert recipe.tokenizer.source == SideTokenizer(path=f"{tmp_path}/deep/t.json")
+    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == Pair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["data.train={source: a b, target: [c, 'd: e']}", "tokenizer.source={kind: unigram, vocab_size: 300}"],
+        ["data.train=t.jsonl", "data.fields={source: en, target: '2'}", "data.val=v.jsonl", "tokenizer.source.path=x y.json"],
+        ["model.cross_attention=null", "model.encoder={d_model: 64, attention: [softmax, window], positions: learned}"],
+        ["train.batch_tokens=null", "train.batch_size=7"],
+    ],
+)
+def test_the_complete_recipe_is_read_as_the_one_it_was_made_from(overrides: list[str], tmp_path: Path) -> None:
+    recipe = nano(*overrides).recipe
+    (tmp_path / "else").mkdir()
+    Path("else/resolved.yaml").write_text(dump(recipe))
+    assert read("else/resolved.yaml").recipe == recipe
+    assert read("else").recipe == recipe
+
+
+def test_no_path_decides_what_a_run_is() -> None:
+    def known(folder: str) -> dict[str, Any]:
+        files = [f"data.{key}={{source: {folder}/{key}.a, target: {folder}/{key}.b}}" for key in ("train", "val")]
+        return flatten(decisive(nano(*files, f"tokenizer.path={folder}/t", f"tokenizer.source.path={folder}/s").recipe))
+
+    assert known("/one") == known("/two")
+    assert not any("/one" in str(value) for value in known("/one").values())
+    resolved = nano("data.train={source: a, target: b}"), nano("data.train={source: c, target: d}")
+    assert Identity.of(resolved[0], {"data": "x"}).run_id == Identity.of(resolved[1], {"data": "x"}).run_id
+    assert Identity.of(resolved[0], {"data": "x"}).run_id != Identity.of(resolved[1], {"data": "y"}).run_id
+    own = nano("data.train={source: a, target: b}", "tokenizer.source={kind: char}")
+    assert Identity.of(own, {"data": "x"}).run_id != Identity.of(resolved[0], {"data": "x"}).run_id
+    assert known("/one") != flatten(decisive(nano().recipe))
+
+
+def test_a_later_level_changes_one_key_of_a_side() -> None:
+    Path("r.yaml").write_text(
+        "extends: transformer-nano\ntokenizer: {source: {kind: wordpiece, vocab_size: 300}}\n"
+        "model: {kind: encoder_decoder, cross_attention: {kind: softmax, qk_norm: true}, encoder: {d_model: 64, n_heads: 2}}\n"
+    )
+    recipe: Any = read("r.yaml", ["tokenizer.source.vocab_size=400", "model.cross_attention.scale=2", "model.encoder.n_layers=3"]).recipe
+    assert recipe.tokenizer.source == SideTokenizer(kind="wordpiece", vocab_size=400)
+    assert (recipe.model.cross_attention.qk_norm, recipe.model.cross_attention.scale) == (True, 2.0)
+    assert (recipe.model.encoder.d_model, recipe.model.encoder.n_heads, recipe.model.encoder.n_layers) == (64, 2, 3)
+    none: Any = read("r.yaml", ["tokenizer.source=null", "model.cross_attention=null", "model.encoder=null"]).recipe
+    assert (none.tokenizer.source, none.model.cross_attention, none.model.encoder.d_model) == (None, None, 64)
+    assert read("r.yaml", ["tokenizer.source.kind=char"]).recipe.tokenizer.source == SideTokenizer(kind="char")
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("data.train=3", SEQ2SEQ),
+        ("data.train=corpus.txt", SEQ2SEQ),
+        ("data.train=-", SEQ2SEQ),
+        ("data.train=[]", "must have at least one item"),
+        ("data.train=[a, {b: c}]", "must be text or a list, each text or a mapping, got a mapping as entry 2"),
+        ("data.train={source: a}", "data.train.target: is missing; must be text or a list, each text"),
+        ("data.train.source=a", "data.train.target: is missing; must be text or a list, each text"),
+        ("data.train={sorce: a, target: b}", "data.train.sorce: no such key; did you mean source?"),
+        ("data.val={source: a, traget: b}", "data.val.traget: no such key; did you mean target?"),
+        ("data.train={source: a, target: b, x: c}", "data.train.x: no such key; use one of source, target"),
+        ("data.train={source: [], target: b}", "data.train.source: must have at least one item"),
+        ("data.train={source: {a: b}, target: b}", "data.train.source: must be text or a list, each text, got a mapping as entry 1"),
+        ("data.train={source: -, target: b}", "data.train.source: - (stdin) cannot be one side of pairs; give a file"),
+        ("data.train={source: a, target: [b, -]}", "data.train.target: - (stdin) cannot be one side of pairs; give a file"),
+        ("data.val=v.jsonl", None),
+        (
+            "data.val={source: a, target: b}",
+            "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields",
+        ),
+        ("data.fields={source: a}", f"only source is named; {PAIRS}"),
+        ("data.fields={text: a}", f"no such role 'text'; {PAIRS}"),
+        ("data.fields={source: a, target: b, x: c}", f"no such role 'x'; {PAIRS}"),
+        ("data.split=tail 10%", "tail 10% cuts a stream of characters; of pairs give a share such as 5%"),
+        ("train.batch_tokens=10", "10 do not hold a row of context 64"),
+        ("model.encoder.positions=foo", "no such kind 'foo'; use one of alibi, fourier, learned, none, rotary, sinusoidal, t5"),
+        ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
+        ("model.encoder.attention=[softmax, foo]", "no such kind 'foo'; use one of simple, softmax, window"),
+        ("model.encoder.n_layer=3", "no such key; did you mean n_layers?"),
+        ("model.encoder.dff=3", "no such key; did you mean d_ff?"),
+        ("model.encoder.d_ff=-1", "must be at least 0, got -1"),
+        ("model.encoder.n_heads=3", "3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k"),
+        ("model.encoder=3", "must be a mapping of keys, got '3'"),
+        ("model.cross_attention=foo", "no such kind 'foo'; use one of simple, softmax, window"),
+        ("model.cross_attention=null", None),
+        ("model.cross_attention=window", "window attention cannot read a source; use softmax"),
+        ("model.cross_attention.qk=true", "no such key; use one of scale, qk_norm, dropout_rate"),
+        ("tokenizer.source=bpe", "must be a mapping of keys, got 'bpe'"),
+        ("tokenizer.source=null", None),
+        ("tokenizer.source.kind=foo", "must be one of char, byte, bpe, wordpiece, unigram, got 'foo'"),
+        ("tokenizer.source.kind=wordpeice", "must be one of char, byte, bpe, wordpiece, unigram, got 'wordpeice'; did you mean wordpiece?"),
+        ("tokenizer.source.vocab=300", "no such key; did you mean vocab_size?"),
+        ("tokenizer.source.vocab_size=20", "20 cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"),
+    ],
+)
+def test_a_fault_of_pairs_is_one_line_in_words(override: str, told: str | None) -> None:
+    if told is None:
+        nano(override)
+    else:
+        assert faults(override) == [f"{OVERRIDE}{override}: {told}"]
+
+
+def test_both_sides_that_are_missing_are_both_told() -> None:
+    assert faults("data.train={}") == [
+        f"{OVERRIDE}data.train={{}}: data.train.{side}: is missing; must be text or a list, each text" for side in ("source", "target")
+    ]
+
+
+def test_two_files_have_no_columns() -> None:
+    told = faults("data.train={source: a, target: b}", "data.fields={source: x, target: y}")
+    assert told == [f"{OVERRIDE}data.fields={{source: x, target: y}}: two files of lines have no columns; leave it out"]
+
+
+def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() -> None:
+    Path("lm.yaml").write_text("model: {kind: decoder}\ntrain: {steps: 1}\n")
+    told = "data.train: next_token reads texts, not pairs of a source and a target; use objective seq2seq"
+    assert faults("data.train=translate-toy", recipe="lm.yaml") == [
+        f"{OVERRIDE}data.train=translate-toy: {told.removeprefix('data.train: ')}"
+    ]
+    assert faults("data.train={source: a, target: b}", recipe="lm.yaml") == [
+        f"{OVERRIDE}data.train={{source: a, target: b}}: {told.removeprefix('data.train: ')}"
+    ]
+    assert faults("data.train=grammar") == [f"{OVERRIDE}data.train=grammar: {SEQ2SEQ}"]
+    assert faults("data.train=t.jsonl") == [f"{OVERRIDE}data.train=t.jsonl: {SEQ2SEQ}"]
+    nano("data.train=t.jsonl", "data.fields={source: en, target: de}")
+    own = "tokenizer.source={kind: char}"
+    assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: only pairs have a source side; leave it out"]
+    assert faults("data.fields={review: a}", recipe="lm.yaml") == [
+        f"{OVERRIDE}data.fields={{review: a}}: no such role 'review'; a language model reads one column: {{text: COLUMN}}"
+    ]
+
+
+def test_faults_stand_at_their_line_of_a_recipe() -> None:
+    Path("r.yaml").write_text(
+        "extends: transformer-nano\ndata:\n  train:\n    sorce: a\n    target: b\ntokenizer:\n  source:\n    vocab: 300\n"
+        "model:\n  kind: encoder_decoder\n  encoder:\n    n_layrs: 2\n  cross_attention: softmx\n"
+    )
+    assert faults(recipe="r.yaml") == [
+        "r.yaml:4: data.train.sorce: no such key; did you mean source?",
+        "r.yaml:8: tokenizer.source.vocab: no such key; did you mean vocab_size?",
+        "r.yaml:12: model.encoder.n_layrs: no such key; did you mean n_layers?",
+        "r.yaml:13: model.cross_attention: no such kind 'softmx'; did you mean 'softmax'?",
+    ]
+
+
+def test_a_stream_has_no_steps_of_tokens() -> None:
+    Path("lm.yaml").write_text("model: {kind: decoder, attention: window}\ntrain: {steps: 1, stream: true, context: 8}\n")
+    assert faults("train.batch_tokens=64", recipe="lm.yaml") == [
+        f"{OVERRIDE}train.batch_tokens=64: a stream's rows all have the same length; use batch_size"
+    ]
