@@ -13,8 +13,8 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 from mini_tf.seeds import seed_of
-from mini_tf.text.packing import Packing
 from mini_tf.text.opening import AnyStore, encode, reopen
+from mini_tf.text.packing import Packing
 from mini_tf.text.pair_store import PairStore
 from mini_tf.text.pairing import Pairing
 from mini_tf.text.token_store import Say

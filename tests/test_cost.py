@@ -7,27 +7,33 @@ from typing import Any
 
 import pytest
 import torch
-from commands import EXACT, TINY, minitf, tiny_model
+from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from mini_tf.cost.chores import Chores, chores_of, how_often
-from mini_tf.cost.steps import memory_of, pace_of, work_of
+from mini_tf.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
 from mini_tf.cost.whole import whole_run
 from mini_tf.parts import Parts
 from mini_tf.pretrain import build
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.text.token_store import open_text
+from mini_tf.text.opening import open_text
 from mini_tf.training.device import settle
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import flops_of
 from mini_tf.training.loop import Training
+from mini_tf.training.memory import saved_bytes
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.peak import peak_flops
-from mini_tf.training.plan import Plan
 from mini_tf.training.schedule import Horizon
 
 ENCODER = ("tokenizer={kind: bpe, vocab_size: 300}", tiny_model("encoder"))
+PAIRS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+    tiny_model("encoder_decoder"),
+    *("eval.translations=4", "generate.max_new_tokens=8"),
+)
+BY_TOKENS = (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
 QUICK = ("--seconds", "0", "-q", *EXACT)
 CPU = torch.device("cpu")
 
@@ -40,8 +46,7 @@ def training_of(*changes: str) -> tuple[Parts, Training]:
     recipe = recipe_of(*changes)
     text = open_text(recipe.data, recipe.tokenizer, needs=recipe.objective.TOKENS)
     parts = build(recipe, text, settle(recipe.runtime))
-    plan = Plan(parts.train.n_rows, recipe.train.batch_size, recipe.train.seed, recipe.train.stream)
-    feed = Feed(plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
+    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.course, parts.setup)
 
 
@@ -54,7 +59,7 @@ def counted_by_torch(parts: Parts, training: Training) -> int:
     known = {torch.ops.aten.addmm_: addmm_}  # torch overlooks this one
     explicit = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     with FlopCounterMode(display=False, custom_mapping=known) as counter, explicit:
-        for batch in training.feed.micro_batches(0):
+        for batch in training.feed.micro_batches(usual_step(training)):
             sums = parts.task.train()(batch, None)
             torch.stack(list(sums.parts.values())).sum().backward()
     return int(counter.get_total_flops())
@@ -84,19 +89,40 @@ def test_work_in_nanogpts_shape_is_the_papers_formula() -> None:
         ("model.dropout_rate=0.1", "model.activation=swiglu", "model.tied=false"),
         ENCODER,
         (*ENCODER, "model.head=bert", "objective.scheme=whole_word"),
+        PAIRS,
+        BY_TOKENS,
+        (*PAIRS, "model.encoder={d_model: 48, n_layers: 1, n_heads: 4}", "model.n_kv_heads=1"),
+        (*PAIRS, "model.cross_attention=null"),
     ],
 )
 def test_work_is_what_torch_counts_of_forward_and_backward(changes: tuple[str, ...]) -> None:
     parts, training = training_of(*changes)
     work = work_of(parts, training)
     assert work.flops == counted_by_torch(parts, training)
-    assert work.tokens == sum(batch.counts["tokens"] for batch in training.feed.micro_batches(0))
+    assert work.tokens == sum(batch.counts["tokens"] for batch in training.feed.micro_batches(usual_step(training)))
 
 
 def test_work_of_a_window_is_nearly_what_torch_counts() -> None:
     """Its backward pass has a few products more than twice those of its forward pass."""
     parts, training = training_of("model.attention={kind: window, window: 8}")
     assert work_of(parts, training).flops == pytest.approx(counted_by_torch(parts, training), rel=0.02)
+
+
+def test_a_usual_step_is_neither_the_smallest_nor_the_largest_and_memory_is_of_the_largest() -> None:
+    parts, training = training_of(*BY_TOKENS, "train.seed=1")
+    seen = [training.feed.micro_batches(step) for step in range(SEEN)]
+    tokens = [sum(batch.counts["tokens"] for batch in step) for step in seen]
+    assert sorted(tokens).index(tokens[usual_step(training)]) in (2, 3)
+    assert work_of(parts, training).tokens == tokens[usual_step(training)]
+    kept = [saved_bytes(lambda batch=batch: parts.task(batch, None), parts.setup, parts.task) for step in seen for batch in step]
+    assert min(kept) < memory_of(parts, training).activations >= 0.9 * max(kept)
+    assert usual_step(training_of()[1]) == 0
+
+
+def test_tokens_of_pairs_are_those_of_the_targets_that_a_step_asks_for() -> None:
+    parts, training = training_of(*PAIRS)
+    chosen = training.feed.plan.rows(0).rows
+    assert work_of(parts, training).tokens == sum(len(parts.text.train.document(int(row))) + 1 for row in chosen)
 
 
 def test_a_head_works_only_where_something_is_asked() -> None:
@@ -113,7 +139,7 @@ def test_fused_attention_is_counted_as_its_two_products() -> None:
     assert flops_of(lambda: attend(q, k, v, is_causal=True)) == 2 * 4 * 16 * 16 * (2 * 8 + 2 * 8)
 
 
-@pytest.mark.parametrize("changes", [(), ENCODER, ("optimizer={kind: muon, lr: 0.02}",)])
+@pytest.mark.parametrize("changes", [(), ENCODER, ("optimizer={kind: muon, lr: 0.02}",), PAIRS])
 def test_memory_is_that_of_the_tensors_of_a_real_step(changes: tuple[str, ...]) -> None:
     parts, training = training_of(*changes)
     memory = memory_of(parts, training)
@@ -220,6 +246,9 @@ def test_chores_are_timed_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.
     assert chores.whole / chores.evaluation == pytest.approx((len(parts.val.store) - 1) / 500)
     assert min(vars(chores).values()) > 0
     assert list(tmp_path.iterdir()) == []
+    pairs, few = (chores_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))
+    assert min(vars(pairs).values()) > 0
+    assert few.sample > 0  # translations that are shown, though not judged
     silent = chores_of(training_of(*ENCODER)[0], 1000)
     assert (silent.sample, silent.whole) == (0.0, silent.evaluation)
 
@@ -249,6 +278,15 @@ def test_the_envelope_has_figures_that_agree_with_each_other(tmp_path: Path, mon
     assert found["memory_bytes"] == sum(value for name, value in found.items() if name.startswith("memory_bytes."))
     assert found["peak_bytes"] > found["memory_bytes"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pairs_cost_what_their_model_and_their_translations_do() -> None:
+    found = costs(TINY, *BY_TOKENS, "train.steps=5")["metrics"]
+    parts, _ = training_of(*BY_TOKENS)
+    assert found["parameters"] == sum(p.numel() for p in parts.model.parameters())
+    assert (found["steps"], found["seconds.samples"] > 0) == (5, True)
+    assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
+    assert costs(TINY, *PAIRS, "log.samples=0", "eval.translations=0", "train.steps=5")["metrics"]["seconds.samples"] < 0.01
 
 
 def test_a_dry_run_is_the_same_estimate() -> None:

@@ -599,10 +599,11 @@ def test_lines_without_partner_end_every_command_in_one_line(fault: tuple[str, t
 
 def test_what_steers_a_terminal_is_told_of_pairs_without_steering_it(here: Path) -> None:
     pairs = ("transformer-nano", "data.train=t.jsonl", "data.fields={source: s, target: t}")
-    write("t.jsonl", json.dumps({"s": "a", STEERING.replace("\t", ""): "b"}) + "\n")
+    steering = "\x1b]0;x\x07\x85\u202e\u2066\u2028"
+    write("t.jsonl", json.dumps({"s": "a", steering: "b"}) + "\n")
     refused(minitf("data", "stats", *pairs), "t.jsonl:1: no column 't'")
-    write("t.jsonl", "".join(json.dumps({"s": f"a{n} {STEERING}", "t": f"b{n} {STEERING}"}) + "\n" for n in range(30)))
+    write("t.jsonl", "".join(json.dumps({"s": f"a{n} {steering}", "t": f"b{n} {steering}"}) + "\n" for n in range(30)))
     for command in ("show", "stats"):
         done = minitf("data", command, *pairs)
         assert done.exit_code == 0, done.stderr
-        assert not set(done.stdout + done.stderr) & (set(STEERING) - {"\n"}), ascii(done.stdout)
+        assert not set(done.stdout + done.stderr) & (set(steering) - set("]0;x")), ascii(done.stdout)

@@ -26,7 +26,7 @@ from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training, train
 from mini_tf.training.optimizer import build
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon
 
 Pack = Literal["concat", "docs", "none"]
@@ -280,7 +280,7 @@ def trained(model_kind: str, objective: Objective, micro: int, steps: int, dtype
     """The losses of so many steps of batches of eight rows, cut into micro-batches."""
     model = model_of(model_kind).to(dtype)
     optimizer = Watched(model.named_parameters(), sections.Optimizer(lr=1e-2))
-    feed = Feed(Plan(20, 8, 0), Corpus(), objective.prepare, micro)  # type: ignore[arg-type]
+    feed = Feed(RowPlan(20, 8, 0), Corpus(), objective.prepare, micro)  # type: ignore[arg-type]
     course = Course(sections.Schedule(), 1e-2, Horizon(steps))
     training = Training(objective.task(model), feed, optimizer, course, Setup(), clip=1.0)
     return [report.loss for report in train(training)], optimizer, model
@@ -316,7 +316,7 @@ def test_a_stream_is_judged_as_the_one_long_text_that_it_is() -> None:
             return Rows(np.stack([ids[row * 6 : row * 6 + 7] for row in rows]), keys)
 
     objective = objective_of("next_token")
-    feed = Feed(Plan(32, 4, 0, stream=True), Windows(), objective.prepare, 2)  # type: ignore[arg-type]
+    feed = Feed(RowPlan(32, 4, 0, stream=True), Windows(), objective.prepare, 2)  # type: ignore[arg-type]
     course, optimizer = Course(sections.Schedule(), 1e-300, Horizon(8)), build(sections.Optimizer(), model)
     streamed = [report.loss for report in train(Training(objective.task(model), feed, optimizer, course, Setup()))]
     texts = torch.from_numpy(np.stack([ids[reader * 48 : reader * 48 + 49] for reader in range(4)]))

@@ -7,10 +7,10 @@ import pytest
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.faults import faults_of
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.sections import ModelSettings, ObjectiveSettings, Optimizer, Schedule, Tokenizer, Train
 from mini_tf.recipe.values import Written
 

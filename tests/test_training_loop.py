@@ -28,7 +28,7 @@ from mini_tf.training.loop import DivergedStep, Progress, Report, Training, trai
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.memory import fitting_micro_batch
 from mini_tf.training.optimizer import build
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon
 
 VOCABULARY, CONTEXT, N_ROWS = 11, 6, 20
@@ -88,7 +88,7 @@ class Guess(nn.Module):
 
 
 def training_of(task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False) -> Training:
-    feed = Feed(Plan(N_ROWS, 8, 5, stream), Windows(), ask_unevenly, micro)
+    feed = Feed(RowPlan(N_ROWS, 8, 5, stream), Windows(), ask_unevenly, micro)
     course = Course(Schedule(kind="cosine", warmup=2), lr, Horizon(steps=steps))
     return Training(task, feed, build(OptimizerSettings(), task), course, Setup(), seed=5, clip=clip)
 

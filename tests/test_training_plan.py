@@ -172,7 +172,17 @@ def test_batches_of_all_lengths_are_mixed() -> None:
 def test_golden_batches_hold_on_every_machine_and_release() -> None:
     plan = TokenPlan(np.array([3, 9, 4, 9, 12, 2, 10, 9]), 20, seed=0)
     assert plan.epoch_steps == 5
-    assert [plan.rows(step).rows.tolist() for step in range(7)] == [[4], [3], [1, 7], [0, 2, 5], [6], [7, 3], [0, 2, 5]]
+    assert [plan.rows(step).rows.tolist() for step in range(7)] == [[0, 5, 2], [1, 7], [6], [4], [3], [6], [4]]
+
+
+def test_rows_of_rare_lengths_go_with_the_next_shorter_ones() -> None:
+    """Three rows alone would make a step that counts as much as a full one; much shorter rows would be all padding beside them."""
+    lengths = np.array([50] * 97 + [62, 62, 63])
+    full = [len(batch) * lengths[batch].max() for batch in an_epoch(TokenPlan(lengths, 640, seed=0))]
+    assert min(full) > 0.7 * 640
+    much_shorter = np.array([10] * 97 + [62, 62, 63])
+    batches = an_epoch(TokenPlan(much_shorter, 640, seed=0))
+    assert sorted(len(batch) for batch in batches) == [3, 48, 49]
 
 
 def test_the_recipe_says_whether_rows_or_tokens_are_counted() -> None:

@@ -47,14 +47,17 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
     tokens = len(parts.val.store) - parts.objective.lookahead
     rate = _evaluated_per_second(parts, tokens)
-    sample, text = _write(parts)
+    if parts.recipe.model.READS == "pairs":
+        (sample, last), text = _translate(parts), ""
+    else:
+        (sample, text), last = _write(parts), 0.0
     weights = sum(t.numel() * t.element_size() for t in parts.model.weights().values())
     return Chores(
         evaluation=min(parts.recipe.eval.tokens or tokens, tokens) / rate,
         whole=tokens / rate,
         sample=sample,
         save=_save(weights, state_bytes),
-        closing=_draw() + (_compare(parts, text) if text else 0.0),
+        closing=_draw() + last + (_compare(parts, text) if text else 0.0),
     )
 
 
@@ -87,12 +90,6 @@ def _evaluate(parts: Parts, tokens: int) -> float:
 def _write(parts: Parts) -> tuple[float, str]:
     """Seconds of a run's samples at one point, and the last of them; none where the model does not write."""
     recipe = parts.recipe
-    if recipe.model.READS == "pairs":
-        began = time.perf_counter()
-        samples = Samples(parts, lambda line: None)
-        samples.scores()
-        samples.text()
-        return time.perf_counter() - began, ""
     if recipe.model.READS != "left" or not recipe.log.samples:
         return 0.0, ""
     length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)
@@ -103,6 +100,16 @@ def _write(parts: Parts) -> tuple[float, str]:
         [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
         taken = time.perf_counter() - began
     return taken * recipe.generate.max_new_tokens / length, texts[-1].text
+
+
+def _translate(parts: Parts) -> tuple[float, float]:
+    """Seconds of a run's translations, judged and shown, at one point, and of those of all held-out pairs at its end."""
+    samples, began = Samples(parts, lambda line: None), time.perf_counter()
+    samples.scores()
+    judged = time.perf_counter() - began
+    samples.text()
+    few = min(parts.recipe.eval.translations, parts.val.n_rows)
+    return time.perf_counter() - began, judged * parts.val.n_rows / few if few else 0.0
 
 
 def _compare(parts: Parts, text: str) -> float:

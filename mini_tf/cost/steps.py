@@ -18,6 +18,8 @@ WARM_UP = 2
 """Steps that are not counted: they find their memory, and torch.compile does its work."""
 FEWEST = 5
 """Steps that are timed at least, where the run has so many."""
+SEEN = 8
+"""Steps that are looked at for a usual one, and for the largest: with train.batch_tokens each is of another size."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,17 @@ class Pace:
     peak_bytes: int
 
 
+def usual_step(training: Training) -> int:
+    """Of the first steps, from 0, the first that has as many tokens as the middle one of them."""
+    tokens = [sum(batch.counts["tokens"] for batch in training.feed.micro_batches(step)) for step in range(SEEN)]
+    return tokens.index(statistics.median_low(tokens))
+
+
 @torch.no_grad()  # with gradients asked for, a forward pass may do a part of the backward pass already
 def work_of(parts: Parts, training: Training) -> Work:
-    """Of the first step, as it is computed: a head works only where something is asked. A stream is counted without its memory."""
+    """Of a usual step, as it is computed: a head works only where something is asked. A stream is counted without its memory."""
     parts.task.train()
-    batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(0)]
+    batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(usual_step(training))]
     with parts.setup.autocast():
         flops = flops_of(lambda: [parts.task(batch, None) for batch in batches])
     return Work(TRAINING_PASSES * flops, sum(batch.counts["tokens"] for batch in batches))
@@ -63,7 +71,8 @@ def work_of(parts: Parts, training: Training) -> Work:
 
 def memory_of(parts: Parts, training: Training) -> Memory:
     """Weighed before training: the sizes of tensors, without what the process, torch and single operations take besides."""
-    batch = training.feed.micro_batches(0)[0].to(parts.setup.device)
+    seen = [batch for step in range(SEEN) for batch in training.feed.micro_batches(step)]
+    batch = max(seen, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return Memory(
         weights=sum(t.numel() * t.element_size() for t in parts.model.weights().values()),

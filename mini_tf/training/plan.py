@@ -131,10 +131,21 @@ class TokenPlan:
 
     @cached_property
     def _buckets(self) -> list[np.ndarray]:
-        """The rows of each bucket."""
+        """The rows of each bucket, the longest first.
+
+        Rare lengths go with the next shorter ones, unless these are much shorter: a small batch counts as much as a full one.
+        """
         edges = _edges(int(self.lengths.max()))
-        bucket = np.searchsorted(edges, self.lengths)
-        return [np.flatnonzero(bucket == number) for number in np.unique(bucket)]
+        number = np.searchsorted(edges, self.lengths)
+        buckets, waiting = list[np.ndarray](), np.empty(0, np.int64)
+        for rows in (np.flatnonzero(number == one) for one in np.unique(number)[::-1]):
+            if len(waiting):
+                longest = int(self.lengths[waiting].max())
+                if len(waiting) * longest >= self.batch_tokens or 3 * int(self.lengths[rows].max()) < 2 * longest:
+                    buckets.append(waiting)
+                    waiting = np.empty(0, np.int64)
+            waiting = np.union1d(waiting, rows)
+        return [*buckets, waiting]
 
     @cached_property
     def _batches(self) -> list[tuple[int, int, int]]:

@@ -16,7 +16,7 @@ from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.plan import Plan
+from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon
 
 from .contest import threads
@@ -59,7 +59,7 @@ def objective_of(recipe: Recipe, shape: Shape) -> Objective:
 def feed_of(recipe: Recipe, shape: Shape) -> Feed:
     objective = objective_of(recipe, shape)
     rows = RandomRows(shape, objective.lookahead)
-    return Feed(Plan(shape.batch, shape.batch, recipe.train.seed), rows, objective.prepare, shape.batch)  # type: ignore[arg-type]
+    return Feed(RowPlan(shape.batch, shape.batch, recipe.train.seed), rows, objective.prepare, shape.batch)  # type: ignore[arg-type]
 
 
 def first_batch(shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
