@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import QUIET, TINY, minitf, tiny_model, trained
+from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
 from torch import Tensor
 
 from mini_tf.objectives import Sums
@@ -26,7 +26,7 @@ from mini_tf.run import tensors
 from mini_tf.run.disk import Disk
 from mini_tf.run.metrics import read_lines
 from mini_tf.text.batch import Batch
-from mini_tf.text.token_store import open_text
+from mini_tf.text.opening import open_text
 from mini_tf.training import device
 from mini_tf.training.device import Setup
 from mini_tf.training.loop import train
@@ -42,6 +42,11 @@ EXPLOSIVE = (
 LATE = (*EXPLOSIVE, "optimizer.lr=0.07", "checkpoint.every_steps=5", "eval.every_steps=5", "runtime.precision=fp32")
 EARLY = (*EXPLOSIVE, "optimizer.lr=0.3", "schedule.warmup=0", "runtime.precision=bf16")
 FILES = ("metrics.jsonl", "model.safetensors")
+PAIRS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+    tiny_model("encoder_decoder"),
+    *("eval.translations=4", "generate.max_new_tokens=8"),
+)
 SKIP = ("train.on_nonfinite=skip", "train.steps=30", "train.batch_size=4", "eval.every_steps=5", "log.every_steps=3")
 
 
@@ -90,7 +95,8 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         if not self.training:
             return sums
         for byte, factor in factors.items():
-            if (batch.inputs.ids[:, 0] == 4 + ord(byte)).any():
+            read = batch.inputs if batch.source is None else batch.source
+            if (read.ids[:, 0] == 4 + ord(byte)).any():
                 sums = sums._replace(parts={name: part * factor for name, part in sums.parts.items()})
         return sums
 
@@ -188,24 +194,28 @@ def test_a_text_without_documents_names_rows(tmp_path: Path) -> None:
     assert ", rows " in told(done.stderr).splitlines()[-1]
 
 
-@pytest.mark.parametrize("byte", [pytest.param("t", id="N3-skip")])
-def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(byte: str, poisoned: dict[str, float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("byte", "given"), [pytest.param("t", SKIP, id="N3-skip"), pytest.param("s", (*PAIRS, *SKIP), id="N3-skip-of-pairs")]
+)
+def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
+    byte: str, given: tuple[str, ...], poisoned: dict[str, float], tmp_path: Path
+) -> None:
     poisoned[byte] = math.nan
-    done = minitf("pretrain", TINY, *QUIET, *SKIP, "-d", tmp_path / "whole")
+    done = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "whole")
     assert done.exit_code == 0, done.stderr
     whole = lines_of(tmp_path / "whole")
-    skipped = [line for line in whole if "skipped" in line]
+    skipped, part = [line for line in whole if "skipped" in line], "next_token" if given == SKIP else "seq2seq"
     assert [line["skipped"] for line in skipped] == list(range(1, len(skipped) + 1))
     assert 3 <= len(skipped) <= 25
     for line in skipped:
         assert (line["loss"], line["not_finite"]["loss"]) == (None, "nan")  # N6
-        assert f"warning: step {line['step']}: the loss 'next_token' is nan, but must be finite; it is left out (" in done.stderr
+        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; it is left out (" in done.stderr
     assert f"{len(skipped)} of 30 steps were left out: their loss or gradient was not finite\n" in told(done.stderr)
     assert all(math.isfinite(line["train.loss"]) for line in whole if "val.loss" in line)  # of the steps that were taken
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)
-        assert minitf("pretrain", TINY, *QUIET, *SKIP, "-d", tmp_path / "run").exit_code == 6
-    again = minitf("pretrain", TINY, *QUIET, *SKIP, "-d", tmp_path / "run")
+        assert minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run").exit_code == 6
+    again = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run")
     assert again.exit_code == 0
     assert f"{len(skipped)} of 30 steps were left out" in again.stderr
     for name in FILES:
@@ -330,10 +340,13 @@ def test_an_empty_prompt_begins_a_document(prompt: str, decoder: Path) -> None:
     assert (done.exit_code, json.loads(done.stdout)["result"]["prompt"]) == (0, "")
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, id=f"N7-scores-that-are-no-numbers-{kind}") for kind in ("decoder", "encoder")])
+MODELS = {"decoder": (), "encoder": (tiny_model("encoder"),), "encoder_decoder": PAIRS}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=f"N7-scores-that-are-no-numbers-{kind}") for kind in MODELS])
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
 def test_a_model_whose_scores_are_no_numbers_writes_nothing(kind: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", "train.steps=1", *((tiny_model(kind),) if kind == "encoder" else ()))
+    run = trained(tmp_path / "run", *MODELS[kind], "train.steps=1")
     weights = tensors.read(run / "model.safetensors")
     for name, tensor in weights.items():
         if name in ("stack.norm.weight", "embedding.tokens.weight"):
@@ -361,6 +374,19 @@ def parts_of(*overrides: str) -> Parts:
 
 
 OBJECTIVES = [kind for kind in listing("objectives") if kind in ("next_token", "masked")]
+
+
+def test_any_split_of_pairs_into_micro_batches_gives_the_same_loss_and_gradient() -> None:
+    """N8: of pairs the rows are as long as the longest of the micro-batch, on either side."""
+    given = (*PAIRS, "objective.label_smoothing=0.1", "train.batch_size=24")
+    results = [_first_step(parts_of(*given, f"train.micro_batch_size={size}")) for size in (24, 8, 3, 1)]
+    by_tokens = [_first_step(parts_of(*PAIRS, "train.batch_tokens=300", f"train.micro_batch_size={size}")) for size in (30, 4, 1)]
+    for whole, *others in (results, by_tokens):
+        assert len({len(counts) for _, _, counts in (whole, *others)}) == 1 + len(others)
+        assert {sum(counts) for _, _, counts in others} == {sum(whole[2])}
+        for loss, gradient, _ in others:
+            assert loss == pytest.approx(whole[0], abs=1e-6)
+            assert float((gradient - whole[1]).norm()) <= 1e-5 * float(whole[1].norm())
 
 
 @pytest.mark.parametrize("objective", [pytest.param(kind, id=f"N8-{kind}") for kind in OBJECTIVES])

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from commands import QUIET, ROOT, TINY, content, minitf
+from commands import DATA, QUIET, ROOT, TINY, content, minitf, tiny_model
 
 import mini_tf.pretrain
+import mini_tf.samples
 import mini_tf.session
 import mini_tf.training.loop
 from mini_tf.cli import app
@@ -186,6 +187,28 @@ def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> No
     assert promised(run) == promised(tmp_path / "whole")
     measured = [json.loads((folder / "run.json").read_text())["metrics"]["val.loss"] for folder in (run, tmp_path / "whole")]
     assert measured[0] == measured[1]
+
+
+PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}", "eval.translations=3")
+
+
+@pytest.mark.parametrize(
+    ("call", "ending"),
+    [
+        pytest.param(1, "stopped at step 4, saved; run the same command to continue", id="P3-translations-on-the-way"),
+        pytest.param(3, "stopped at step 8, saved, before the last evaluation; run the same command to continue", id="P3-all-translations"),
+    ],
+)
+def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(call: int, ending: str, tmp_path: Path) -> None:
+    run, command = tmp_path / "run", (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
+    stopped = forked(tmp_path, *command, "-d", run, change=signalled(mini_tf.samples, "translate", signal.SIGTERM, call=call))
+    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
+    assert minitf(*command, "-d", run).exit_code == 0
+    assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
+    assert promised(run) == promised(tmp_path / "whole")
+    measured = [json.loads((folder / "run.json").read_text())["metrics"] | {"minutes": 0} for folder in (run, tmp_path / "whole")]
+    assert measured[0] == measured[1]
+    assert "val.bleu" in measured[0]
 
 
 @pytest.mark.parametrize(("place", "name", "call", "status"), MOMENTS)

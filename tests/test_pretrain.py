@@ -21,6 +21,11 @@ from mini_tf.run import folder as run_folder
 from mini_tf.text.tokenizer import Tokenizer
 
 SHORT = ("train.steps=20", "eval.every_steps=2")
+PAIRS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+    tiny_model("encoder_decoder").replace("}", ", dropout_rate: 0.2}"),
+    *("eval.translations=4", "generate.max_new_tokens=8"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +137,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signal
         (signal.SIGTERM, ("model.dropout_rate=0.2", "train.micro_batch_size=2")),
         (signal.SIGINT, ("train.stream=true", "model.attention.kind=window", "model.attention.window=16")),
         (signal.SIGHUP, (tiny_model("encoder"), "objective.scheme=whole_word", "data.pack=docs", "model.positions.kind=learned")),
+        (signal.SIGHUP, (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300")),
         (signal.SIGTERM, ("eval.patience=9", "optimizer.clip=0", "data.pack=none", "schedule.kind=wsd", "checkpoint.keep_last=1")),
     ],
 )

@@ -49,6 +49,7 @@ OURS_AND_DEPENDENCIES = {
     ),
     *("matplotlib", "mpl_toolkits", "PIL", "kiwisolver", "cycler", "pyparsing", "packaging", "dateutil", "six", "contourpy", "fontTools"),
     *("jaxtyping", "wadler_lindig", "pyarrow", "pylab"),
+    *("sacrebleu", "portalocker", "regex", "tabulate", "colorama", "lxml", "cython_runtime"),
 }
 EVIL = "evil_of_the_input"
 """Stands in every hostile file: no compiled text and no imported name may have it."""
@@ -100,6 +101,12 @@ def hostile_files(folder: Path) -> None:
     (folder / "corpus.txt").write_bytes(corpus + (DATA / "tiny.txt").read_bytes()[:6000])
     rows = [{"text": text.encode(errors="replace").decode(), "__reduce__": EVIL, "__import__": "os"} for text in texts * 8]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = [(f"{text} {EVIL}", f"{EVIL} {text[::-1]}") for text in HOSTILE if text.strip()]
+    pairs = [tuple("".join(side.splitlines()).encode(errors="replace").decode() for side in pair) for pair in pairs]
+    rows = [{"source": a, "target": b, "alignment": "0-0", "__reduce__": EVIL} for a, b in pairs * 3]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for side in range(2):
+        (folder / f"side{side}.txt").write_text("".join(f"{pair[side]}\n" for pair in pairs).replace("\0", ""))
     for name in ("model.pt", "pickled.txt", "tokenizer.pkl"):
         (folder / name).write_bytes(pickle.dumps(_Sentinel(), 2))
     foreign_tokenizer(folder / "foreign")
@@ -133,6 +140,11 @@ def foreign_tokenizer(folder: Path) -> None:
 
 TINY_MODEL = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4", "train.context=32")
 QUICK = (*TINY_MODEL, "train.steps=3", "log.samples=1", "generate.max_new_tokens=8", "runtime.compile=false", *EXACT)
+TRANSLATION = (
+    "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2}",
+    *("train.batch_size=4", "train.context=32", "train.steps=3", "eval.every_steps=2", "eval.translations=2", "generate.max_new_tokens=8"),
+    *("runtime.compile=false", *EXACT),
+)
 WORKS: list[list[str]] = [
     ["cost", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK],
     ["pretrain", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK, "-d", "runs/text"],
@@ -143,6 +155,13 @@ WORKS: list[list[str]] = [
     ["inspect", "word", "runs/text", "a", "a b", "b a", "-o", "made/w.png"],
     ["inspect", "tokens", "runs/rows", f"{EVIL} \u202e"],
     ["inspect", "model", "runs/text"],
+    ["pretrain", "data={train: pairs.jsonl, fields: {source: source, target: target}}", "tokenizer.kind=byte", *TRANSLATION, "-d", "runs/pairs"],
+    ["evaluate", "runs/pairs"],
+    ["evaluate", "runs/pairs", "--data", "{source: side0.txt, target: side1.txt}"],
+    ["generate", "runs/pairs", f"{{{{ {EVIL} }}}}", "\x1b]0;x\x07", "--n-best", "2"],
+    ["inspect", "attention", "runs/pairs", "a\x1b[31m b", "-o", "made/p.png"],
+    ["inspect", "align", "runs/pairs", "-o", "made/l.png", "-o", "made/l.json"],
+    ["cost", "data.train=translate-toy", "tokenizer.kind=byte", *TRANSLATION, "--seconds", "0"],
     ["runs", "list", "runs"],
     ["runs", "show", "runs/rows"],
     ["data", "show", "data.train=rows.jsonl", "tokenizer={path: foreign/tokenizer.json}", "train.context=32"],
@@ -182,7 +201,8 @@ def test_only_our_own_modules_and_those_of_our_dependencies_are_imported(audited
     """What a library looks for and does not find here is no module; what an input names is not even looked for."""
     modules = audited.report["modules"]
     found = {name.partition(".")[0] for name in audited.report["imports"] if name in modules}
-    strange = {name for name in found - OURS_AND_DEPENDENCIES - sys.stdlib_module_names if not name.startswith("_sysconfigdata")}
+    made = ("_sysconfigdata", "_cython_")  # while Python, or Cython, was built
+    strange = {name for name in found - OURS_AND_DEPENDENCIES - sys.stdlib_module_names if not name.startswith(made)}
     assert strange == set()
     assert [name for name, file in modules.items() if file.startswith(str(audited.folder))] == []
     named = (EVIL, "antigravity", "modeling_x", "tokenization_x", "conftest", "sitecustomize")
@@ -197,7 +217,9 @@ def test_no_process_is_started_and_no_connection_opened(audited: Audit) -> None:
 def test_nothing_is_written_outside_the_run_folders_the_cache_and_the_named_files(audited: Audit) -> None:
     assert audited.strays() == []
     assert list((audited.folder / "home").iterdir()) == []
-    assert {path.name for path in (audited.folder / "made").iterdir()} == {"a.png", "a.json", "a.svg", "w.png", "t.json"}
+    assert {path.name for path in (audited.folder / "made").iterdir()} == {
+        *("a.png", "a.json", "a.svg", "w.png", "t.json", "p.png", "l.png", "l.json")
+    }
 
 
 def test_no_text_of_an_input_becomes_code(audited: Audit) -> None:

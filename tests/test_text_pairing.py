@@ -43,7 +43,7 @@ def documents(text: PairText) -> list[tuple[list[int], list[int]]]:
 def by_hand(text: PairText, context: int) -> list[tuple[list[int], list[int]]]:
     """(source row, target row) of every pair."""
     ends = text.source_tokenizer.vocabulary.separator, text.tokenizer.vocabulary.separator
-    return [([*source, ends[0]][:context], [ends[1], *target, ends[1]][: context + 1]) for source, target in documents(text)]
+    return [([*source[: context - 1], ends[0]], [ends[1], *target, ends[1]][: context + 1]) for source, target in documents(text)]
 
 
 def unpadded(rows: Rows) -> list[list[int]]:

@@ -140,7 +140,7 @@ def memory_of(model: Model, optimizer: Optimizer, reads: Literal["left", "both",
 
 
 def _state_bytes(model: Model, length: int, pairs: bool) -> int:
-    memory = model.read(_blank(model, model.context)) if pairs else None  # type: ignore[operator]
+    memory = model.read(_blank(model, model.context)) if pairs else None
     mixed = model(_blank(model, length), memory, state=model.start(1))
     assert mixed.state is not None
     kept = () if memory is None else memory.layers or ()

@@ -1,6 +1,7 @@
 """From stored pairs to rows: one pair a row, the source closed by its separator, the target between two.
 
-What is longer than the context is cut at its end; a target that was cut is not asked for its end.
+What is longer than the context is cut: a source before its closing separator, which stays; a target at its end, for which it is
+then not asked.
 """
 
 from collections.abc import Iterator
@@ -77,12 +78,17 @@ class Pairing:
         return asked
 
     def _side(self, store: TokenStore, rows: np.ndarray, lengths: np.ndarray, opened: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """ids (B, n) of documents with their closing separator, and with their opening one if `opened`, padded on the right."""
+        """ids (B, n) of documents with their closing separator, and with their opening one if `opened`, padded on the right.
+
+        One that is too long and not `opened` ends with its separator all the same.
+        """
         first = store.starts[rows] + (0 if opened else 1)
         last = np.minimum(store.starts[rows] + lengths + 2, first + self.context + (1 if opened else 0))
         index = first[:, None] + np.arange(int((last - first).max()))
         real = index < last[:, None]
         ids = store.ids[np.minimum(index, len(store) - 1)].astype(np.int64)
+        if not opened:
+            ids[np.arange(len(rows)), last - first - 1] = store.vocabulary.separator
         if real.all():
             return ids, None
         ids[~real] = 0
