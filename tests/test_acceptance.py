@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import QUIET, ROOT, TINY, minitf, trained
+from commands import DATA, QUIET, ROOT, TINY, minitf, tiny_model, trained
 
 from mini_tf.run.disk import Disk
 
@@ -79,6 +79,8 @@ def test_every_refusal_has_its_exit_code_one_message_and_the_same_as_json(tmp_pa
         (("pretrain", "no-such-recipe"), 2),
         (("pretrain", TINY, "optimizer.lr=fast"), 3),
         (("pretrain", TINY, "data.train=./no-such.txt"), 4),
+        (("pretrain", TINY, f"data.train={{source: {DATA / 'tiny.txt'}, target: {DATA / 'other.txt'}}}", tiny_model("encoder_decoder")), 4),
+        (("pretrain", TINY, tiny_model("encoder_decoder")), 3),
         (("generate", str(tmp_path / "no-such-run"), "Once"), 5),
         (("pretrain", TINY, *QUIET, "train.steps=1", "-d", str(run), "--assert", "val.loss<0"), 8),
         (("evaluate", str(run), "--device", "cuda:77"), 9),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_a_usual_step_is_neither_the_smallest_nor_the_largest_and_memory_is_of_t
     tokens = [sum(batch.counts["tokens"] for batch in step) for step in seen]
     assert sorted(tokens).index(tokens[usual_step(training)]) in (2, 3)
     assert work_of(parts, training).tokens == tokens[usual_step(training)]
-    kept = [saved_bytes(lambda batch=batch: parts.task(batch, None), parts.setup, parts.task) for step in seen for batch in step]
+    kept = [saved_bytes(partial(parts.task, batch, None), parts.setup, parts.task) for step in seen for batch in step]
     assert min(kept) < memory_of(parts, training).activations >= 0.9 * max(kept)
     assert usual_step(training_of()[1]) == 0
 

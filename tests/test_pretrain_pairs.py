@@ -12,12 +12,13 @@ import pytest
 import yaml
 from commands import DATA, EXACT, TINY, Done, content, minitf, refused, tiny_model, trained
 
-from mini_tf.evaluate import evaluate_trained
+from mini_tf.evaluate import evaluate_trained, text_of
 from mini_tf.generation.translating import Translator
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
 from mini_tf.run.trained import Trained, open_trained
 from mini_tf.scores import corpus_scores
+from mini_tf.text.pair_store import PairStore
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -96,7 +97,8 @@ def evaluated(run: Path, *more: str | Path) -> dict[str, Any]:
 def scored(model: Trained, pairs: list[tuple[str, str]]) -> dict[str, float]:
     """One source at a time."""
     translator = Translator(model.model, model.tokenizer, model.source_tokenizer, model.recipe.generate)
-    return corpus_scores([translator.translate([source]).__next__()[0].text for source, _ in pairs], [target for _, target in pairs])
+    alone = [best.text for source, _ in pairs for [best] in translator.translate([source])]
+    return corpus_scores(alone, [target for _, target in pairs])
 
 
 # What is learnt, and what it takes.
@@ -205,7 +207,7 @@ def test_the_last_figures_are_of_all_pairs_and_of_the_best_step_and_those_on_the
     assert [step for step, line in reports.items() if "val.bleu" in line] == [20, 40, 60, 70, 72]
     best = open_trained(learnt, device="cpu")
     sources, targets = ((reversing.parent / f"{side}.txt").read_text().splitlines() for side in ("source", "target"))
-    held_out = [tuple(line.split("\t")) for line in minitf_pairs(learnt)]
+    held_out = held_out_of(learnt)
     assert len(held_out) == HELD_OUT
     assert {*held_out} <= {*zip(sources, targets, strict=True)}
     few, whole = scored(best, held_out[:16]), scored(best, held_out)
@@ -219,18 +221,18 @@ def test_the_last_figures_are_of_all_pairs_and_of_the_best_step_and_those_on_the
     assert last["chrf"] != whole["chrf"]
 
 
-def minitf_pairs(run: Path) -> list[str]:
-    """The held-out pairs, by hash of their sources, as the store of ids gives them back."""
-    from mini_tf.evaluate import text_of
-
+def held_out_of(run: Path) -> list[tuple[str, str]]:
+    """The held-out pairs as the store of ids gives them back."""
     model = open_trained(run, device="cpu")
     store = text_of(model, None, "val")
-    sides = (store.source, model.source_tokenizer), (store.target, model.tokenizer)  # type: ignore[union-attr]
-    return ["\t".join(tokenizer.decode(side.document(n)) for side, tokenizer in sides) for n in range(store.n_documents)]
+    assert isinstance(store, PairStore)
+    numbers, sides = range(store.n_documents), ((store.source, model.source_tokenizer), (store.target, model.tokenizer))
+    sources, targets = ([tokenizer.decode(side.document(n)) for n in numbers] for side, tokenizer in sides)
+    return list(zip(sources, targets, strict=True))
 
 
 def test_other_pairs_are_judged_alike_as_two_files_and_as_a_table(learnt: Path, reversing: Path, tmp_path: Path) -> None:
-    rows = [line.split("\t") for line in minitf_pairs(learnt)]
+    rows = held_out_of(learnt)
     for name, column in (("a", 0), ("b", 1)):
         (tmp_path / f"{name}.txt").write_text("".join(f"{row[column]}\n" for row in rows))
     (tmp_path / "t.tsv").write_text("source\ttarget\n" + "".join("\t".join(row) + "\n" for row in rows))
@@ -255,7 +257,7 @@ def test_the_training_side_is_judged_too(two: Path) -> None:
 
 
 def test_figures_of_an_average_are_those_of_its_weights(learnt: Path) -> None:
-    held_out = [tuple(line.split("\t")) for line in minitf_pairs(learnt)]
+    held_out = held_out_of(learnt)
     mean = open_trained(learnt, device="cpu", average=2)
     found = evaluated(learnt, "--average", "2")
     assert {name: found[name] for name in FIGURES} == pytest.approx(scored(mean, held_out), abs=1e-9)
@@ -351,7 +353,7 @@ def test_other_pairs_that_are_unfit_are_4_and_told_by_their_line(two: Path, tmp_
 def test_data_that_are_lost_while_a_run_is_under_way_cost_it_figures_and_nothing_else(
     points: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, target, named = files(tmp_path)
+    _, target, named = files(tmp_path)
     whole = trained(tmp_path / "whole", *TINY_MODEL, named, *points)
     record_, gone = Run.record, tmp_path / "gone.txt"
 

@@ -155,7 +155,14 @@ WORKS: list[list[str]] = [
     ["inspect", "word", "runs/text", "a", "a b", "b a", "-o", "made/w.png"],
     ["inspect", "tokens", "runs/rows", f"{EVIL} \u202e"],
     ["inspect", "model", "runs/text"],
-    ["pretrain", "data={train: pairs.jsonl, fields: {source: source, target: target}}", "tokenizer.kind=byte", *TRANSLATION, "-d", "runs/pairs"],
+    [
+        "pretrain",
+        "data={train: pairs.jsonl, fields: {source: source, target: target}}",
+        "tokenizer.kind=byte",
+        *TRANSLATION,
+        "-d",
+        "runs/pairs",
+    ],
     ["evaluate", "runs/pairs"],
     ["evaluate", "runs/pairs", "--data", "{source: side0.txt, target: side1.txt}"],
     ["generate", "runs/pairs", f"{{{{ {EVIL} }}}}", "\x1b]0;x\x07", "--n-best", "2"],
@@ -200,6 +207,7 @@ def test_hostile_files_are_worked_on_or_refused_and_never_run(audited: Audit) ->
 def test_only_our_own_modules_and_those_of_our_dependencies_are_imported(audited: Audit) -> None:
     """What a library looks for and does not find here is no module; what an input names is not even looked for."""
     modules = audited.report["modules"]
+    assert {"sacrebleu", "portalocker"} <= modules.keys()
     found = {name.partition(".")[0] for name in audited.report["imports"] if name in modules}
     made = ("_sysconfigdata", "_cython_")  # while Python, or Cython, was built
     strange = {name for name in found - OURS_AND_DEPENDENCIES - sys.stdlib_module_names if not name.startswith(made)}

@@ -80,15 +80,17 @@ def _software() -> dict[str, Any]:
         "system": f"{platform.system()}-{platform.release()}",
     }
     modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
-    return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _parquet()}
+    return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _extra("pyarrow", "parquet"), "scores": _extra("sacrebleu", "scores")}
 
 
-def _parquet() -> str:
+def _extra(package: str, extra: str) -> str:
+    """Whether an optional package is installed, or how it will be."""
+    from importlib import metadata
+
     try:
-        import pyarrow
-    except ImportError:
-        return "no (pip install 'minitf[parquet]')"
-    return f"yes (pyarrow {pyarrow.__version__})"
+        return f"yes ({package} {metadata.version(package)})"
+    except metadata.PackageNotFoundError:
+        return f"no (pip install 'minitf[{extra}]')"
 
 
 def _devices() -> dict[str, Any]:

@@ -136,7 +136,8 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     tree = parse(text, shown)
     if not isinstance(tree.value, dict):
         raise RecipeFault(f"{tree.where}: a recipe is a mapping of sections, got {show(tree.plain())}", where=[tree.where])
-    _anchor(tree, path.parent)
+    # What a shipped recipe trains on is the user's, and lies where the user works, not where minitf is installed.
+    _anchor(tree, Path.cwd() if path in presets().values() else path.parent)
     extends = tree.value.pop("extends", None)
     if extends is None:
         return tree
