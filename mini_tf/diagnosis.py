@@ -20,8 +20,10 @@ def spoken(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {metrics[name]:.4f}" for name in SPOKEN if name in metrics)
 
 
-def overfitting(epochs: float, train_loss: float, val_loss: float) -> str:
-    """What the distance between the two losses at the last evaluation says."""
+def overfitting(epochs: float, train_loss: float, val_loss: float, smoothed: bool = False) -> str:
+    """What the distance between the two losses at the last evaluation says; nothing where label smoothing is in one of them."""
+    if smoothed:
+        return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss with label smoothing {train_loss:.2f}"
     gap = val_loss - train_loss
     verdict = (
         "; the model knows its own text much better: more text, fewer steps or dropout would help" if gap > WIDE_GAP * val_loss else ""

@@ -108,14 +108,19 @@ def read_as_val(trained: Trained, data: str) -> object:
     # Of the recipe that is read only data.val is wanted: a run that learnt from stdin may be judged by stdin, which one recipe
     # names once, and one that learnt from two files by a table.
     if trained.recipe.data.pairs:
-        like = "{source: a, target: b}" if data.startswith("{") else "translate-toy"
-        return reading.read("transformer-nano", [f"data.train={like}", f"data.val={data}"]).recipe.data.val
+        like = "{source: a, target: b}" if data.lstrip().startswith("{") else "translate-toy"
+        return reading.read("transformer-nano", [f"data.train={like}", f"data.val={data.strip()}"]).recipe.data.val
     return reading.read(trained.folder, ["data.train=python-docs", f"data.val={data}"]).recipe.data.val
+
+
+def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:
+    """Rows that are judged together: a pass of training, but no more than fit into a step at full length."""
+    return min(micro_batch_size, max(1, recipe.train.step_tokens // recipe.train.context))
 
 
 def evaluate_trained(trained: Trained, store: AnyStore) -> dict[str, float]:
     """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
     packing = pack(trained.recipe, store, trained.tokenizer, objective)
-    rows = int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size))
+    rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
     return evaluate(objective.task(trained.model), objective, packing, trained.setup, rows)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from mini_tf.diagnosis import copying, overfitting, spoken
 from mini_tf.errors import RunFault
-from mini_tf.evaluate import evaluate
+from mini_tf.evaluate import evaluate, rows_at_once
 from mini_tf.nn import state as states
 from mini_tf.parts import Parts, training_of
 from mini_tf.run import dump
@@ -138,7 +138,8 @@ class Session:
 
     def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         parts = self.parts
-        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens, each_batch)
+        rows = rows_at_once(parts.recipe, parts.setup.micro_batch_size)
+        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, rows, tokens, each_batch)
         return {f"val.{name}": value for name, value in scores.items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
@@ -247,7 +248,8 @@ class Session:
         yield f"done: {spoken(metrics)}{best}"
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
-        yield overfitting(step / self.training.feed.plan.epoch_steps, self.tally.train_loss, self.tally.val_loss)
+        smoothed = getattr(self.parts.recipe.objective, "label_smoothing", 0.0) > 0
+        yield overfitting(step / self.training.feed.plan.epoch_steps, self.tally.train_loss, self.tally.val_loss, smoothed)
         sample = self.run.last_sample()
         if sample and self.parts.recipe.model.READS == "left":
             yield copying(sample, self.parts.text.train, self.parts.text.tokenizer)

@@ -349,28 +349,23 @@ def test_other_pairs_that_are_unfit_are_4_and_told_by_their_line(two: Path, tmp_
     refused(minitf("evaluate", two, "--data", DATA / "tiny.txt"), "tiny.txt is no table", exit_code=4)
 
 
-@pytest.mark.parametrize("points", [(), ("eval.every_steps=100",)])
-def test_data_that_are_lost_while_a_run_is_under_way_cost_it_figures_and_nothing_else(
-    points: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held out was kept with the ids: the files are the user's, who may go on with them."""
     _, target, named = files(tmp_path)
-    whole = trained(tmp_path / "whole", *TINY_MODEL, named, *points)
-    record_, gone = Run.record, tmp_path / "gone.txt"
+    whole, record_ = trained(tmp_path / "whole", *TINY_MODEL, named), Run.record
 
     def lose(self: Run, report: dict[str, Any], seconds: float | None = None) -> None:
         record_(self, report, seconds)
         if report["step"] == 3:
-            target.rename(gone)
+            target.write_text("something else\n")
 
     monkeypatch.setattr(Run, "record", lose)
     run = tmp_path / "run"
-    done = minitf("pretrain", TINY, *EXACT, *TINY_MODEL, named, "log.samples=0", "log.every_steps=1", *points, "-d", run)
+    done = minitf("pretrain", TINY, *EXACT, *TINY_MODEL, named, "log.samples=0", "log.every_steps=1", "-d", run)
     assert done.exit_code == 0, done.stderr
-    assert f"no translations: data.train.target: {target}: no such file" in done.stderr
-    assert [("val.bleu" in line) for line in lines(run) if "val.loss" in line] == ([True] * 3 if not points else [False])
-    assert record(run)["metrics"]["val.loss"] == record(whole)["metrics"]["val.loss"]
-    assert "val.bleu" not in record(run)["metrics"]
-    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    figures = [{name: value for name, value in record(one)["metrics"].items() if name != "minutes"} for one in (run, whole)]
+    assert figures[0] == figures[1]
+    assert "val.bleu" in figures[0]
 
 
 # What every run can do.

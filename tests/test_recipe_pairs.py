@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mini_tf.errors import RecipeFault
-from mini_tf.recipe.data import Pair
+from mini_tf.recipe.data import TwoFiles
 from mini_tf.recipe.reading import Resolved, decisive, dump, flatten, read
 from mini_tf.recipe.sections import SideTokenizer
 from mini_tf.run.identity import Identity
@@ -34,8 +34,8 @@ def faults(*overrides: str, recipe: str = "transformer-nano") -> list[str]:
 
 def test_two_files_are_given_with_blanks_and_all_in_their_names(tmp_path: Path) -> None:
     recipe = nano("data.train={source: a b.txt, target: 'c: d'}", "data.val={source: [x, y], target: '*.z'}").recipe
-    assert recipe.data.train == Pair(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
-    assert recipe.data.val == Pair(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
+    assert recipe.data.train == TwoFiles(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
+    assert recipe.data.val == TwoFiles(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
     assert recipe.data.pairs
 
 
@@ -45,9 +45,9 @@ def test_paths_of_a_recipe_file_begin_where_it_lies(tmp_path: Path) -> None:
         "extends: transformer-nano\ndata: {train: {source: a, target: ../b}}\ntokenizer: {source: {path: t.json}}\n"
     )
     recipe = read("deep/r.yaml").recipe
-    assert recipe.data.train == Pair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
+    assert recipe.data.train == TwoFiles(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
     assert recipe.tokenizer.source == SideTokenizer(path=f"{tmp_path}/deep/t.json")
-    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == Pair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
+    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == TwoFiles(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
 
 
 @pytest.mark.parametrize(
@@ -198,3 +198,34 @@ def test_a_stream_has_no_steps_of_tokens() -> None:
     assert faults("train.batch_tokens=64", recipe="lm.yaml") == [
         f"{OVERRIDE}train.batch_tokens=64: a stream's rows all have the same length; use batch_size"
     ]
+
+
+def test_a_later_size_of_batches_replaces_an_earlier_one(tmp_path: Path) -> None:
+    """Also that of resolved.yaml, which names both keys."""
+    rows = read("transformer-nano", ["train.batch_size=8"]).recipe.train
+    assert (rows.batch_size, rows.batch_tokens) == (8, None)
+    tokens = read("transformer-nano", ["train.batch_tokens=5k"]).recipe.train
+    assert tokens.batch_tokens == 5000
+    resolved = tmp_path / "resolved.yaml"
+    resolved.write_text(dump(read("transformer-nano").recipe))
+    assert read(resolved).recipe.train.batch_tokens == 2000
+    assert read(resolved, ["train.batch_size=8"]).recipe.train.batch_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (("data.pack=docs",), "data.pack"),
+        (("generate.min_new_tokens=300",), "300 is more than max_new_tokens 200"),
+        (("data.train=[translate-toy, a.jsonl]", "data.fields={source: a, target: b}"), "translate-toy has pairs of its own"),
+    ],
+)
+def test_what_pairs_cannot_be_is_refused(overrides: tuple[str, ...], fault: str) -> None:
+    with pytest.raises(RecipeFault) as refused:
+        read("transformer-nano", overrides)
+    assert fault in str(refused.value.message) + str(refused.value.faults)
+
+
+def test_pairs_beside_text_are_refused() -> None:
+    with pytest.raises(RecipeFault, match="is a pair of files, but data.train is text"):
+        read("gpt-nano", ["data.val={source: a, target: b}"])

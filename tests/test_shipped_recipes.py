@@ -12,7 +12,7 @@ from commands import minitf
 
 from mini_tf.evaluate import pack, text_of
 from mini_tf.recipe import reading
-from mini_tf.recipe.data import Pair
+from mini_tf.recipe.data import TwoFiles
 from mini_tf.recipe.presets import presets, summary
 from mini_tf.run.trained import open_trained
 
@@ -55,7 +55,7 @@ def test_a_shipped_recipe_keeps_its_promise(name: str, tmp_path: Path, monkeypat
     """A recipe that names files of its own finds them below the working folder."""
     monkeypatch.chdir(DATA.parent if DATA.exists() else tmp_path)
     train = reading.read(name).recipe.data.train
-    if isinstance(train, Pair) and not Path(str(train.source)).exists():
+    if isinstance(train, TwoFiles) and not Path(str(train.source)).exists():
         pytest.skip(f"needs {train.source}")
     done = minitf("pretrain", name, "-d", tmp_path / name, "--expect")
     assert done.exit_code == 0, done.stderr

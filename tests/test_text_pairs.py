@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from mini_tf.errors import DataFault, Unavailable
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
-from mini_tf.recipe.data import Pair as Files
+from mini_tf.recipe.data import TwoFiles as Files
 from mini_tf.text import raw_text, sources
-from mini_tf.text.pair_store import PairStore, PairText, encode_pairs, open_pairs, raw_pairs
+from mini_tf.text.pair_store import PairStore, PairText, encode_pairs, open_pairs
 from mini_tf.text.pairs import Pair, columns_of, divide, find_pairs, keep_apart
 
 CHAR = sections.Tokenizer(kind="char")
@@ -224,10 +224,9 @@ def test_the_raw_pairs_of_a_side_are_those_that_are_stored(tmp_path: Path) -> No
     data = Data(train=aligned(tmp_path), split=Split(share=0.2))
     text = open_pairs(data, CHAR)
     for side in ("train", "val"):
-        assert [(pair.source, pair.target) for pair in raw_pairs(data, side)] == texts_of(getattr(text, side), text)
-    assert sorted(n for side in ("train", "val") for n in [int(p.where.rpartition(":")[2]) for p in raw_pairs(data, side)]) == list(
-        range(1, 81)
-    )
+        assert [(pair.source, pair.target) for pair in getattr(text, side).pairs()] == texts_of(getattr(text, side), text)
+    lines = [int(pair.where.rpartition(":")[2]) for store in (text.train, text.val) for pair in store.pairs()]
+    assert sorted(lines) == list(range(1, 81))
 
 
 def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
@@ -368,6 +367,6 @@ def test_a_built_in_of_pairs_needs_no_file() -> None:
     assert data.pairs
     [one] = find_pairs(data.train, "data.train").sources
     assert (one.name, one.format) == ("translate-toy", "jsonl")
-    first = next(raw_pairs(data, "train"))
+    first = next(open_pairs(data, BYTE).train.pairs())
     assert first.alignment is not None
     assert not any(isinstance(one, sources.Source) for one in find_pairs(data.train, "data.train").lines)

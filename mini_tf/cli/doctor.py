@@ -80,7 +80,11 @@ def _software() -> dict[str, Any]:
         "system": f"{platform.system()}-{platform.release()}",
     }
     modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
-    return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _extra("pyarrow", "parquet"), "scores": _extra("sacrebleu", "scores")}
+    return (
+        facts
+        | {name: str(module.__version__) for name, module in modules.items()}
+        | {"parquet": _extra("pyarrow", "parquet"), "scores": _extra("sacrebleu", "scores")}
+    )
 
 
 def _extra(package: str, extra: str) -> str:

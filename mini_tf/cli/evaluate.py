@@ -1,6 +1,6 @@
 """`minitf evaluate`: how good a trained model is on its held-out text, or on another."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -9,9 +9,6 @@ from mini_tf.cli.options import AVERAGE, DEVICE, GATES, RUN, STEP
 
 FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "targets", "bleu", "chrf", "exact_match")
 """What --assert may hold a model to; bits per byte only where every token is asked for, the last three of translations."""
-
-if TYPE_CHECKING:
-    from mini_tf.run.trained import Trained
 
 
 @command
@@ -31,6 +28,9 @@ def evaluate(
     from mini_tf.recipe.gates import Gate, failures
     from mini_tf.run.trained import open_trained
     from mini_tf.scores import require, signatures
+    from mini_tf.text.pair_store import PairStore
+    from mini_tf.text.pairing import Pairing
+    from mini_tf.translations import judge, translate, translator_of
 
     if data is not None and split == "train":
         raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
@@ -40,10 +40,16 @@ def evaluate(
     trained = open_trained(run, step, device, average)
     if trained.recipe.model.READS == "pairs":
         require()
-    scores = evaluate_trained(trained, text_of(trained, data, split or "val", console.detail))
+    store = text_of(trained, data, split or "val", console.detail)
+    scores = evaluate_trained(trained, store)
     told: dict[str, str] = {"split": "data" if data is not None else split or "val"}
     if trained.recipe.model.READS == "pairs":
-        scores |= _translated(trained, data, split or "val")
+        assert isinstance(store, PairStore)
+        if cut := Pairing(store, trained.model.context).n_cut:
+            console.say(
+                f"{cut:,} of {store.n_documents:,} pairs are longer than the model's context of {trained.model.context} and are cut there"
+            )
+        scores |= judge(translate(translator_of(trained), store.pairs()))
         told |= {f"{name}_signature": signature for name, signature in signatures().items()}
     metrics = {**scores, **told}
     lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]
@@ -51,15 +57,3 @@ def evaluate(
     if missed := failures(held_to, scores):
         raise GateMissed(missed[0], faults=missed)
     return 0
-
-
-def _translated(trained: "Trained", data: str | None, split: Literal["val", "train"]) -> dict[str, float]:
-    """BLEU, chrF and the share of exact matches of the model's translations, written as the recipe's `generate` says."""
-    from mini_tf.evaluate import read_as_val
-    from mini_tf.generation.translating import Translator
-    from mini_tf.translations import judge, pairs_of, translate
-
-    other = None if data is None else read_as_val(trained, data)
-    pairs = list(pairs_of(trained.recipe.data, other, split))
-    translator = Translator(trained.model, trained.tokenizer, trained.source_tokenizer, trained.recipe.generate)
-    return judge(translate(translator, pairs), pairs)

@@ -11,7 +11,17 @@ from mini_tf.cli.options import GATES, RECIPE
 
 FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
-MEASURED = ("val.loss", "val.perplexity", "val.bits_per_byte", "val.accuracy", "train.loss", "minutes", "val.bleu", "val.chrf", "val.exact_match")
+MEASURED = (
+    "val.loss",
+    "val.perplexity",
+    "val.bits_per_byte",
+    "val.accuracy",
+    "train.loss",
+    "minutes",
+    "val.bleu",
+    "val.chrf",
+    "val.exact_match",
+)
 """What --assert may hold a run to; bits per byte only where every token is asked for, the last three of translations."""
 
 

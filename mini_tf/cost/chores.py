@@ -10,7 +10,7 @@ from functools import cache
 import torch
 
 from mini_tf.diagnosis import copying
-from mini_tf.evaluate import evaluate
+from mini_tf.evaluate import evaluate, rows_at_once
 from mini_tf.generation.writing import Writer
 from mini_tf.parts import Parts
 from mini_tf.recipe.recipe import Recipe
@@ -83,7 +83,7 @@ def _evaluated_per_second(parts: Parts, tokens: int) -> float:
 
 def _evaluate(parts: Parts, tokens: int) -> float:
     began = time.perf_counter()
-    evaluate(parts.task, parts.objective, parts.val, parts.setup, parts.setup.micro_batch_size, tokens)
+    evaluate(parts.task, parts.objective, parts.val, parts.setup, rows_at_once(parts.recipe, parts.setup.micro_batch_size), tokens)
     return time.perf_counter() - began
 
 

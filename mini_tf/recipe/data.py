@@ -48,7 +48,7 @@ SplitText = Annotated[
 ]
 
 
-class Pair(Section):
+class TwoFiles(Section):
     """Two sides of a text in files of their own, whose lines belong together one by one."""
 
     source: Corpus
@@ -62,12 +62,12 @@ _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
 
 def _corpus_or_pair(value: Any, either: Any) -> Any:
     """A mapping is a pair and nothing else a pair, so that a fault is told of the one that was meant."""
-    if isinstance(value, Pair):
+    if isinstance(value, TwoFiles):
         return value
-    return either(Pair.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
+    return either(TwoFiles.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
 
 
-CorpusOrPair = Annotated[Corpus | Pair, WrapValidator(_corpus_or_pair)]
+CorpusOrPair = Annotated[Corpus | TwoFiles, WrapValidator(_corpus_or_pair)]
 
 
 class Data(Section):
@@ -98,24 +98,33 @@ class Data(Section):
             yield "fields", f"only {', '.join(sorted(self.fields))} is named; {columns}"
         if self.pairs:
             yield from self._pairs()
+        elif isinstance(self.val, TwoFiles):
+            yield "val", "is a pair of files, but data.train is text; give text, or pairs on both sides"
+        for key in ("train", "val"):
+            among = getattr(self, key)
+            for name in BUILT_IN_PAIRS if isinstance(among, tuple) and len(among) > 1 else ():
+                if name in among:
+                    yield key, f"{name} has pairs of its own and cannot stand in a list"
 
     @property
     def pairs(self) -> bool:
         """Whether documents are pairs of a source and a target."""
-        named = not isinstance(self.train, Pair) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])
-        return isinstance(self.train, Pair) or named or bool({"source", "target"} & set(self.fields))
+        named = not isinstance(self.train, TwoFiles) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])
+        return isinstance(self.train, TwoFiles) or named or bool({"source", "target"} & set(self.fields))
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         """What pairs cannot be."""
+        if self.pack != "concat":
+            yield "pack", f"pairs stand one a row, whatever pack says; leave {self.pack} out"
         if self.split.tail:
             yield "split", f"{self.split} cuts a stream of characters; of pairs give a share such as 5%"
-        if self.val is not None and isinstance(self.train, Pair) != isinstance(self.val, Pair) and self.val not in BUILT_IN_PAIRS:
+        if self.val is not None and isinstance(self.train, TwoFiles) != isinstance(self.val, TwoFiles) and self.val not in BUILT_IN_PAIRS:
             yield "val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
-        if isinstance(self.train, Pair) and self.fields:
+        if isinstance(self.train, TwoFiles) and self.fields:
             yield "fields", "two files of lines have no columns; leave it out"
         for key in ("train", "val"):
             pair = getattr(self, key)
-            for role in ("source", "target") if isinstance(pair, Pair) else ():
+            for role in ("source", "target") if isinstance(pair, TwoFiles) else ():
                 side = getattr(pair, role)
                 if "-" in ((side,) if isinstance(side, str) else side):
                     yield f"{key}.{role}", "- (stdin) cannot be one side of pairs; give a file"

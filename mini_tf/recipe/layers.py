@@ -1,6 +1,6 @@
 """Recipes on top of each other: default < extends < recipe < command line.
 
-A kind given later drops the settings of the old kind, and a horizon given later replaces the earlier one.
+A kind given later drops the settings of the old kind; a horizon given later replaces the earlier one, and so does a size of batches.
 """
 
 from typing import Any, get_args
@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from mini_tf.recipe.kinds import Kind, KindOf, Section, listing, settings_of
-from mini_tf.recipe.sections import HORIZONS, Train
+from mini_tf.recipe.sections import BATCHES, HORIZONS, Train
 from mini_tf.recipe.values import Written, members
 from mini_tf.recipe.yaml_tree import Node
 
@@ -81,8 +81,9 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
     """The mapping `above` on top of the mapping `below`, both of `section` (None = not known, or parts of one level)."""
     merged: dict[str, Node] = dict(below.value)
-    if section is Train and any(key in HORIZONS and not is_blank(node) for key, node in above.value.items()):
-        merged = {key: node for key, node in merged.items() if key not in HORIZONS}
+    for group in (HORIZONS, BATCHES) if section is Train else ():
+        if any(key in group and not is_blank(node) for key, node in above.value.items()):
+            merged = {key: node for key, node in merged.items() if key not in group}
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
         merged[key] = _join(merged[key], node, field) if key in merged else node

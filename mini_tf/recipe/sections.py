@@ -96,6 +96,8 @@ class Schedule(Section):
 
 HORIZONS = ("steps", "tokens", "epochs", "time")
 """The keys of `train` that say how long; exactly one of them is given."""
+BATCHES = ("batch_size", "batch_tokens")
+"""The keys of `train` that say how much a step learns from; a later one replaces an earlier one."""
 
 
 class Train(Section):
@@ -142,7 +144,7 @@ class Train(Section):
 
     @property
     def step_tokens(self) -> int:
-        """Tokens that a step reads, at most."""
+        """Tokens that a step reads, at most; of pairs, on either side."""
         return self.batch_tokens or self.batch_size * self.context
 
 
@@ -219,6 +221,10 @@ class Generate(Section):
     """encoder_decoder: so many tokens in a row occur once at most; 0: no matter."""
     stop: tuple[Text, ...] = Field((), max_length=64)
     """Where one of these is written the text ends, before it."""
+
+    def rules(self) -> Iterator[tuple[str, str]]:
+        if self.min_new_tokens > self.max_new_tokens:
+            yield "min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}"
 
 
 class ModelSettings(Kind):

@@ -3,6 +3,7 @@
 Cached by content like any text. Both sides may have one tokenizer, which is then learnt from both, or each its own.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,7 +21,7 @@ from mini_tf.text.formats import Document
 from mini_tf.text.pairs import FIELDS, Pair, PairDivision, PairFiles, columns_of, find_pairs
 from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of, replaced
 from mini_tf.text.split import Side
-from mini_tf.text.token_store import BATCH, FORMAT, Say, TokenStore, Writer, loaded, open_store
+from mini_tf.text.token_store import BATCH, Say, TokenStore, Writer, loaded, open_store
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 
@@ -30,6 +31,14 @@ class PairStore:
 
     source: TokenStore
     target: TokenStore
+    raw: Path
+    """The pairs as they were written, a JSON list [source, target, where, alignment] a line."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """The pairs as they were written, in order."""
+        with self.raw.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield Pair(*json.loads(line))
 
     def __len__(self) -> int:
         return len(self.target)
@@ -71,6 +80,8 @@ class PairText:
     hashes: dict[str, str]
 
 
+PAIRS_FORMAT = 2
+RAW = ".pairs.jsonl"
 Tokenizers = tuple[Tokenizer, Tokenizer]
 """Of the source side, and of the target side; the same object where they share one vocabulary."""
 
@@ -116,12 +127,6 @@ def encode_pairs(spec: object, used: Tokenizers, data: sections.Data, say: Say =
     return _open(folder, "val", facts, used, key)
 
 
-def raw_pairs(data: sections.Data, side: Side) -> Iterator[Pair]:
-    """The pairs of one side as they were written, in the order in which they are stored."""
-    files = {key: find_pairs(spec, f"data.{key}") for key, spec in (("train", data.train), ("val", data.val)) if spec is not None}
-    return (pair for where, pair in _divide(files, data).read() if where == side)
-
-
 def _divide(files: Mapping[str, PairFiles], data: sections.Data) -> PairDivision:
     columns = columns_of(data)
     read = {key: partial(found.read, columns) for key, found in files.items()}
@@ -149,7 +154,7 @@ def _tokenizers(settings: sections.Tokenizer, content: str, division: Callable[[
 
 
 def _key(content: str, used: Tokenizers) -> str:
-    return hash_of({"format": FORMAT, "pairs": content, "tokenizers": [one.hash for one in used]})
+    return hash_of({"format": PAIRS_FORMAT, "pairs": content, "tokenizers": [one.hash for one in used]})
 
 
 def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, sides: Iterable[Side]) -> dict[str, Any]:
@@ -157,6 +162,7 @@ def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, si
     by_role = dict(zip(FIELDS, used, strict=True))
     writers = {(side, role): Writer(folder, f"{side}.{role}", by_role[role].vocabulary, True) for side in sides for role in FIELDS}
     coverages = {role: Coverage(by_role[role]) for role in FIELDS}
+    raw = {side: (folder / f"{side}{RAW}").open("w", encoding="utf-8") for side in sides}
     try:
         for batch in _batches(read):
             for number, role in enumerate(FIELDS):
@@ -167,7 +173,11 @@ def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, si
                         raise DataFault(f"{pair.where}: the tokenizer leaves nothing of the {role}", where=(pair.where,))
                     coverages[role].count_unknown(text, ids)
                     writers[side, role].add(Document(text, pair.where), ids)
+            for side, pair in batch:
+                raw[side].write(json.dumps(pair) + "\n")
     finally:
+        for file in raw.values():
+            file.close()
         facts = {f"{side}.{role}": writer.close() for (side, role), writer in writers.items()}
     notes = list(dict.fromkeys(note for coverage in coverages.values() for note in coverage.notes()))
     return {"stores": facts, "separated": True, "notes": notes}
@@ -187,4 +197,4 @@ def _batches(read: Iterable[tuple[Side, Pair]]) -> Iterator[list[tuple[Side, Pai
 
 def _open(folder: Path, side: str, facts: dict[str, Any], used: Tokenizers, key: str) -> PairStore:
     source, target = (open_store(folder, f"{side}.{role}", facts, one.vocabulary, key) for role, one in zip(FIELDS, used, strict=True))
-    return PairStore(source, target)
+    return PairStore(source, target, folder / f"{side}{RAW}")

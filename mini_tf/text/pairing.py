@@ -69,7 +69,7 @@ class Pairing:
     @cached_property
     def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens of each source, and of each target, without separators."""
-        return _lengths(self.store.source), _lengths(self.store.target)
+        return document_lengths(self.store.source), document_lengths(self.store.target)
 
     @property
     def _asked(self) -> np.ndarray:
@@ -95,7 +95,7 @@ class Pairing:
         return ids, real.astype(np.int64)
 
 
-def _lengths(store: TokenStore) -> np.ndarray:
+def document_lengths(store: TokenStore) -> np.ndarray:
     """Tokens of each document, without separators."""
     lengths: np.ndarray = np.diff(np.append(store.starts, len(store) - 1)) - 1
     return lengths

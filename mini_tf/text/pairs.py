@@ -14,7 +14,7 @@ import numpy as np
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.recipe.data import Pair as Files
+from mini_tf.recipe.data import TwoFiles
 from mini_tf.text.formats import Columns, rows_of
 from mini_tf.text.lines import lines_of
 from mini_tf.text.sources import Source, find
@@ -66,7 +66,7 @@ def columns_of(data: sections.Data) -> Columns:
 
 def find_pairs(spec: object, key: str) -> PairFiles:
     """The files behind data.train or data.val of pairs; DataFault where one is missing, or cannot hold pairs."""
-    if not isinstance(spec, Files):
+    if not isinstance(spec, TwoFiles):
         tables = find(spec, key)
         for table in tables:
             if table.format == "txt":

@@ -11,7 +11,7 @@ depends on words elsewhere: adjectives and determiners agree with a gender that 
 number; verbs with person and number of a subject that the source's verb often hides ("did follow", "will follow").
 "the", "of", "that", "do" and "does" have no partner; every other word has one.
 
-The diagonal guess, source word i with target word i * J / I of J and I words, has an alignment error rate of 0.88.
+Linking along the diagonal has an alignment error rate of 0.89.
 """
 
 import json
@@ -25,7 +25,7 @@ import numpy as np
 from mini_tf.text.drafts import write_whole
 
 N_PAIRS = 8_000
-VERSION = 1
+VERSION = 2
 """To be raised when the grammar changes: it is part of the cached file's name."""
 LONGEST = 16
 """Words of a source."""

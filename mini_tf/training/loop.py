@@ -164,7 +164,7 @@ def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[Non
             raise
         rows, plan = training.feed.micro_batch_size, training.feed.plan
         hint = "a smaller model or train.context"
-        smaller = [m for m in range(1, rows // 2 + 1) if plan.batch_size % m == 0]
+        smaller = [m for m in range(1, rows // 2 + 1) if not plan.even or plan.batch_size % m == 0]
         if smaller and not (plan.stream and at.step):  # the state of a stream is cut into passes as it was
             hint = f"train.micro_batch_size={max(smaller)} goes on; the result stays valid, though not equal to the bit"
         raise StorageFault(
@@ -269,6 +269,7 @@ def _scale(training: Training, at: Progress) -> float:
 def _diverged(training: Training, problem: Problem, report: Report, at: Progress) -> DivergedStep:
     """The fault as a person needs it: which step, and what was read in it."""
     read = Read.of(training.feed, at.step, problem.micro)
-    place = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {training.feed.n_micro}, "
+    n_micro = len(training.feed.cuts(len(training.feed.plan.rows(at.step).rows)))
+    place = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {n_micro}, "
     after = f", after {at.skips_in_a_row} left out in a row" if at.skips_in_a_row else ""
     return DivergedStep(f"step {report.step}{after}: {problem.what} ({place}{read})", at, report, problem, read)

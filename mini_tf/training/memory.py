@@ -30,7 +30,7 @@ def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int,
     rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_bytes(setup.device)
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
-    size = largest_micro_batch(feed.plan.batch_size, row_bytes, free)
+    size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
     return size, f"{size} rows keep {size * row_bytes / 2**20:.0f} MiB for the backward pass; {free / 2**20:.0f} MiB are free"
 
 
@@ -72,10 +72,13 @@ def free_bytes(device: torch.device) -> int:
     return min(_machine_bytes(), _container_bytes(Path("/sys/fs/cgroup")))
 
 
-def largest_micro_batch(batch_size: int, row_bytes: int, free: int) -> int:
-    """The largest divisor of the batch whose rows need no more than a safe share of `free` bytes; at least 1."""
-    fits = [m for m in range(1, batch_size + 1) if batch_size % m == 0 and m * row_bytes <= free * _SHARE]
-    return max(fits, default=1)
+def largest_micro_batch(batch_size: int, row_bytes: int, free: int, even: bool = True) -> int:
+    """The most rows, of those that cut the batch into parts, that need no more than a safe share of `free` bytes; at least 1.
+
+    even: into equal parts, so it is a divisor of the batch.
+    """
+    sizes = (-(-batch_size // n) for n in range(1, batch_size + 1) if not even or batch_size % n == 0)
+    return next((size for size in sizes if size * row_bytes <= free * _SHARE), 1)
 
 
 def _machine_bytes() -> int:

@@ -61,6 +61,10 @@ class Plan(Protocol):
     @property
     def stream(self) -> bool: ...
     @property
+    def even(self) -> bool:
+        """Whether all steps have as many rows, and are cut into equal parts."""
+
+    @property
     def epoch_steps(self) -> float:
         """Steps in which every row is seen once."""
 
@@ -92,6 +96,8 @@ class RowPlan:
     batch_size: int
     seed: int
     stream: bool = False
+
+    even = True
 
     @property
     def epoch_steps(self) -> float:
@@ -128,6 +134,7 @@ class TokenPlan:
     seed: int
 
     stream = False
+    even = False
 
     @cached_property
     def _buckets(self) -> list[np.ndarray]:
@@ -176,7 +183,7 @@ class TokenPlan:
 
 
 def _edges(longest: int) -> np.ndarray:
-    """The largest length of each bucket: an eighth apart, so that padding stays under that."""
+    """The largest length of each bucket, about an eighth apart."""
     edges = [8]
     while edges[-1] < longest:
         edges.append(max(edges[-1] + 1, edges[-1] * 9 // 8))

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def generate(
     console: Console,
     run: RUN,
-    prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue; else lines of stdin.")] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue, fill or translate; else lines of stdin.")
+    ] = None,
     input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read prompts by line from a file.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", metavar="N", help="Most tokens to write.")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="0: always the likeliest.")] = None,

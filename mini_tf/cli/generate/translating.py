@@ -21,7 +21,8 @@ class Translate:
     """Answers sources with their translations. given: the command's options that were given, by name."""
 
     def __init__(self, console: Console, trained: "Trained", context: int, given: dict[str, Any], by_line: bool) -> None:
-        from mini_tf.generation.translating import CHUNK, ROWS, Translator
+        from mini_tf.generation.translating import CHUNK, ROWS
+        from mini_tf.translations import translator_of
 
         refuse_unfit(
             (name for name in given if name not in FITTING),
@@ -32,7 +33,7 @@ class Translate:
         self.ahead = CHUNK * self.rows
         wish = wish_of(trained.recipe.generate, given | ({"num_beams": 1} if given.get("greedy") else {}))
         self._refuse_nonsense(given, wish)
-        self.translator = Translator(trained.model, trained.tokenizer, trained.source_tokenizer, wish, context=context)
+        self.translator = translator_of(trained, wish, context)
 
     def __call__(self, prompts: Sequence[str], places: Sequence[str] = ()) -> None:
         """Print the translations of each prompt; `places` are where the prompts stand, if not on the command line."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mini_tf.text.pairs import Pair
 
 SUFFIXES = (".png", ".svg", ".json", ".pharaoh")
+FIGURES = ("aer", "diagonal", "sharpness")
+"""What --assert may hold the chosen head to; the first two only where there are true links."""
 
 
 @command
@@ -63,6 +65,8 @@ def align(
     if source is not None and gold is not None and target is None:
         raise UsageFault(f"--gold {gold} links the words of a target that is known", hint="give it by --target")
     named, held_to = files.check(output, SUFFIXES, force), [Gate.parse(gate) for gate in gates or []]
+    if unknown := next((gate.metric for gate in held_to if gate.metric not in FIGURES), None):
+        raise UsageFault(f"--assert {unknown}: align measures no such figure; it does {', '.join(FIGURES)}")
 
     from mini_tf.inspection.alignment_error import metrics
     from mini_tf.inspection.choice import Choice
@@ -121,10 +125,12 @@ def _pairs(console: Console, trained: "Trained", source: str | None, target: str
 
 
 def _held_out(trained: "Trained", data: str | None) -> "list[Pair]":
-    from mini_tf.evaluate import read_as_val
-    from mini_tf.translations import pairs_of
+    from mini_tf.evaluate import text_of
+    from mini_tf.text.pair_store import PairStore
 
-    return list(pairs_of(trained.recipe.data, None if data is None else read_as_val(trained, data), "val"))
+    store = text_of(trained, data, "val")
+    assert isinstance(store, PairStore)
+    return list(store.pairs())
 
 
 def _links(pairs: "Sequence[Pair]", gold: Path | None) -> "list[Gold | None]":
@@ -155,9 +161,8 @@ def _result(study: _Study) -> dict[str, Any]:
     left_out = sum(one is None for one in study.found)
     notes = [f"{left_out} of {len(study.pairs)} pairs are longer than the model's context, and left out"] if left_out else []
     if not swept.chosen_on:
-        notes.append(
-            f"no gold links to choose by: of {len(swept.heads)} heads and shifts the one with the largest mean of its largest weights"
-        )
+        why = "one pair with true links, which judges" if swept.reported_on else "no true links to choose by"
+        notes.append(f"{why}: of {len(swept.heads)} heads and shifts the one with the largest mean of its largest weights")
     weights = study.weights.weights[best.place]
     return {
         "pairs": len(study.pairs) - left_out,
@@ -190,17 +195,19 @@ def _file(suffix: str, result: dict[str, Any], study: _Study) -> bytes:
 def _show(console: Console, study: _Study, many: bool) -> None:
     from mini_tf.drawing.panel import Scale
     from mini_tf.drawing.terminal import heat_map, sentence, table
+    from mini_tf.inspection.alignment import HeadShift
 
     colored, width, swept = console.colored, console.width, study.swept
     if many:
         judged = swept.chosen_on > 0
         cells = {head.place: head.aer if judged else head.sharpness for head in swept.heads}
+        shifts = sorted({place.shift for place in cells})
         rows = [
-            [f"{layer}.{head}", *(cells.get(type(swept.best.place)(layer, head, shift)) for shift in (0, 1))]
+            [f"{layer}.{head}", *(cells.get(HeadShift(layer, head, shift)) for shift in shifts)]
             for layer, head in dict.fromkeys((place.layer, place.head) for place in cells)
         ]
         what = "error rate" if judged else "sharpness"
-        console.picture(table(["layer.head", f"{what}, shift 0", f"{what}, shift 1"], rows, colored=colored, width=width))
+        console.picture(table(["layer.head", *(f"{what}, shift {shift}" for shift in shifts)], rows, colored=colored, width=width))
     for line in _said(swept):
         console.picture(sentence(line, width))
     if not console.json:
