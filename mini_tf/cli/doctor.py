@@ -83,18 +83,24 @@ def _software() -> dict[str, Any]:
     return (
         facts
         | {name: str(module.__version__) for name, module in modules.items()}
-        | {"parquet": _extra("pyarrow", "parquet"), "scores": _extra("sacrebleu", "scores")}
+        | {"parquet": _parquet(), "scores": _scores()}
     )
 
 
-def _extra(package: str, extra: str) -> str:
-    """Whether an optional package is installed, or how it will be."""
-    from importlib import metadata
-
+def _parquet() -> str:
     try:
-        return f"yes ({package} {metadata.version(package)})"
-    except metadata.PackageNotFoundError:
-        return f"no (pip install 'minitf[{extra}]')"
+        import pyarrow
+    except ImportError:
+        return "no (pip install 'minitf[parquet]')"
+    return f"yes (pyarrow {pyarrow.__version__})"
+
+
+def _scores() -> str:
+    try:
+        import sacrebleu
+    except ImportError:
+        return "no (pip install 'minitf[scores]')"
+    return f"yes (sacrebleu {sacrebleu.__version__})"
 
 
 def _devices() -> dict[str, Any]:

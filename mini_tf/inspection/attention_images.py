@@ -7,6 +7,8 @@ from mini_tf.inspection.attention import Sample
 from mini_tf.inspection.attention_panels import fan, rows_look, seen
 from mini_tf.inspection.describe import does
 
+FEW = 3
+"""Maps side by side from which on the sentence on what they show fits above them."""
 MANY = 24
 """Tokens above which maps side by side are coloured by the square root of their weights."""
 
@@ -26,7 +28,7 @@ def draw(sample: Sample, suffix: str) -> bytes:
     named = {kind: kind.partition(".")[0] + " " if len(kinds) > 1 else "" for kind in kinds}
     names = [f"{named[head.place.kind]}{head.place.layer}.{head.place.head} {head.role or ''}" for head in sample.heads]
     title, looks = f"{', '.join(kinds)}, layer.head.", rows_look(sample)
-    if len(kinds) == 1:
+    if len(kinds) == 1 and across >= FEW:  # where few maps stand side by side it would be wider than they
         title, looks = f"{title} {looks}", ""
     panels = [
         Panel(name, sample.rows(head), sample.columns(head), seen(head), looks) for name, head in zip(names, sample.heads, strict=True)

@@ -65,7 +65,7 @@ def seen(head: Head) -> np.ndarray:
 def rows_look(sample: Sample) -> str:
     """How a map is read."""
     of_source = sample.sides.source is not None and any(head.place.kind == "cross" for head in sample.heads)
-    between = " Of cross heads rows are the target's, columns the source's." if of_source else ""
+    between = " Cross: target rows, source columns." if of_source else ""
     return f"Each row is a {sample.unit}; its weights say at which columns it looks.{between}"
 
 
