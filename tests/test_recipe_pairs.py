@@ -227,5 +227,5 @@ def test_what_pairs_cannot_be_is_refused(overrides: tuple[str, ...], fault: str)
 
 
 def test_pairs_beside_text_are_refused() -> None:
-    with pytest.raises(RecipeFault, match="is a pair of files, but data.train is text"):
+    with pytest.raises(RecipeFault, match=r"is a pair of files, but data\.train is text"):
         read("gpt-nano", ["data.val={source: a, target: b}"])

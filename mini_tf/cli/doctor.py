@@ -80,11 +80,7 @@ def _software() -> dict[str, Any]:
         "system": f"{platform.system()}-{platform.release()}",
     }
     modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
-    return (
-        facts
-        | {name: str(module.__version__) for name, module in modules.items()}
-        | {"parquet": _parquet(), "scores": _scores()}
-    )
+    return facts | {name: str(module.__version__) for name, module in modules.items()} | {"parquet": _parquet(), "scores": _scores()}
 
 
 def _parquet() -> str:

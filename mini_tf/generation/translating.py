@@ -61,12 +61,8 @@ class Translator:
         self.context = min(context or model.context, places)
         self._separator, self._source_end = separator_of(tokenizer), separator_of(source_tokenizer)
 
-    def source(self, text: str) -> Source:
-        """A source as the model reads it: the beginning of one that is longer than the context."""
-        return self.sources([text])[0]
-
     def sources(self, texts: Sequence[str]) -> list[Source]:
-        """As `source`, of many texts, on all cores."""
+        """Sources as the model reads them: the beginning of one that is longer than the context."""
         kept = self.context - 1
         encoded = [ids.tolist() for ids in self.source_tokenizer.encode_batch(texts)]
         return [Source([*ids[:kept], self._source_end], len(ids), max(0, len(ids) - kept)) for ids in encoded]
@@ -78,16 +74,6 @@ class Translator:
         """
         for first in range(0, len(sources), CHUNK * rows):
             yield from self._translate_chunk(sources[first : first + CHUNK * rows], rows, n_best)
-
-    @torch.inference_mode()
-    def logprob_of(self, source: str, target: str) -> float:
-        """The sum of the log-probabilities that the model gives to the tokens of `target` and its end."""
-        self.model.eval()
-        ids = [self._separator, *map(int, self.tokenizer.encode(target)), self._separator]
-        read, asked = (torch.tensor([part], device=self.device) for part in (ids[:-1], ids[1:]))
-        scores = self.model.logits(self.model(Tokens(read), padded_right([self.source(source).ids], self.device)).y)
-        logprobs = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(dim=-1)
-        return float(logprobs.gather(2, asked[..., None]).sum())
 
     def _translate_chunk(self, texts: Sequence[str], rows: int, n_best: int) -> list[list[Translation]]:
         self.model.eval()

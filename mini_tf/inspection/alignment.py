@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from mini_tf.errors import UsageFault
+from mini_tf.generation.translating import padded_right
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.framing import Framed, framed_source, framed_target, reads_pairs
 from mini_tf.inspection.links import Link
 from mini_tf.inspection.words import numbers_of
-from mini_tf.nn.places import Places
-from mini_tf.nn.tokens import Tokens
 from mini_tf.run.trained import Trained
 from mini_tf.text.pairs import Pair
 
@@ -104,19 +103,12 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
 
 def _read_together(trained: Trained, framed: Sequence[tuple[Framed, Framed]]) -> Iterator[WordWeights]:
     device = trained.setup.device
-    sources, targets = (_padded([both[side].ids for both in framed], device) for side in (0, 1))
+    sources, targets = (padded_right([both[side].ids for both in framed], device) for side in (0, 1))
     captured = capture(trained.model, targets, sources)
     if not any(reading.kind == "cross" for reading in captured.readings):
         raise UsageFault("the model has no cross-attention: there is nothing to align")
     for row, (source, target) in enumerate(framed):
         yield between_words(captured, row, source, target)
-
-
-def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tokens:
-    longest = max(map(len, rows))
-    ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
-    segments = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
-    return Tokens(ids, Places.packed(segments))
 
 
 def between_words(captured: Capture, row: int, source: Framed, target: Framed) -> WordWeights:

@@ -31,7 +31,8 @@ def cross_entropy(
     smoothing: the share of each label's weight that is spread evenly over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7).
     """
     half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    known = hidden.device.type == "cpu" and (half or (hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")))
+    whole = hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
+    known = hidden.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64) and (half or whole)
     if not known or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         scores = F.linear(hidden, weight, bias)
         # A sum of exponentials loses too much in half precision.

@@ -144,7 +144,9 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
             if name not in row:
                 raise _no_column(where, name, list(row), len(names))
         more = row.get(columns.optional) if columns.optional else None
-        yield Row([_checked(row[name], where, name) for name in names], where, more if isinstance(more, str) else None)
+        if columns.optional and more is not None:
+            more = _checked(more, where, columns.optional)
+        yield Row([_checked(row[name], where, name) for name in names], where, more)
 
 
 def _checked(value: Any, where: str, name: str) -> str:
