@@ -18,7 +18,7 @@ from mini_tf.safe_text import safe_text
 SOURCES = [f"the {a} {b} sees {c}" for a in ("old", "new") for b in ("cat", "dog", "cow") for c in ("me", "you", "us", "them")]
 LINKS = "4-0 0-1 2-2 1?3 3-4"
 HELD = ["the old cat sees me .", "a new dog sees you .", "the old cow saw them .", "the cat sees us ."]
-NANO = "model={kind: encoder_decoder, d_model: 16, n_layers: 2, n_heads: 2, positions: sinusoidal, encoder: {n_layers: 1}}"
+NANO = "model={kind: encoder_decoder, d_model: 16, n_layers: 2, n_heads: 2, positions: sinusoidal, encoder: {n_layers: 1, n_heads: 2}}"
 
 
 def backwards(source: str) -> str:
@@ -97,7 +97,7 @@ def test_align_takes_the_links_that_come_with_the_data(run: Path, tmp_path: Path
     assert (found["pairs"], found["chosen_on"], found["reported_on"]) == (3, 2, 1)
     assert found["sample"]["gold"] == {"sure": [[0, 1], [2, 2], [3, 4], [4, 0]], "possible": [[0, 1], [1, 3], [2, 2], [3, 4], [4, 0]]}
     data.write_text(json.dumps(rows[0] | {"alignment": "7-0"}) + "\n")
-    refused(view("align", run, "--data", data), f"{data}:1: 7-0: there is no word 7 in the source; its words are 0 to 4")
+    refused(view("align", run, "--data", data), "pair 1: 7-0: there is no word 7 in the source; its words are 0 to 4")
 
 
 def test_align_of_one_text_draws_its_words_and_says_how_the_head_was_chosen(run: Path, tmp_path: Path) -> None:

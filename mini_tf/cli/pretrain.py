@@ -11,17 +11,8 @@ from mini_tf.cli.options import GATES, RECIPE
 
 FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
-MEASURED = (
-    "val.loss",
-    "val.perplexity",
-    "val.bits_per_byte",
-    "val.accuracy",
-    "train.loss",
-    "minutes",
-    "val.bleu",
-    "val.chrf",
-    "val.exact_match",
-)
+TRANSLATED = ("val.bleu", "val.chrf", "val.exact_match")
+MEASURED = ("val.loss", "val.perplexity", "val.bits_per_byte", "val.accuracy", "train.loss", "minutes", *TRANSLATED)
 """What --assert may hold a run to; bits per byte only where every token is asked for, the last three of translations."""
 
 
@@ -43,6 +34,7 @@ def pretrain(
     from mini_tf.errors import GateMissed, UsageFault
     from mini_tf.recipe import reading
     from mini_tf.recipe.gates import Gate, failures
+    from mini_tf.scores import require
 
     recipe, overrides = reading.split_arguments(arguments or [])
     if device is not None:
@@ -52,6 +44,12 @@ def pretrain(
     for gate in held_to:
         if gate.metric not in MEASURED:
             raise UsageFault(f"--assert {gate.metric}: training measures no such figure; it does {', '.join(MEASURED)}")
+        if gate.metric in TRANSLATED:
+            if resolved.recipe.model.READS != "pairs" or not resolved.recipe.eval.translations:
+                raise UsageFault(
+                    f"--assert {gate.metric}: this run translates nothing", hint="a model of pairs does, with eval.translations"
+                )
+            require()
     if expect and not resolved.shipped:
         raise UsageFault(
             "--expect holds only for a recipe as shipped, without overrides (--device aside)", hint="use --assert 'val.loss<1.9'"

@@ -24,7 +24,10 @@ def open_tokenizer(console: Console, source: str) -> "Tokenizer":
     refuse_broken([source], "the name of the tokenizer")
     path = Path(source)
     by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
-    tokenizer = Tokenizer.load(path if by_path and source != "last" else finding.find(source))
+    place = path if by_path and source != "last" else finding.find(source)
+    tokenizer = Tokenizer.load(place)
+    if os.path.isfile(other := place / "source_tokenizer.json"):
+        console.say(f"this is the tokenizer of the targets; that of the sources is {other}")
     for note in tokenizer.notes:
         console.say(note)
     return tokenizer

@@ -59,6 +59,8 @@ def read(file: Path, pairs: Sequence[Pair]) -> list[Gold]:
         where = f"{file}:{min(number, len(pairs)) + 1}"
         hint = "it must have a line for every pair, an empty one where there is no link"
         raise DataFault(f"{where}: {file} has {number:,} lines, but there are {len(pairs):,} pairs", hint=hint, where=[where])
+    if not any(gold.possible for gold in found):
+        raise DataFault(f"{file}: there is no link in it", hint="write i-j, as in 0-0 1-2, for words counted from 0", where=[str(file)])
     return found
 
 

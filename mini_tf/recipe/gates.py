@@ -43,7 +43,9 @@ class Gate:
                 "==": value == self.bound,
             }[self.sign]
         )
-        return None if met else f"{self.metric} is {value if value is None else f'{value:.6g}'}, but must be {self.sign} {self.bound:g}"
+        if met:
+            return None
+        return f"{self.metric} {'was not measured' if value is None else f'is {value:.6g}'}, but must be {self.sign} {self.bound:g}"
 
 
 def failures(gates: Iterable[Gate], metrics: Mapping[str, float | None]) -> list[str]:

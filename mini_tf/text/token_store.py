@@ -236,7 +236,8 @@ def open_store(folder: Path, side: str, facts: dict[str, Any], vocabulary: Vocab
     n, separated = numbers["tokens"], facts["separated"]
     if n < 2 or not numbers["raw_bytes"]:
         what = "there is no text in it" if key != "data.val" else "nothing is held out"
-        raise DataFault(f"{key}: {what} ({n} tokens; at least 2 are needed)", hint="give more text, or a larger data.split")
+        more = "give more text" if key == "--data" else "give more text, or a larger data.split"
+        raise DataFault(f"{key}: {what} ({n} tokens; at least 2 are needed)", hint=more)
     ids = np.memmap(path, _dtype(vocabulary), "r", shape=(n,))
     starts = np.memmap(folder / f"{side}.starts", np.int64, "r", shape=(numbers["documents"],))
     return TokenStore(path, ids, starts, numbers["raw_bytes"], numbers["documents"], separated, vocabulary)
