@@ -120,7 +120,7 @@ def stored(documents: list[list[int]], folder: Path) -> TokenStore:
 @pytest.fixture
 def pairing(tmp_path: Path) -> Pairing:
     sources, targets = toy_pairs()
-    return Pairing(PairStore(stored(sources, tmp_path / "s"), stored(targets, tmp_path / "t")), 8)
+    return Pairing(PairStore(stored(sources, tmp_path / "s"), stored(targets, tmp_path / "t"), tmp_path / "raw"), 8)
 
 
 @pytest.mark.parametrize("batch_tokens", [8, 40, 64])
