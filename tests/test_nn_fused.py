@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
+from mini_tf.nn.attend import attend
 from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.feed_forward import activate
 from mini_tf.nn.norm import rms_norm
-from mini_tf.nn.places import Places
+from mini_tf.nn.places import Places, Visibility
 from mini_tf.recipe.kinds import settings_of
 
 
@@ -149,3 +150,37 @@ def test_dropout_is_nothing_in_evaluation_or_at_rate_0() -> None:
     x = torch.ones(5)
     assert Dropout(0.0)(x) is x
     assert Dropout(0.5).eval()(x) is x
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_in_half_precision_is_that_of_full_within_its_digits(smoothing: float) -> None:
+    """Under bf16 autocast, values and gradients of both factors; a bf16 product has about 3 digits."""
+    hidden, weight = drawn(50, 32, dtype=torch.float32), drawn(300, 32, seed=1, dtype=torch.float32)
+    labels = torch.randint(300, (50,), generator=torch.Generator().manual_seed(2))
+    expected = F.cross_entropy(hidden @ weight.t(), labels, reduction="sum", label_smoothing=smoothing)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = cross_entropy(hidden, weight, None, labels, smoothing)
+    assert loss.dtype == torch.float32
+    assert_close(loss, expected, rtol=1e-2, atol=0)
+    for mine, theirs in zip(torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        assert (mine - theirs).norm() < 2e-2 * theirs.norm()
+
+
+def test_attention_in_half_precision_has_the_gradients_of_full_within_its_digits() -> None:
+    """On a CPU it is read in fp32 where gradients are wanted; with a mask and a row that sees nothing."""
+    q, k, v = (drawn(2, 3, 5, 8, seed=seed, dtype=torch.float32).detach().bfloat16().requires_grad_() for seed in range(3))
+    segments = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    places = Places.packed(segments)
+    full = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    read = attend(q, k, v, Visibility(True, places, places), 0.3)
+    keep = (
+        torch.ones(5, 5, dtype=torch.bool).tril() & (segments[:, None, None] == segments[:, None, :, None]) & (segments[:, None, None] != 0)
+    )
+    scores = (full[0] @ full[1].transpose(-1, -2) * 0.3).masked_fill(~keep, -1e30)
+    expected = (scores.softmax(-1) * keep) @ full[2]
+    assert read.dtype == torch.bfloat16
+    assert_close(read.double(), expected, rtol=0, atol=2e-2)
+    for mine, theirs in zip(
+        torch.autograd.grad(read.float().square().sum(), (q, k, v)), torch.autograd.grad(expected.square().sum(), full), strict=True
+    ):
+        assert (mine.double() - theirs).norm() < 2e-2 * theirs.norm()

@@ -158,7 +158,7 @@ class Eval(Section):
     tokens: Count | None = None
     """At most so many tokens of the held-out text while training (the first ones); the last evaluation takes all."""
     translations: int = Field(64, ge=0, le=10**6)
-    """Held-out pairs that are translated at each evaluation point, for BLEU and chrF; the last takes all. 0 = none, nowhere."""
+    """Held-out pairs that are translated at each evaluation point, for BLEU and chrF; the last takes all. 0 = none while training."""
     patience: Count | None = None
     """Stop after so many evaluations without a better loss."""
 

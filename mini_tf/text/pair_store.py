@@ -21,7 +21,7 @@ from mini_tf.text.formats import Document
 from mini_tf.text.pairs import FIELDS, Pair, PairDivision, PairFiles, columns_of, find_pairs
 from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of, replaced
 from mini_tf.text.split import Side
-from mini_tf.text.token_store import BATCH, Say, TokenStore, Writer, loaded, open_store
+from mini_tf.text.token_store import Say, TokenStore, Writer, batches, loaded, open_store
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 
@@ -165,7 +165,7 @@ def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, si
     coverages = {role: Coverage(by_role[role]) for role in FIELDS}
     raw = {side: (folder / f"{side}{RAW}").open("w", encoding="utf-8") for side in sides}
     try:
-        for batch in _batches(read):
+        for batch in batches(read, lambda pair: len(pair.source) + len(pair.target)):
             for number, role in enumerate(FIELDS):
                 texts = [(pair.source, pair.target)[number] for _, pair in batch]
                 coverages[role].sample(texts)
@@ -182,18 +182,6 @@ def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, si
         facts = {f"{side}.{role}": writer.close() for (side, role), writer in writers.items()}
     notes = list(dict.fromkeys(note for coverage in coverages.values() for note in coverage.notes()))
     return {"stores": facts, "separated": True, "notes": notes}
-
-
-def _batches(read: Iterable[tuple[Side, Pair]]) -> Iterator[list[tuple[Side, Pair]]]:
-    batch, size = list[tuple[Side, Pair]](), 0
-    for side, pair in read:
-        batch.append((side, pair))
-        size += len(pair.source) + len(pair.target)
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _open(folder: Path, side: str, facts: dict[str, Any], used: Tokenizers, key: str) -> PairStore:

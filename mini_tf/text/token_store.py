@@ -8,7 +8,7 @@ text or tokenizer can never be mistaken for it, and a moved file is found again.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ BATCH = 4 * PART
 """Characters that are encoded together."""
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +209,7 @@ def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: 
     writers = {side: Writer(folder, side, vocabulary, separated) for side in ("train", "val")}
     coverage = Coverage(tokenizer)
     try:
-        for batch in _batches(documents):
+        for batch in batches(documents, lambda document: len(document.text)):
             texts = [document.text for _, document in batch]
             coverage.sample(texts)
             for (side, document), ids in zip(batch, tokenizer.encode_batch(texts), strict=True):
@@ -219,11 +220,12 @@ def _write(folder: Path, documents: Iterable[tuple[Side, Document]], tokenizer: 
     return {"stores": facts, "separated": separated, "notes": coverage.notes()}
 
 
-def _batches(documents: Iterable[tuple[Side, Document]]) -> Iterator[list[tuple[Side, Document]]]:
-    batch, size = [], 0
-    for side, document in documents:
-        batch.append((side, document))
-        size += len(document.text)
+def batches(read: Iterable[tuple[Side, T]], length: Callable[[T], int]) -> Iterator[list[tuple[Side, T]]]:
+    """What is encoded together: things of about BATCH characters, by the `length` of each."""
+    batch, size = list[tuple[Side, T]](), 0
+    for side, one in read:
+        batch.append((side, one))
+        size += length(one)
         if size >= BATCH:
             yield batch
             batch, size = [], 0
