@@ -11,6 +11,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.recipe import sections
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
 
 
@@ -27,8 +28,8 @@ class Sums(NamedTuple):
 
 
 class ObjectiveSettings(sections.ObjectiveSettings):
-    def build(self, vocabulary: Vocabulary) -> "Objective":
-        """Raises DataFault where the vocabulary lacks a token that the question needs."""
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
+        """labels: what the training side's labels are, for an objective that has some. Raises DataFault where the vocabulary lacks a token that the question needs."""
         raise NotImplementedError
 
 

@@ -17,6 +17,7 @@ from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
 
 PART = "masked"
@@ -25,7 +26,7 @@ SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 toke
 
 
 class Settings(ObjectiveSettings):
-    NEEDS: ClassVar[Literal["left", "both"]] = "both"
+    NEEDS = frozenset({"both"})
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
 
     scheme: Literal["token", "whole_word", "span"] = "token"
@@ -42,7 +43,7 @@ class Settings(ObjectiveSettings):
             raise ValueError("the three shares must be 0 or more and sum to 1")
         return shares
 
-    def build(self, vocabulary: Vocabulary) -> "Masked":
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Masked":
         if vocabulary.mask is None:
             raise DataFault("the tokenizer has no [MASK] token, which a masked language model needs")
         return Masked(self, vocabulary, vocabulary.mask)

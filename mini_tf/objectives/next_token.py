@@ -9,15 +9,16 @@ from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
 
 PART = "next_token"
 
 
 class Settings(ObjectiveSettings):
-    NEEDS: ClassVar[Literal["left", "both"]] = "left"
+    NEEDS = frozenset({"left"})
 
-    def build(self, vocabulary: Vocabulary) -> "NextToken":
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "NextToken":
         return NextToken()
 
 

@@ -19,19 +19,21 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
 from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
 
 PART = "seq2seq"
 
 
 class Settings(ObjectiveSettings):
-    NEEDS: ClassVar[Literal["left", "both", "pairs"]] = "pairs"
+    NEEDS = frozenset({"pairs"})
+    FORM = "pairs"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each target's weight that is spread evenly over the vocabulary in training; the 2017 paper has 0.1."""
 
-    def build(self, vocabulary: Vocabulary) -> "Seq2Seq":
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Seq2Seq":
         if vocabulary.separator is None:
             raise DataFault("the tokenizer has no token that ends a text, which a translation needs")
         return Seq2Seq(self.label_smoothing)

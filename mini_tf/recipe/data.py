@@ -16,6 +16,19 @@ BUILT_IN_PAIRS = ("translate-toy",)
 BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
 """Corpora that need no file; a file of such a name is written ./grammar."""
 
+Form = Literal["text", "pairs", "classes", "numbers", "tags", "turns"]
+"""What an objective reads of a row: a text; a source and a target; a text with its class, with a number; words with a tag each; a
+conversation."""
+ROLES: dict[Form, tuple[str, ...]] = {
+    "text": ("text",),
+    "pairs": ("source", "target"),
+    "classes": ("text", "text_pair", "label"),
+    "numbers": ("text", "text_pair", "label"),
+    "tags": ("text", "label"),
+    "turns": ("prompt", "response", "messages"),
+}
+"""The columns that each form may read; data.fields says what they are called in the file."""
+
 Text = Annotated[str, Field(min_length=1)]
 Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
 
@@ -78,9 +91,9 @@ class Data(Section):
     split: SplitText = Split(share=0.05)
     """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
     fields: dict[str, str] = {}
-    """Columns or keys to read: {text: review}; of pairs {source: en, target: de}."""
+    """Columns or keys to read: {text: review, label: stars}; of pairs {source: en, target: de}; without a header by number, from 0."""
     header: Literal["auto"] | bool = "auto"
-    """Whether csv and tsv files name their columns in the first line."""
+    """Whether csv and tsv files name their columns in the first line; where numbers are asked for they do not."""
     errors: Literal["strict", "replace"] = "strict"
     """Bytes that are not UTF-8: strict refuses the file, replace reads each as U+FFFD and says how many."""
     pack: Literal["docs", "concat", "none"] = "concat"
@@ -89,42 +102,24 @@ class Data(Section):
     def rules(self) -> Iterator[tuple[str, str]]:
         if self.train == self.val == "-":
             yield "val", "train reads stdin already; give a file"
-        roles = {"source", "target"} if self.pairs else {"text"}
-        columns = "pairs read two columns: {source: COLUMN, target: COLUMN}"
-        for name in sorted(set(self.fields) - roles):
-            what = columns if self.pairs else "a language model reads one column: {text: COLUMN}"
-            yield "fields", f"no such role {name!r}; {what}"
-        if self.pairs and self.fields and set(self.fields) < roles:
-            yield "fields", f"only {', '.join(sorted(self.fields))} is named; {columns}"
-        if self.pairs:
-            yield from self._pairs()
-        elif isinstance(self.val, TwoFiles):
+        if not self.pairs and isinstance(self.val, TwoFiles):
             yield "val", "is a pair of files, but data.train is text; give text, or pairs on both sides"
         for key in ("train", "val"):
             among = getattr(self, key)
             for name in BUILT_IN_PAIRS if isinstance(among, tuple) and len(among) > 1 else ():
                 if name in among:
                     yield key, f"{name} has pairs of its own and cannot stand in a list"
+            for role in ("source", "target") if isinstance(among, TwoFiles) else ():
+                side = getattr(among, role)
+                if "-" in ((side,) if isinstance(side, str) else side):
+                    yield f"{key}.{role}", "- (stdin) cannot be one side of pairs; give a file"
 
     @property
     def pairs(self) -> bool:
         """Whether documents are pairs of a source and a target."""
-        named = not isinstance(self.train, TwoFiles) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])
-        return isinstance(self.train, TwoFiles) or named or bool({"source", "target"} & set(self.fields))
+        return isinstance(self.train, TwoFiles) or self.built_in_pairs or bool({"source", "target"} & set(self.fields))
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        """What pairs cannot be."""
-        if self.pack != "concat":
-            yield "pack", f"pairs stand one a row, whatever pack says; leave {self.pack} out"
-        if self.split.tail:
-            yield "split", f"{self.split} cuts a stream of characters; of pairs give a share such as 5%"
-        if self.val is not None and isinstance(self.train, TwoFiles) != isinstance(self.val, TwoFiles) and self.val not in BUILT_IN_PAIRS:
-            yield "val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
-        if isinstance(self.train, TwoFiles) and self.fields:
-            yield "fields", "two files of lines have no columns; leave it out"
-        for key in ("train", "val"):
-            pair = getattr(self, key)
-            for role in ("source", "target") if isinstance(pair, TwoFiles) else ():
-                side = getattr(pair, role)
-                if "-" in ((side,) if isinstance(side, str) else side):
-                    yield f"{key}.{role}", "- (stdin) cannot be one side of pairs; give a file"
+    @property
+    def built_in_pairs(self) -> bool:
+        """Whether documents are those of a built-in corpus of pairs."""
+        return not isinstance(self.train, TwoFiles) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])

@@ -97,6 +97,7 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
     for section in ("log", "checkpoint", "generate", "expect"):
         del plain[section]
     del plain["runtime"]["device"], plain["tokenizer"]["path"], plain["data"]["errors"]
+    del plain["model"]["init_from"]
     if plain["tokenizer"]["source"] is not None:
         del plain["tokenizer"]["source"]["path"]
     for key in ("micro_batch_size", "on_nonfinite", "most_skips", "stop_above"):

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from pydantic import SerializeAsAny
 
 from mini_tf.errors import UsageFault
+from mini_tf.recipe.forms import form_rules
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kinds import Kind, KindOf, Section, listing, settings_of
 from mini_tf.recipe.sections import (
+    Adapter,
     Checkpoint,
     Data,
     Eval,
@@ -38,6 +40,8 @@ class Recipe(Section):
     """What is trained: decoder (reads leftwards), encoder (reads both sides) or encoder_decoder (reads a source, writes a target)."""
     objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
     """What is asked of the model; by default next_token of a decoder, masked of an encoder, seq2seq of an encoder_decoder."""
+    adapter: Adapter | None = None
+    """A small part that learns in place of the model's own matrices; null: none."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     train: Train
@@ -78,7 +82,7 @@ def default_objective(model: Any) -> str | None:
 
 def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from _reading(recipe)
-    yield from _pairs(recipe)
+    yield from form_rules(recipe.data, recipe.objective, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
     yield from _positions(recipe)
     for mixer in _kinds(recipe, "PACKS") if recipe.data.pack == "docs" else ():
@@ -101,30 +105,15 @@ def _kinds(recipe: Recipe, lacking: str) -> Iterator[str]:
 
 def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
     reads, needs = getattr(recipe.model, "READS", None), getattr(recipe.objective, "NEEDS", None)
-    if not reads or not needs or reads == needs:
+    if not reads or not needs or reads in needs:
         return
-    fitting = [word for word in listing("objectives") if getattr(settings_of("objectives", word), "NEEDS", None) == reads]
-    others = [word for word in listing("models") if getattr(settings_of("models", word), "READS", None) == needs]
+    fitting = [word for word in listing("objectives") if reads in getattr(settings_of("objectives", word), "NEEDS", ())]
+    fitting = [word for word in fitting if getattr(settings_of("objectives", word), "FORM", "") == recipe.objective.FORM] or fitting
+    others = [word for word in listing("models") if getattr(settings_of("models", word), "READS", None) in needs]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
-    yield (
-        "objective",
-        f"{recipe.objective.kind} needs a model that reads {SIDES[needs]}, {recipe.model.kind} reads {SIDES[reads]}{way}",
-    )
-
-
-def _pairs(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    needs = getattr(recipe.objective, "NEEDS", None)
-    if needs == "pairs" and not recipe.data.pairs:
-        yield (
-            "data.train",
-            f"{recipe.objective.kind} reads pairs; give {{source: FILE, target: FILE}}, "
-            "or a table and data.fields {source: COLUMN, target: COLUMN}",
-        )
-    if needs in ("left", "both") and recipe.data.pairs:
-        yield "data.train", f"{recipe.objective.kind} reads texts, not pairs of a source and a target; use objective seq2seq"
-    if recipe.tokenizer.source is not None and not recipe.data.pairs:
-        yield "tokenizer.source", "only pairs have a source side; leave it out"
+    seen = " or ".join(SIDES[one] for one in sorted(needs))
+    yield "objective", f"{recipe.objective.kind} needs a model that reads {seen}, {recipe.model.kind} reads {SIDES[reads]}{way}"
 
 
 def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -132,9 +121,10 @@ def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
         return
     for mixer in _kinds(recipe, "STREAMS"):
         yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
-    if getattr(recipe.model, "READS", None) == "pairs":
-        yield "train.stream", "pairs are no stream of text; use stream: false"
-    if getattr(recipe.model, "READS", None) == "both":
+    form = getattr(recipe.objective, "FORM", "text")
+    if form != "text":
+        yield "train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false"
+    elif getattr(recipe.model, "READS", None) == "both":
         yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
     if recipe.data.pack != "concat":
         yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from mini_tf.recipe.data import Data as Data
-from mini_tf.recipe.data import Text
+from mini_tf.recipe.data import Form, Text
 from mini_tf.recipe.kinds import Kind, Section
 from mini_tf.recipe.values import Seconds, Share, show
 
@@ -64,6 +64,8 @@ class Optimizer(Section):
     """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
     clip: float = Field(1.0, ge=0, le=1e6)
     """Largest global norm of the gradient; 0 = no clipping."""
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    """The last layer's rate is multiplied by this, the one before by its square, ...; embeddings learn slowest, the head at full rate."""
 
     def rules(self) -> Iterator[tuple[str, str]]:
         for name in ("momentum", "orthogonal_steps"):
@@ -119,8 +121,12 @@ class Train(Section):
     """Length of a row in tokens."""
     stream: bool = False
     """Rows continue from step to step and the model's state is carried along."""
+    freeze: tuple[Text, ...] = Field((), max_length=1024)
+    """Parameters that do not learn, by patterns of their names: [embedding.*, stack.layers.0.*]; `minitf inspect model` has the names."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Decides every random draw of the run."""
+    seeds: int = Field(1, ge=1, le=1000)
+    """Runs of the recipe, with seed, seed + 1, ..., in folders seed-1, seed-2, ... of the run's; its own model is the median run's."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """A loss or gradient that is not finite ends the run before the step (exit 7), or the step is left out and counted."""
     most_skips: int = Field(10, ge=1, le=10**6)
@@ -152,13 +158,26 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
+class Adapter(Section):
+    kind: Literal["lora"] = "lora"
+    """lora: the matrices stay as they are, and beside each two narrow ones are learnt (Hu et al. 2021, arXiv:2106.09685)."""
+    rank: int = Field(8, ge=1, le=4096)
+    """Width of the narrow matrices."""
+    alpha: float = Field(16.0, gt=0, le=1e6)
+    """What they add is multiplied by alpha / rank."""
+    targets: tuple[Text, ...] = Field(("stack.*", "encoder.*"), min_length=1, max_length=1024)
+    """Which matrices of the model get some, by patterns of their names."""
+    merge: bool = False
+    """model.safetensors is a plain model, what was learnt added to its matrices; checkpoints keep both apart."""
+
+
 class Eval(Section):
     every_steps: Count | Literal["auto"] = "auto"
     """auto: ten times a run, or less often where a run takes seconds."""
     tokens: Count | None = None
     """At most so many tokens of the held-out text while training (the first ones); the last evaluation takes all."""
     translations: int = Field(64, ge=0, le=10**6)
-    """Held-out pairs that are translated at each evaluation point, for BLEU and chrF; the last takes all. 0 = none while training."""
+    """Held-out sources or prompts that are answered at each evaluation point, for BLEU, chrF and ROUGE; the last takes all. 0 = none."""
     patience: Count | None = None
     """Stop after so many evaluations without a better loss."""
 
@@ -233,6 +252,9 @@ class ModelSettings(Kind):
     READS: ClassVar[Literal["left", "both", "pairs"]]
     """What a token may see: only what stands before it, or both sides; or a whole source and what stands before it in the target."""
 
+    init_from: Text | None = None
+    """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
+
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
         raise NotImplementedError
 
@@ -240,10 +262,12 @@ class ModelSettings(Kind):
 class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
-    NEEDS: ClassVar[Literal["left", "both", "pairs"]]
-    """What the model must see."""
+    NEEDS: ClassVar[frozenset[Literal["left", "both", "pairs"]]]
+    """What the model may see: one of these."""
+    FORM: ClassVar[Form] = "text"
+    """What is read of the data."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
 
-    def build(self, vocabulary: Any) -> Any:
+    def build(self, vocabulary: Any, labels: Any = None) -> Any:
         raise NotImplementedError

@@ -1,0 +1,66 @@
+"""What an objective's form of data asks of the section `data`: which columns there may be, and what can hold such rows."""
+
+from collections.abc import Iterator
+
+from mini_tf.recipe.data import BUILT_IN_PAIRS, ROLES, Form, TwoFiles
+from mini_tf.recipe.sections import Data, ObjectiveSettings
+
+_SAID: dict[Form, str] = {
+    "text": "a language model reads one column: {text: COLUMN}",
+    "pairs": "pairs read two columns: {source: COLUMN, target: COLUMN}",
+    "classes": "a text and its class are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts",
+    "numbers": "a text and its number are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts",
+    "tags": "words and their tags are read: {text: COLUMN, label: COLUMN}",
+    "turns": "a conversation is read: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}",
+}
+_TOGETHER: dict[Form, tuple[str, ...]] = {"pairs": ("source", "target"), "turns": ("prompt", "response")}
+"""Columns of which none is named without the other."""
+
+
+def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: bool) -> Iterator[tuple[str, str]]:
+    """The dotted key that is at fault, and the fault, where the data cannot be read as the objective reads them."""
+    form, kind = getattr(objective, "FORM", None), objective.kind
+    if form is None:  # the objective is at fault, and is told so
+        return
+    if own_source_tokenizer and form != "pairs":
+        yield "tokenizer.source", "only pairs have a source side; leave it out"
+    if form == "pairs" and not data.pairs:
+        yield (
+            "data.train",
+            f"{kind} reads pairs; give {{source: FILE, target: FILE}}, or a table and data.fields {{source: COLUMN, target: COLUMN}}",
+        )
+        return
+    if form == "text" and data.pairs:
+        yield "data.train", f"{kind} reads texts, not pairs of a source and a target; use objective seq2seq"
+        return
+    yield from _columns(data, form)
+    if form == "text":
+        return
+    if isinstance(data.train, TwoFiles) and form != "pairs" or data.built_in_pairs and form not in ("pairs", "turns"):
+        yield "data.train", f"{kind} reads the rows of a table, not pairs; {_SAID[form]}"
+    what = "pairs" if form == "pairs" else "examples"
+    if data.pack != "concat":
+        yield "data.pack", f"{what} stand one a row, whatever pack says; leave {data.pack} out"
+    if data.split.tail:
+        yield "data.split", f"{data.split} cuts a stream of characters; of {what} give a share such as 5%"
+    if form == "pairs":
+        yield from _files(data)
+
+
+def _columns(data: Data, form: Form) -> Iterator[tuple[str, str]]:
+    for name in sorted(set(data.fields) - set(ROLES[form])):
+        yield "data.fields", f"no such role {name!r}; {_SAID[form]}"
+    together = _TOGETHER.get(form, ())
+    if named := [name for name in together if name in data.fields]:
+        if len(named) < len(together):
+            yield "data.fields", f"only {', '.join(named)} is named; {_SAID[form]}"
+        elif "messages" in data.fields:
+            yield "data.fields", f"messages and {named[0]} are two ways to say the same; {_SAID[form]}"
+
+
+def _files(data: Data) -> Iterator[tuple[str, str]]:
+    """What two files of lines cannot be."""
+    if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and data.val not in BUILT_IN_PAIRS:
+        yield "data.val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
+    if isinstance(data.train, TwoFiles) and data.fields:
+        yield "data.fields", "two files of lines have no columns; leave it out"
