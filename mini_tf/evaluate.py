@@ -7,12 +7,14 @@ import torch
 from torch import nn
 
 from mini_tf.errors import RunFault
-from mini_tf.objectives import Objective
+from mini_tf.objectives import Judge, Objective
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 from mini_tf.seeds import seed_of
+from mini_tf.text.example_store import ExampleStore
+from mini_tf.text.labelling import Labelling
 from mini_tf.text.opening import AnyStore, encode, reopen
 from mini_tf.text.packing import Packing
 from mini_tf.text.pair_store import PairStore
@@ -21,11 +23,15 @@ from mini_tf.text.token_store import Say
 from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup
 
+AnyRows = Packing | Pairing | Labelling
 
-def pack(recipe: Recipe, store: AnyStore, tokenizer: Tokenizer, objective: Objective) -> Packing | Pairing:
+
+def pack(recipe: Recipe, store: AnyStore, tokenizer: Tokenizer, objective: Objective) -> AnyRows:
     """The text as rows for this recipe's question."""
     if isinstance(store, PairStore):
         return Pairing(store, recipe.train.context)
+    if isinstance(store, ExampleStore):
+        return Labelling(store, recipe.train.context)
     word_starts = tokenizer.word_starts if objective.whole_words else None
     return Packing(store, recipe.train.context, objective.lookahead, recipe.data.pack, word_starts, recipe.train.seed)
 
@@ -34,19 +40,21 @@ def pack(recipe: Recipe, store: AnyStore, tokenizer: Tokenizer, objective: Objec
 def evaluate(
     task: nn.Module,
     objective: Objective,
-    packing: Packing | Pairing,
+    packing: AnyRows,
     setup: Setup,
     batch_size: int,
     tokens: int | None = None,
     each_batch: Callable[[], None] = lambda: None,
+    judge: Judge | None = None,
 ) -> dict[str, float]:
-    """loss (nats a target), perplexity, accuracy, targets and, where every token is asked for, bits_per_byte.
+    """loss (nats a target), perplexity, accuracy, targets, where every token is asked for bits_per_byte, and what `judge` says.
 
+    judge: what gathers the answers of a task; by default the objective's own.
     `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
     those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
     called before each batch; what it raises ends the evaluation.
     """
-    mode = task.training
+    mode, judge = task.training, judge or objective.judge()
     task.eval()
     parts, metrics = _Totals(), _Totals()
     # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
@@ -57,6 +65,8 @@ def evaluate(
             batch = objective.prepare(rows)
             with setup.autocast():
                 judged = task(batch.to(setup.device), None)
+            if judge is not None:
+                judge.add(batch, judged.answers)
             for name, part in judged.parts.items():
                 parts.add(name, float(part), batch.counts[name])
             for name, (total, many) in judged.metrics.items():
@@ -66,7 +76,8 @@ def evaluate(
     asked = [name for name in parts.sums if name != "penalty"]  # what training pays for its means is no figure of merit
     loss = sum(weights.get(name, 1.0) * parts.mean(name) for name in asked)
     targets = max(parts.counts[name] for name in asked)
-    scores = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf, **{name: metrics.mean(name) for name in metrics.sums}}
+    more = judge.scores() if judge is not None else {"perplexity": math.exp(loss) if loss < 700 else math.inf}
+    scores = {"loss": loss, **more, **{name: metrics.mean(name) for name in metrics.sums}}
     if objective.reads_all:
         share = targets / max(1, len(packing.store) - objective.lookahead)
         scores["bits_per_byte"] = sum(parts.sums[name] for name in asked) / math.log(2) / (packing.store.raw_bytes * share)
@@ -95,10 +106,10 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
     """
     used = trained.source_tokenizer, trained.tokenizer
     if data is not None:
-        return encode(read_as_val(trained, data), used, trained.recipe.data, say)
+        return encode(read_as_val(trained, data), used, trained.recipe.data, trained.recipe.objective, trained.labels, say)
     recorded = manifest.read(trained.folder).hashes
-    text = reopen(trained.recipe.data, used, recorded, say)
-    if text.hashes != recorded:
+    text = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
+    if not text.hashes.items() <= recorded.items():
         raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
     return text.val if split == "val" else text.train
 
@@ -118,9 +129,9 @@ def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:
     return min(micro_batch_size, max(1, recipe.train.step_tokens // recipe.train.context))
 
 
-def evaluate_trained(trained: Trained, store: AnyStore) -> dict[str, float]:
+def evaluate_trained(trained: Trained, store: AnyStore, judge: Judge | None = None) -> dict[str, float]:
     """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
-    objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
+    objective = trained.objective
     packing = pack(trained.recipe, store, trained.tokenizer, objective)
     rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(objective.task(trained.model), objective, packing, trained.setup, rows)
+    return evaluate(objective.task(trained.model), objective, packing, trained.setup, rows, judge=judge)

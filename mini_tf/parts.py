@@ -6,13 +6,12 @@ from functools import cached_property
 
 from torch import nn
 
-from mini_tf.evaluate import pack
+from mini_tf.evaluate import AnyRows, pack
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run.initial import Taken
 from mini_tf.text.opening import AnyText
-from mini_tf.text.packing import Packing
-from mini_tf.text.pairing import Pairing
 from mini_tf.training.device import Setup
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.feed import Feed
@@ -32,13 +31,15 @@ class Parts:
     setup: Setup
     model: Model
     task: nn.Module
+    taken: Taken | None = None
+    """What the model took over of another run."""
 
     @cached_property
-    def train(self) -> Packing | Pairing:
+    def train(self) -> AnyRows:
         return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
 
     @cached_property
-    def val(self) -> Packing | Pairing:
+    def val(self) -> AnyRows:
         return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
 
     @cached_property

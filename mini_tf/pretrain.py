@@ -7,10 +7,13 @@ import torch
 
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
+from mini_tf.nn.lora import adapt
+from mini_tf.nn.model import Model
 from mini_tf.nn.sketch import sketched
 from mini_tf.parts import Parts
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import initial
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, begin, check_exact, open_run
 from mini_tf.run.trained import SOURCE_TOKENIZER, write_config
@@ -18,9 +21,11 @@ from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Session, Voice
 from mini_tf.text.opening import AnyText, open_text, reopen
 from mini_tf.text.pairing import Pairing
+from mini_tf.text.summary import summary
 from mini_tf.text.token_store import Say
 from mini_tf.training.device import Setup, settle
 from mini_tf.training.feed import Feed
+from mini_tf.training.freezing import freeze
 from mini_tf.training.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.signals import StopRequest
 from mini_tf.training.trial import Trial
@@ -46,7 +51,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         voice.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes in all; nothing was kept")
         return Outcome(None, cost.metrics)
     text = opened(recipe, voice)
-    identity = Identity.of(resolved, text.hashes)
+    identity = Identity.of(resolved, text.hashes | initial.contents(recipe))
     with open_run(options.place, identity, options.command) as run:
         if run.status == "finished" and options.extend is None:
             run.publish(warn=voice.warn)  # puts a model.safetensors right that was lost or damaged since
@@ -61,7 +66,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
-        run.write("config.json", write_config(recipe, *vocabulary_sizes(text)))
+        run.write("config.json", write_config(recipe, vocabulary_sizes(text), text.labels))
         run.write("tokenizer.json", text.tokenizer.to_json())
         if text.source_tokenizer is not text.tokenizer:
             run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
@@ -73,7 +78,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
 
 def opened(recipe: Recipe, voice: Voice) -> AnyText:
     """The text as ids, with what there is to say of it."""
-    text = open_text(recipe.data, recipe.tokenizer, voice.detail, recipe.objective.TOKENS)
+    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, voice.detail)
     for note in text.notes:
         voice.say(note)
     return text
@@ -82,19 +87,33 @@ def opened(recipe: Recipe, voice: Voice) -> AnyText:
 def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: None) -> Parts:
     """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided."""
     setup.apply()
-    sizes = vocabulary_sizes(text)
-    objective = recipe.objective.build(text.tokenizer.vocabulary)
+    objective = recipe.objective.build(text.tokenizer.vocabulary, text.labels)
     if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
         raise DataFault(
             f"data.train: a stream reads whole rows of {recipe.train.context} tokens, there are {len(text.train)}",
             hint="train.stream=false",
         )
-    sketch = sketched(lambda: recipe.model.build(sizes[0], recipe.train.context, sizes[1]))
+    sizes = vocabulary_sizes(text)
+
+    def model_of() -> Model:
+        model = recipe.model.build(sizes[0], recipe.train.context, sizes[1])
+        assert isinstance(model, Model)
+        objective.equip(model)
+        return model
+
+    sketch = sketched(model_of)
     refuse_too_large(sketch, recipe.optimizer, setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "weights"))
-    model = recipe.model.build(sizes[0], recipe.train.context, sizes[1])
+    model = model_of()
+    taken = None
+    if recipe.model.init_from is not None:
+        taken = initial.take_over(model, recipe, text)
+        setup.apply()  # opening the other run took the machine as that one wants it
+    if recipe.adapter is not None:
+        adapt(model, recipe.adapter, taken.new if taken is not None else ())
+    freeze(model, recipe.train.freeze)
     model.to(setup.device)
-    parts = Parts(recipe, text, objective, setup, model, objective.task(model))
+    parts = Parts(recipe, text, objective, setup, model, objective.task(model), taken)
     parts = replace(parts, setup=decide(parts, say))
     parts.setup.apply()
     return parts
@@ -133,7 +152,13 @@ def introduce(parts: Parts, voice: Voice) -> None:
     voice.say(parts.setup.spoken())
     parameters = sum(p.numel() for p in parts.model.parameters())
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
-    voice.say(f"text: {len(text.train):,} tokens to learn from, {len(text.val):,} held out")
+    if parts.taken is not None:
+        voice.say(parts.taken.spoken())
+    learning = sum(p.numel() for p in parts.model.parameters() if p.requires_grad)
+    if learning < parameters:
+        voice.say(f"learning: {learning:,} of the parameters, the others stay as they are")
+    for line in summary(text):
+        voice.say(line)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"
     rows = f"at most {passes} rows of like length" if train.batch_tokens else f"{passes} rows of {train.context}"
@@ -142,8 +167,9 @@ def introduce(parts: Parts, voice: Voice) -> None:
     else:
         how_long = f"{horizon.steps:,} steps, {horizon.steps / parts.plan.epoch_steps:.2g} epochs"
     voice.say(f"training: {how_long}, {train.step_tokens:,} tokens a step ({rows})")
-    if isinstance(parts.train, Pairing) and (cut := parts.train.n_cut):
-        voice.warn(f"{cut:,} of {parts.train.n_rows:,} pairs are longer than train.context {train.context} and are cut there")
+    if cut := getattr(parts.train, "n_cut", 0):
+        what = "pairs" if isinstance(parts.train, Pairing) else "examples"
+        voice.warn(f"{cut:,} of {text.train.n_documents:,} {what} are longer than train.context {train.context} and are cut there")
     if parts.train.n_rows < most:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
 
@@ -152,7 +178,7 @@ def estimate(recipe: Recipe, voice: Voice, seconds: float | None = None) -> Cost
     """What a run would take, from its own beginning and `seconds` of its steps, which are then forgotten."""
     text = opened(recipe, voice)
     began = time.monotonic()
-    reopen(recipe.data, (text.source_tokenizer, text.tokenizer), text.hashes)  # out of the cache, as a run will find it
+    reopen(recipe.data, (text.source_tokenizer, text.tokenizer), recipe.objective, text.hashes)  # out of the cache, as a run will find it
     parts = build(recipe, text, settle(recipe.runtime), voice.detail)
     introduce(parts, voice)
     return cost_of(parts, time.monotonic() - began, seconds)

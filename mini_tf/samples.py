@@ -61,6 +61,6 @@ class Samples:
 
     @cached_property
     def _can_score(self) -> bool:
-        if not scores.available():
+        if not scores.available("sacrebleu"):
             self.say("sacrebleu is not installed, so translations are not scored while training: pip install 'minitf[scores]'")
-        return scores.available()
+        return scores.available("sacrebleu")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from mini_tf import scores
 from mini_tf.generation.translating import Translator
 from mini_tf.recipe.sections import Generate
 from mini_tf.run.trained import Trained
+from mini_tf.scores.translation import corpus_scores
 from mini_tf.text.pairs import Pair
 
 CHUNK = 128
@@ -31,4 +31,4 @@ def translate(translator: Translator, pairs: Iterable[Pair], each_chunk: Callabl
 def judge(translated: Iterable[tuple[str, str]]) -> dict[str, float]:
     """bleu and chrf (0 to 100) and exact_match (0 to 1) of translations beside their targets."""
     translations, targets = zip(*translated, strict=True)
-    return scores.corpus_scores(translations, targets)
+    return corpus_scores(translations, targets)

@@ -17,7 +17,7 @@ from mini_tf.generation.translating import Translator
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
 from mini_tf.run.trained import Trained, open_trained
-from mini_tf.scores import corpus_scores
+from mini_tf.scores.translation import corpus_scores
 from mini_tf.text.pair_store import PairStore
 
 pytestmark = pytest.mark.usefixtures("undrawn")

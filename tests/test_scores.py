@@ -14,7 +14,9 @@ import sacrebleu
 from commands import ROOT
 
 from mini_tf.errors import Unavailable
-from mini_tf.scores import available, corpus_scores, require, signatures
+from mini_tf.scores import PACKAGES, available, left_out, missing, require, version
+from mini_tf.scores.summary import summary_scores
+from mini_tf.scores.translation import corpus_scores, signatures
 
 GERMAN = [
     "Ein Mann schläft in einem grünen Raum auf einem Sofa.",
@@ -124,7 +126,7 @@ def test_case_counts_and_so_does_which_sentence_stands_where() -> None:
 def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="as many: 1 != 2"):
         corpus_scores(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="must be a translation"):
+    with pytest.raises(ValueError, match="must be a text"):
         corpus_scores([], [])
 
 
@@ -141,7 +143,7 @@ def test_text_that_looks_tokenised_is_scored_in_silence(caplog: pytest.LogCaptur
 def test_scoring_starts_no_process_opens_no_connection_and_leaves_nothing(tmp_path: Path) -> None:
     """A library under sacrebleu asks Python for the folder of temporary files, which Python tries out by a file that it removes."""
     code = "import sys, json; sys.path[:0] = ['tests', '.']; from audited import Record; seen = Record(); sys.addaudithook(seen)\n"
-    code += "seen.running = True\nfrom mini_tf.scores import corpus_scores, signatures\n"
+    code += "seen.running = True\nfrom mini_tf.scores.translation import corpus_scores, signatures\n"
     code += "corpus_scores(['a b .'] * 200, ['a c .'] * 200); signatures(); seen.running = False\n"
     code += "print(json.dumps([seen.processes + seen.network, sorted(seen.changed), 'torch' in sys.modules, 'sacrebleu' in seen.imports]))"
     line = [sys.executable, "-B", "-W", "error", "-c", code]
@@ -154,10 +156,61 @@ def test_scoring_starts_no_process_opens_no_connection_and_leaves_nothing(tmp_pa
 
 
 def test_without_sacrebleu_it_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert available()
+    assert available("sacrebleu")
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    assert not available()
-    for asked in (require, signatures, lambda: corpus_scores(["a"], ["a"])):
+    assert not available("sacrebleu")
+    for asked in (lambda: require("sacrebleu"), signatures, lambda: corpus_scores(["a"], ["a"])):
         with pytest.raises(Unavailable, match="need sacrebleu") as refusal:
             asked()
         assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")
+
+
+def test_of_several_references_bleu_and_chrf_are_sacrebleus_own() -> None:
+    third = [f"{one} Und mehr." for one in REFERENCES]
+    both = [list(pair) for pair in zip(REFERENCES, GERMAN[::-1], third, strict=True)]
+    scores = corpus_scores(GERMAN, both)
+    streams = [REFERENCES, GERMAN[::-1], third]
+    assert scores["bleu"] == pytest.approx(sacrebleu.corpus_bleu(GERMAN, streams).score, abs=1e-9)
+    assert scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(GERMAN, streams).score, abs=1e-9)
+    assert "nrefs:3" in signatures(both)["bleu"]
+    assert corpus_scores(GERMAN, [[one] for one in REFERENCES]) == corpus_scores(GERMAN, REFERENCES)
+
+
+def test_a_text_with_fewer_references_than_another_is_held_to_those_it_has() -> None:
+    """What is repeated adds no n-gram and no length; an empty line in its place would be a reference of no words."""
+    ours, theirs = GERMAN[:2], [[REFERENCES[0]], [REFERENCES[1], "Hunde im Schnee"]]
+    assert corpus_scores(ours, theirs) == corpus_scores(ours, [[REFERENCES[0], REFERENCES[0]], theirs[1]])
+    assert corpus_scores(["a"], [["a b c d e f", ""]])["bleu"] > corpus_scores(["a"], [["a b c d e f"]])["bleu"]
+    assert "nrefs:var" in signatures(theirs)["chrf"]
+
+
+def test_an_exact_match_is_equal_to_any_of_its_references() -> None:
+    assert corpus_scores(["a", "b", "c"], [["x", "a"], ["b"], ["d", "e"]])["exact_match"] == pytest.approx(2 / 3)
+
+
+def test_a_text_needs_a_reference() -> None:
+    for scored in (corpus_scores, summary_scores):
+        with pytest.raises(ValueError, match=r"references\[1\]: there must be one"):
+            scored(["a", "b"], [["a"], []])
+
+
+@pytest.mark.parametrize(("package", "module"), list(zip(PACKAGES, ("sacrebleu", "rouge_score", "sklearn", "seqeval"), strict=True)))
+def test_a_missing_package_is_named_with_its_figures(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (missing(*PACKAGES), left_out(*PACKAGES)) == ([], "")
+    require(*PACKAGES)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert missing(*PACKAGES) == [package]
+    assert version(package) is None
+    assert left_out(*PACKAGES) == (
+        f"{package} is not installed, so there is no {PACKAGES[package]} while training: pip install 'minitf[scores]'"
+    )
+    with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
+        require(*PACKAGES)
+    assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")
+
+
+def test_versions_are_those_the_packages_tell() -> None:
+    assert version("sacrebleu") == sacrebleu.__version__
+    assert version("seqeval") == ""
+    with pytest.raises(ValueError, match="must be one of sacrebleu, rouge-score, scikit-learn, seqeval"):
+        version("antigravity")

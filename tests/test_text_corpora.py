@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mini_tf.text import grammar, python_docs
+from mini_tf.text import documentation, grammar, python_docs
 from mini_tf.text.formats import Columns, read
 from mini_tf.text.sources import Source, find
 
@@ -87,7 +87,7 @@ def test_prose_is_kept_and_code_tables_and_signatures_are_not() -> None:
 
     * It is an error if ``file`` is not there, and :class:`OSError` is raised.
     """
-    assert python_docs.prose(text) == [
+    assert documentation.prose(text) == [
         'Open the file and return what reads it, as the "mode" says.',
         "It is an error if file is not there, and OSError is raised.",
     ]

@@ -22,6 +22,7 @@ CHAR = sections.Tokenizer(kind="char")
 BYTE = sections.Tokenizer(kind="byte")
 PAIRS = [(f"the cat number {n} sat", f"kato {n} sidis {'tre ' * (n % 4)}.") for n in range(80)]
 FIELDS = {"source": "en", "target": "de"}
+SCITLDR = Path(__file__).parents[2] / "shared" / "data" / "scitldr"
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +121,7 @@ def test_a_table_has_its_sides_in_columns_of_these_names_or_of_others(kind: str,
 
 def test_columns_of_a_table_without_names_have_numbers(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", "ein Satz\ta sentence\t7\nnoch einer\tanother\t8\n")
-    assert read(file, fields={"source": "2", "target": "1"}) == [("a sentence", "ein Satz"), ("another", "noch einer")]
+    assert read(file, fields={"source": "1", "target": "0"}) == [("a sentence", "ein Satz"), ("another", "noch einer")]
 
 
 def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
@@ -153,7 +154,68 @@ def test_lines_that_are_no_pairs_are_refused_with_their_place(source: str | byte
 def test_an_empty_cell_is_refused_with_its_row(kind: str, side: int, tmp_path: Path) -> None:
     pairs = [("a", "b"), ("c", " ") if side else ("", "d")]
     place = {"jsonl": ".jsonl:2", "parquet": ".parquet: row 2"}.get(kind, f".{kind}:3")
-    assert f"{place}: the {('source', 'target')[side]} is empty (take the row out)" in refusal(table(tmp_path, kind, pairs=pairs))
+    assert f"{place}: '{('source', 'target')[side]}' is empty (take the row out)" in refusal(table(tmp_path, kind, pairs=pairs))
+
+
+def lists(path: Path) -> str:
+    """A few sources in sentences, and targets with 1 to 3 references, some of which are empty."""
+    rows = [
+        {"source": ["", f"sentence {n}.", " ", "and another"], "target": [f"first {n}", "", "other", " "][: 1 + n % 4]} for n in range(30)
+    ]
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_sentences_of_a_source_are_joined_and_texts_of_a_target_are_references(tmp_path: Path) -> None:
+    [first, second, third, *_] = find_pairs(lists(tmp_path / "a.jsonl"), "data.train").read(columns_of(Data(train="x")))
+    assert (first.source, first.target, first.references) == ("sentence 0. and another", "first 0", ("first 0",))
+    assert (second.references, third.references) == (("first 1",), ("first 2", "other"))
+
+
+def test_a_store_gives_back_all_references_and_holds_the_first(tmp_path: Path) -> None:
+    file = lists(tmp_path / "a.jsonl")
+    text = open_pairs(Data(train=file, fields={"source": "source", "target": "target"}), BYTE)
+    kept = [pair for store in (text.train, text.val) for pair in store.pairs()]
+    read = list(find_pairs(file, "data.train").read(columns_of(Data(train="x"))))
+    assert sorted(pair.references for pair in kept) == sorted(pair.references for pair in read)
+    for store in (text.train, text.val):
+        assert [(pair.source, pair.references[0]) for pair in store.pairs()] == texts_of(store, text)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"source": ["", " "], "target": "b"}, "'source' is empty (take the row out)"),
+        ({"source": [], "target": "b"}, "'source' is empty (take the row out)"),
+        ({"source": "a", "target": [" ", ""]}, "'target' is empty (take the row out)"),
+        ({"source": "a", "target": []}, "'target' is empty (take the row out)"),
+        ({"source": ["a", 3], "target": "b"}, "'source' must be text, not int"),
+        ({"source": "a", "target": [["b"]]}, "'target' must be text, not list"),
+        ({"source": "a", "target": "b", "alignment": 3}, "'alignment' must be text, not int"),
+    ],
+)
+def test_lists_that_are_no_texts_are_refused_with_their_line(row: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", '{"source": "a", "target": "b"}\n' + json.dumps(row) + "\n")
+    assert refusal(file).startswith(f"{file}:2: {words}")
+
+
+def test_links_between_words_may_stand_in_any_table(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "source,alignment,target\na b,0-0,c\n")
+    assert list(find_pairs(file, "data.train").read(columns_of(Data(train="x")))) == [Pair("a b", "c", f"{file}:2", "0-0")]
+
+
+def test_sentences_with_tags_are_no_pairs(tmp_path: Path) -> None:
+    assert "is no table (jsonl, csv, tsv, parquet)" in refusal(write(tmp_path / "a.conll", "a\tO\n"), fields={"source": "0", "target": "1"})
+
+
+def test_abstracts_and_their_summaries_are_pairs() -> None:
+    if not SCITLDR.exists():
+        pytest.skip(f"{SCITLDR} is not here")
+    for side, n in (("train", 1992), ("dev", 619)):
+        rows = [json.loads(line) for line in (SCITLDR / f"{side}.jsonl").read_text().splitlines()]
+        found = list(find_pairs(str(SCITLDR / f"{side}.jsonl"), "data.train").read(columns_of(Data(train="x"))))
+        assert len(found) == n
+        assert [list(pair.references) for pair in found] == [row["target"] for row in rows]
+        assert [pair.source for pair in found] == [" ".join(filter(str.strip, row["source"])) for row in rows]
 
 
 def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:

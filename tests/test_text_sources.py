@@ -100,10 +100,10 @@ def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
         ("text\nfirst\n", Columns(), ["first"]),
         ("label\tsentence\n1\tgood\n", Columns(("sentence",)), ["good"]),
         ("label\ttext\n1\tgood\n", Columns(), ["good"]),
-        ("1\tgood film\n0\tbad film\n", Columns(("2",)), ["good film", "bad film"]),
-        ("one\ttwo\n", Columns(("2",), header=False), ["two"]),
+        ("1\tgood film\n0\tbad film\n", Columns(("1",)), ["good film", "bad film"]),
+        ("one\ttwo\n", Columns(("1",), header=False), ["two"]),
         ("a b\tc\nd\te\n", Columns(("c",), header=True), ["e"]),
-        ('say\t"open\n', Columns(("2",)), ['"open']),
+        ('say\t"open\n', Columns(("1",)), ['"open']),
     ],
 )
 def test_the_header_is_found_by_its_words(tmp_path: Path, content: str, columns: Columns, expected: list[str]) -> None:
@@ -116,7 +116,7 @@ def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Pat
         texts(file)
     assert caught.value.message == f"{file}:1: no column 'text'; there are: id, review"
     assert caught.value.hint == "say which one is the text: 'data.fields={text: review}'"
-    assert "there are: 1, 2" in refusal(write(tmp_path / "b.csv", "1,good film\n"))
+    assert "there are: 0, 1 (no header)" in refusal(write(tmp_path / "b.csv", "1,good film\n"))
 
 
 @pytest.mark.parametrize(

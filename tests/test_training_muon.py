@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from mini_tf.nn.answer import Answer
 from mini_tf.nn.joined import Joined
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Optimizer as Settings
@@ -130,6 +131,15 @@ def test_rates_of_tables_and_head_are_their_own() -> None:
     assert moved["embedding.tokens.weight"] == pytest.approx(0.03, rel=1e-4)
     assert moved["head.linear.weight"] == pytest.approx(0.002, rel=1e-4)
     assert moved["stack.layers.0.own.part.out.weight"] == pytest.approx(0.01, rel=1e-4)
+
+
+def test_what_scores_the_answers_of_a_task_is_a_head() -> None:
+    model = settings_of("models", "encoder")(d_model=16, n_layers=1, n_heads=2).build(20, 8)  # type: ignore[attr-defined]
+    model.answer_with(Answer(16, 3, 0.0))
+    optimizer = build(SETTINGS, model)
+    assert isinstance(optimizer, Muon)
+    assert roles_of(model)["head.linear.weight"] == "head"
+    assert "head.linear.weight" in optimizer.rest.parameters
 
 
 def test_what_is_saved_continues_bit_for_bit_and_a_foreign_state_is_refused() -> None:

@@ -1,16 +1,21 @@
-"""Our AdamW against torch's own."""
+"""Our AdamW against torch's own; which parameters are moved, and how fast."""
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from mini_tf.models.encoder_decoder import Side
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Optimizer as Settings
 from mini_tf.training.adamw import AdamW
-from mini_tf.training.optimizer import build, clip_factor
+from mini_tf.training.layer_decay import depths
+from mini_tf.training.muon import Muon, orthogonal
+from mini_tf.training.optimizer import build, clip_factor, roles_of
 
 SETTINGS = Settings(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 
@@ -135,3 +140,92 @@ def test_no_compiler_is_imported_for_an_optimizer_step() -> None:
         assert "torch._dynamo" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+DEPTHS = {
+    "embedding.": 3, "stack.layers.0.": 2, "stack.layers.1.": 1, "stack.norm.": 0, "head.": 0,
+    "source_embedding.": 4, "encoder.layers.0.": 3, "encoder.layers.1.": 2, "encoder.layers.2.": 1, "encoder.norm.": 0,
+}  # fmt: skip
+
+
+def layered_model(**settings: Any) -> nn.Module:
+    """Two layers above a source side of three, each with tables and norms of its own."""
+    torch.manual_seed(0)
+    kind: Any = settings_of("models", "encoder_decoder")
+    parts = {"d_model": 8, "n_heads": 2, "bias": True, "tied": False, "head": "bert", "positions": settings_of("positions", "learned")()}
+    model: nn.Module = kind(**parts | {"n_layers": 2, "encoder": Side(n_layers=3), "shared_embeddings": False, **settings}).build(20, 8, 15)
+    return model
+
+
+def depth_of(name: str) -> int:
+    return next(depth for beginning, depth in DEPTHS.items() if name.startswith(beginning))
+
+
+def test_depths_are_counted_from_the_top_of_each_stack() -> None:
+    names = [name for name, _ in layered_model().named_parameters()]
+    assert {beginning for beginning in DEPTHS if any(name.startswith(beginning) for name in names)} == DEPTHS.keys()
+    assert depths(names) == {name: depth_of(name) for name in names}
+    shared = layered_model(tied=True)
+    assert depths(dict(shared.named_parameters()))["embedding.tokens.weight"] == 3
+    assert depths(["0.weight", "head.linear.weight", "embedding.x"]) == {"0.weight": 0, "head.linear.weight": 0, "embedding.x": 1}
+
+
+def test_frozen_layers_count_too() -> None:
+    model = layered_model()
+    for name, p in model.named_parameters():
+        p.requires_grad_(not name.startswith("stack.layers.1"))
+    optimizer = build(Settings(layer_decay=0.5), model)
+    assert isinstance(optimizer, AdamW)
+    rates = {name: rate for names, _, rate in optimizer.groups for name in names}
+    assert rates["stack.layers.0.own.part.out.weight"] == 0.25
+
+
+def test_adamw_steps_by_the_rate_of_each_parameter() -> None:
+    """Against torch's own, with one group a parameter: lr, or the role's own rate, times decay^depth."""
+    settings = Settings(lr=0.01, embedding_lr=0.03, head_lr=0.002, weight_decay=0.2, layer_decay=0.7)
+    ours, theirs = layered_model().double(), layered_model().double()
+    own_rates = {"embedding": 0.03, "head": 0.002, "vector": 0.01, "matrix": 0.01}
+    roles = roles_of(theirs)
+    groups = [
+        {
+            "params": [p],
+            "lr": 0.5 * own_rates[roles[name]] * 0.7 ** depth_of(name),
+            "weight_decay": 0.2 * (roles[name] in ("matrix", "head")),
+        }
+        for name, p in theirs.named_parameters()
+    ]
+    optimizer, reference = build(settings, ours), torch.optim.AdamW(groups, betas=settings.betas, eps=settings.eps)
+    for step in range(3):
+        for model in (ours, theirs):
+            gradients(model, step)
+        optimizer.step(0.5 * settings.lr)
+        reference.step()
+    for (name, mine), torchs in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert_close(mine, torchs, rtol=1e-12, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_muon_steps_by_the_rate_of_each_matrix() -> None:
+    """Matrices of one shape go through it together, whatever their layers."""
+    settings = Settings(kind="muon", lr=0.02, momentum=0.9, weight_decay=0.3, layer_decay=0.7)
+    model = layered_model().double()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = build(settings, model, torch.float64)
+    assert isinstance(optimizer, Muon)
+    gradients(model, 0)
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    optimizer.step(0.01)
+    assert {depth_of(name) for name in optimizer.matrices} == {0, 1, 2, 3}
+    for name, rows in optimizer.rows.items():
+        lr = 0.01 * 0.7 ** depth_of(name)
+        ahead = 0.1 * grads[name] + 0.9 * 0.1 * grads[name]
+        parts = [orthogonal(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in ahead.split(rows)]
+        assert_close(model.get_parameter(name).detach(), before[name] * (1 - lr * 0.3) - lr * torch.cat(parts))
+
+
+def test_without_layer_decay_all_rates_are_as_they_were_to_the_bit() -> None:
+    for kind in ("adamw", "muon"):
+        optimizer = build(Settings(kind=kind), layered_model())
+        adamw = optimizer.rest if isinstance(optimizer, Muon) else optimizer
+        assert isinstance(adamw, AdamW)
+        assert {rate for _, _, rate in adamw.groups} == {1.0}
+        assert not isinstance(optimizer, Muon) or set(optimizer.rates.values()) == {1.0}

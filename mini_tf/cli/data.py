@@ -9,12 +9,11 @@ from mini_tf.cli.console import Console, command
 from mini_tf.cli.options import RECIPE
 
 if TYPE_CHECKING:
+    from mini_tf.evaluate import AnyRows
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.text.batch import Batch, Rows
     from mini_tf.text.opening import AnyText
-    from mini_tf.text.packing import Packing
     from mini_tf.text.pair_store import PairText
-    from mini_tf.text.pairing import Pairing
     from mini_tf.text.token_store import Text, TokenStore
     from mini_tf.text.tokenizer import Tokenizer
 
@@ -33,7 +32,7 @@ def show(
     from mini_tf.evaluate import pack
 
     recipe, text = _open(console, arguments)
-    objective = recipe.objective.build(text.tokenizer.vocabulary)
+    objective = recipe.objective.build(text.tokenizer.vocabulary, text.labels)
     packing = pack(recipe, text.train if split == "train" else text.val, text.tokenizer, objective)
     numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
     batch = objective.prepare(chosen)
@@ -68,7 +67,6 @@ def _stats(text: "Text") -> tuple[str, dict[str, Any]]:
 
 def _pair_stats(text: "PairText", context: int) -> tuple[str, dict[str, Any]]:
     """What there is in pairs, as a table and as JSON says it; a side is a text of its own, with its own vocabulary if it has one."""
-    from mini_tf.text.pairing import Pairing
 
     stores = {"train": text.train, "val": text.val}
     sides = {side: {role: _measure(getattr(store, role)) for role in ("source", "target")} for side, store in stores.items()}
@@ -100,7 +98,7 @@ def _open(console: Console, arguments: list[str] | None) -> "tuple[Recipe, AnyTe
     from mini_tf.text.opening import open_text
 
     recipe = read(*split_arguments(arguments or [])).recipe
-    text = open_text(recipe.data, recipe.tokenizer, console.say, recipe.objective.TOKENS)
+    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, console.say)
     for note in text.notes:
         console.say(note)
     return recipe, text
@@ -127,7 +125,7 @@ def _narrowed(mixers: Any) -> str:
     return f" ({', then '.join(dict.fromkeys(layers))})" if near else ""
 
 
-def _choose(recipe: "Recipe", packing: "Packing | Pairing", split: str, n: int) -> "tuple[list[int], Rows, int]":
+def _choose(recipe: "Recipe", packing: "AnyRows", split: str, n: int) -> "tuple[list[int], Rows, int]":
     """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
     from mini_tf.training.plan import plan_of
 

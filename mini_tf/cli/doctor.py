@@ -92,11 +92,14 @@ def _parquet() -> str:
 
 
 def _scores() -> str:
-    try:
-        import sacrebleu
-    except ImportError:
-        return "no (pip install 'minitf[scores]')"
-    return f"yes (sacrebleu {sacrebleu.__version__})"
+    from mini_tf.scores import INSTALL, PACKAGES, version
+
+    versions = {package: version(package) for package in PACKAGES}
+    lacking = [package for package in PACKAGES if versions[package] is None]
+    if len(lacking) == len(PACKAGES):
+        return f"no ({INSTALL})"
+    here = ", ".join(f"{package} {told}".rstrip() for package, told in versions.items() if told is not None)
+    return f"in part ({here}; not {', '.join(lacking)}: {INSTALL})" if lacking else f"yes ({here})"
 
 
 def _devices() -> dict[str, Any]:

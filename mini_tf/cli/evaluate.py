@@ -27,7 +27,8 @@ def evaluate(
     from mini_tf.evaluate import evaluate_trained, text_of
     from mini_tf.recipe.gates import Gate, failures
     from mini_tf.run.trained import open_trained
-    from mini_tf.scores import require, signatures
+    from mini_tf.scores import require
+    from mini_tf.scores.translation import signatures
     from mini_tf.text.pair_store import PairStore
     from mini_tf.text.pairing import Pairing
     from mini_tf.translations import judge, translate, translator_of
@@ -39,7 +40,7 @@ def evaluate(
         raise UsageFault(f"--assert {unknown}: evaluate measures no such figure; it does {', '.join(FIGURES)}")
     trained = open_trained(run, step, device, average)
     if trained.recipe.model.READS == "pairs":
-        require()
+        require("sacrebleu")
     store = text_of(trained, data, split or "val", console.detail)
     scores = evaluate_trained(trained, store)
     told: dict[str, str] = {"split": "data" if data is not None else split or "val"}

@@ -42,23 +42,29 @@ def show(console: Console, run: RUN) -> None:
     folder = finding.find(run)
     record = manifest.read(folder)
     reports = list(metrics.read_lines(folder / "metrics.jsonl"))
+    seeds = [report for report in reports if "seed" in report]
     facts = _summary(folder, record) | {
         "recipe": record.recipe,
         "extensions": record.extensions,
         "checkpoints": sorted(Checkpoints(folder / "checkpoints", record.run_id, Disk()).steps()),
         "error": record.error,
         "seed": record.seed,
+        "seeds": seeds,
         "auto": record.auto,
         "hashes": record.hashes,
         "versions": record.versions,
         "command": record.command,
     }
-    last = {key: value for report in reports for key, value in report.items() if key != "not_finite"}
+    last = {key: value for report in reports if not seeds for key, value in report.items() if key != "not_finite"}
     measured = {key: last.pop(key) for key in list(last) if key.startswith(("val.", "train."))}
-    lines = _lines(facts)
+    lines = _lines(facts | {"seeds": len(seeds)} if seeds else facts)
+    for report in seeds:
+        lines += ["", "of one seed:", *_lines(report)]
     if last:
         lines += ["", f"training, last report (step {last.pop('step', '?')}):", *_lines(last)]
-    if record.metrics and record.model:
+    if record.metrics and seeds:
+        lines += ["", f"median of {len(seeds)} seeds, whose model is model.safetensors:", *_lines(record.metrics)]
+    elif record.metrics and record.model:
         lines += ["", f"model.safetensors (step {record.model['step']}), over the whole held-out text:", *_lines(record.metrics)]
     elif measured or record.metrics:
         lines += ["", "last evaluation:", *_lines(measured | record.metrics)]

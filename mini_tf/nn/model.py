@@ -43,6 +43,7 @@ class ModelSettings(StackSettings, sections.ModelSettings):
 
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
+        yield from sections.ModelSettings.rules(self)
         yield from self.directed(self.attention, "left" if self.READS == "pairs" else self.READS)
 
     def directed(self, mixers: Iterable[MixerSettings], reads: Literal["left", "both"]) -> Iterable[tuple[str, str]]:
@@ -64,9 +65,11 @@ class ModelSettings(StackSettings, sections.ModelSettings):
 
 
 class Model(nn.Module):
-    """The contract of every model."""
+    """The contract of every model. d_model: width of its hidden vectors; n_types: segment embeddings, 0 = none."""
 
     context: int
+    d_model: int
+    n_types: int
 
     def start(self, batch: int) -> State:
         """The empty state: give it to begin remembering."""
@@ -92,6 +95,10 @@ class Model(nn.Module):
 
         smoothing: the share of each label's weight that is spread over the vocabulary.
         """
+        raise NotImplementedError
+
+    def answer_with(self, head: nn.Module) -> None:
+        """Give the model another head: `logits` are then the answers of a task, in place of scores over the vocabulary."""
         raise NotImplementedError
 
     def trim(self, state: State) -> State:
@@ -120,14 +127,15 @@ class OneStack(Model):
 
     def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, across: Across | None = None) -> None:
         super().__init__()
-        self.context = context
+        self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_model)
         self.embedding = embedding_of(settings, settings, tokens, context)
         self.stack = Stack(settings, settings.READS != "both", self.embedding.position, across)
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
-        self.head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
-        init_weights(self, self.stack.writers, None if settings.tied else self.head.linear, settings.init_std, settings.init)
+        head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
+        self.head: nn.Module = head
+        init_weights(self, self.stack.writers, None if settings.tied else head.linear, settings.init_std, settings.init)
 
     def start(self, batch: int) -> State:
         before: State = {"before": self.embedding.start(batch)} if self.embedding.reach else {}
@@ -159,7 +167,11 @@ class OneStack(Model):
         return scores
 
     def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        return self.head.cross_entropy(hidden, labels, smoothing)
+        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
+        return loss
+
+    def answer_with(self, head: nn.Module) -> None:
+        self.head = head
 
     def _next_places(self, ids: Tensor, state: State | None) -> Places:
         """Places of tokens that follow what each row has seen."""

@@ -3,7 +3,7 @@
 The contract stands here; every other file of this package is one objective, and its name is the word a recipe writes.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -19,17 +19,26 @@ class Sums(NamedTuple):
     """The judgement of one micro-batch.
 
     parts: a scalar sum for each part of the loss; it is divided by counts[part] of the whole optimizer step.
-    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None.
+    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None. answers: in eval,
+    of a task, the scores (T, C) or numbers (T,) that the model gives where something is asked.
     """
 
     parts: dict[str, Tensor]
     metrics: dict[str, tuple[Tensor, Tensor | int]]
     state: State | None
+    answers: Tensor | None = None
+
+
+class Judge(Protocol):
+    """Gathers the answers of an evaluation, batch by batch, for figures that are no means."""
+
+    def add(self, batch: Batch, answers: Tensor) -> None: ...
+    def scores(self) -> dict[str, float]: ...
 
 
 class ObjectiveSettings(sections.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
-        """labels: what the training side's labels are, for an objective that has some. Raises DataFault where the vocabulary lacks a token that the question needs."""
+        """labels: what there is to answer, where rows are labelled. Raises DataFault where the vocabulary lacks a token that is needed."""
         raise NotImplementedError
 
 
@@ -42,6 +51,13 @@ class Objective:
     """Rows must say where words begin."""
     reads_all: bool = False
     """Asks for every token of the text, so its loss over a text can be told in bits per byte."""
+
+    def equip(self, model: Model) -> None:
+        """Give a model what this question needs besides; weights are drawn from torch's generator."""
+
+    def judge(self) -> Judge | None:
+        """What makes figures of the answers, where the loss and its like do not say all."""
+        return None
 
     def prepare(self, rows: Rows) -> Batch:
         """The question about these rows: pure, on the CPU; each row draws from its own key, so any split gives the same."""

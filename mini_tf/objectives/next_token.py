@@ -1,7 +1,5 @@
 """Next token: at every place, name the token that follows. Source: Radford et al. 2018 (GPT), section 3.1."""
 
-from typing import ClassVar, Literal
-
 import torch
 from torch import nn
 

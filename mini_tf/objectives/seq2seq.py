@@ -6,7 +6,7 @@ Source: Sutskever et al. 2014, arXiv:1409.3215; label smoothing: Szegedy et al. 
 """
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic import Field

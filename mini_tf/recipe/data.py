@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from mini_tf.recipe.kinds import OneOrMore, Section
 from mini_tf.recipe.values import real_number, show
 
-BUILT_IN_PAIRS = ("translate-toy",)
+BUILT_IN_PAIRS = ("docs-summaries", "translate-toy")
 """Those of BUILT_IN_DATA whose documents are pairs of a source and a target."""
 BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
 """Corpora that need no file; a file of such a name is written ./grammar."""

@@ -36,7 +36,7 @@ def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: b
     yield from _columns(data, form)
     if form == "text":
         return
-    if isinstance(data.train, TwoFiles) and form != "pairs" or data.built_in_pairs and form not in ("pairs", "turns"):
+    if (isinstance(data.train, TwoFiles) and form != "pairs") or (data.built_in_pairs and form not in ("pairs", "turns")):
         yield "data.train", f"{kind} reads the rows of a table, not pairs; {_SAID[form]}"
     what = "pairs" if form == "pairs" else "examples"
     if data.pack != "concat":

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from mini_tf.errors import RecipeFault, UsageFault
+from mini_tf.recipe import inheriting
 from mini_tf.recipe.checking import COMMAND_LINE, check, written
 from mini_tf.recipe.data import BUILT_IN_DATA
 from mini_tf.recipe.layers import is_blank, merge
@@ -21,6 +22,8 @@ from mini_tf.recipe.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_w
 
 DEFAULT_RECIPE = "quickstart"
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
+_PATHS = (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path"), ("model", "init_from"))
+"""The keys that name files, or runs."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
 
 
@@ -73,7 +76,7 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     text = load(path, shown)
     tree = _chain(text, path, shown, ())
     above = _command_line(overrides)
-    tree = merge(tree, above, Recipe) if above.value else tree
+    tree = merge(inheriting.below(above, tree), above, Recipe) if above.value else tree
     made = check(tree)
     shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
     return Resolved(made, name, _sources(made, tree), shipped, text, path, tree)
@@ -140,8 +143,9 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     # What a shipped recipe trains on is the user's, and lies where the user works, not where minitf is installed.
     _anchor(tree, Path.cwd() if path in presets().values() else path.parent)
     extends = tree.value.pop("extends", None)
+    complete = path.name == inheriting.RESOLVED  # a run's own recipe, which stands for itself
     if extends is None:
-        return tree
+        return tree if complete else merge(inheriting.below(tree, Node({}, tree.where)), tree, Recipe)
     name = str(extends.value)
     if not isinstance(extends.value, Written) or is_blank(extends) or not name:
         raise _no_extending(extends, f"must be a preset or a file, got {show(extends.plain())}")
@@ -158,7 +162,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     below_shown = f"{name}.yaml" if name in presets() else one_line(os.path.join(os.path.dirname(shown), name))
     below = _chain(load(lower, below_shown), lower, below_shown, line)
     below.value.pop("expect", None)  # a promise of that recipe, not of this one
-    return merge(below, tree, Recipe)
+    return merge(below if complete else inheriting.below(tree, below), tree, Recipe)
 
 
 def _no_extending(node: Node, message: str) -> RecipeFault:
@@ -204,7 +208,7 @@ def _override(argument: str) -> tuple[list[str], Node]:
 
 def _anchor(tree: Node, folder: Path) -> None:
     """Make the paths in a level absolute; `folder` is where its file lies."""
-    for section, *keys in (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path")):
+    for section, *keys in _PATHS:
         node, key = tree.value.get(section), ".".join(keys)
         for step in keys:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
@@ -213,7 +217,7 @@ def _anchor(tree: Node, folder: Path) -> None:
             if is_blank(leaf) or (section == "data" and (name in BUILT_IN_DATA or name == "-" or name.startswith("hf:"))):
                 continue
             path = os.path.abspath(folder / os.path.expanduser(name))
-            if section == "tokenizer" and not _is_tokenizer(path):
+            if section != "data" and not _is_tokenizer(path):
                 if name == "last":
                     continue  # the section refuses it
                 # A run may be given by its name in outputs, which a folder of that name without a tokenizer does not hide.

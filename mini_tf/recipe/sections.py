@@ -1,7 +1,7 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -254,6 +254,10 @@ class ModelSettings(Kind):
 
     init_from: Text | None = None
     """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
+
+    def rules(self) -> Iterable[tuple[str, str]]:
+        if self.init_from == "last":
+            yield "init_from", "another run is the last one after every training; name it: a folder, or its name in outputs"
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
         raise NotImplementedError

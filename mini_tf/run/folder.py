@@ -16,7 +16,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,10 +34,11 @@ from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
 from mini_tf.run.finding import has_locks
 from mini_tf.run.loading import Saved
 from mini_tf.run.manifest import Manifest, RunState
-from mini_tf.run.metrics import Lines, curve
+from mini_tf.run.metrics import Lines, curve, to_line
 from mini_tf.run.tensors import Spec
 
-_TEXTS = ("recipe.yaml", "resolved.yaml", "config.json", "tokenizer.json", "source_tokenizer.json")
+_MODEL_TEXTS = ("config.json", "tokenizer.json", "source_tokenizer.json")
+_TEXTS = ("recipe.yaml", "resolved.yaml", *_MODEL_TEXTS)
 _REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
@@ -173,6 +174,27 @@ class Run:
             hashes.note(self.folder / MODEL, chosen.sha256[MODEL])
         self._update(model={"step": chosen.step, "score": chosen.score, "sha256": chosen.sha256[MODEL]})
 
+    def seed_folder(self, number: int) -> Path:
+        """Of a run of several seeds: where the run of one of them lives, counted from 1."""
+        return self.folder / f"seed-{number}"
+
+    def record_seeds(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """metrics.jsonl of a run of several seeds, as a whole: a line for each that is done."""
+        with storing(f"recording the seeds of {self.folder}"):
+            replace(self.disk, self._metrics.path, "".join(f"{to_line(report)}\n" for report in reports).encode())
+
+    def adopt(self, other: Path) -> None:
+        """Take over a finished run's model, with all that is needed to use it. RunFault where it is not what that run published."""
+        record = manifest.read(other)
+        if not loading.is_published(other, record, self.checkpoints.hashes):
+            raise RunFault(f"{other / MODEL} is lost or damaged", hint="the same command puts it right", where=[str(other / MODEL)])
+        with storing(f"taking over {MODEL} of {other}"):
+            for name in _MODEL_TEXTS:
+                if (other / name).exists():
+                    replace(self.disk, self.folder / name, read_plain(other / name, limits().record_bytes))
+            replace(self.disk, self.folder / MODEL, (other / MODEL).read_bytes())
+        self._update(step=record.step, best=record.best, model=record.model, auto=record.auto)
+
     def note_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """What `auto` resolved to: kept at the first start, and from then on given back as it was."""
         if not self.manifest.auto:
@@ -258,7 +280,8 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with suppress(OSError, StorageFault):  # the disk may be what failed
-                if isinstance(error, _REFUSED_STARTS) and self.status == "new" and not self._metrics.path.exists():
+                begun = self._metrics.path.exists() or self.seed_folder(1).exists()
+                if isinstance(error, _REFUSED_STARTS) and self.status == "new" and not begun:
                     self._vanish()
                 elif error is not None and self.begun and self.manifest.state == "running":
                     self.finish(*_ending(error))

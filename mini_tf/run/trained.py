@@ -11,12 +11,14 @@ from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.limits import limits
 from mini_tf.nn.model import Model
 from mini_tf.nn.sketch import sketched
+from mini_tf.objectives import Objective
 from mini_tf.plain_file import read_plain
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run import averaging, finding, loading, manifest
 from mini_tf.run.tensors import specs
+from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup, settle
 
@@ -29,7 +31,8 @@ SOURCE_TOKENIZER = "source_tokenizer.json"
 class Trained:
     """A run, opened to be used: `model` is in eval on the device of `setup`; auto: what the run found out at its first start.
 
-    source_tokenizer: of what a model of pairs reads; the same as `tokenizer` where there is one vocabulary.
+    source_tokenizer: of what a model of pairs reads; the same as `tokenizer` where there is one vocabulary. labels: of a task, its
+    answers; objective: what was asked.
     """
 
     folder: Path
@@ -39,11 +42,16 @@ class Trained:
     model: Model
     setup: Setup
     auto: dict[str, Any]
+    labels: Labels | None
+    objective: Objective
 
 
-def write_config(recipe: Recipe, vocabulary_size: int, source_vocabulary_size: int | None = None) -> str:
-    """config.json: what resolved.yaml does not say, but the model is built with."""
-    config = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
+def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None) -> str:
+    """config.json: what resolved.yaml does not say, but the model is built with. sizes: of the vocabulary, and of the source side's own."""
+    vocabulary_size, source_vocabulary_size = sizes
+    config: dict[str, Any] = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
+    if labels is not None:
+        config["labels"] = labels.to_json()
     if source_vocabulary_size is not None:
         config["source_vocabulary_size"] = source_vocabulary_size
     return json.dumps(config, indent=1) + "\n"
@@ -66,17 +74,35 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     if source_tokenizer is not tokenizer:
         sizes["source_vocabulary_size"] = source_tokenizer.vocabulary.size
     config = _read_config(folder / "config.json", sizes)
+    labels = _read_labels(folder / "config.json", config, recipe)
+    objective = recipe.objective.build(tokenizer.vocabulary, labels)
 
-    def build() -> Any:
-        return recipe.model.build(tokenizer.vocabulary.size, config["context"], sizes.get("source_vocabulary_size"))
+    def build() -> Model:
+        model = recipe.model.build(tokenizer.vocabulary.size, config["context"], sizes.get("source_vocabulary_size"))
+        assert isinstance(model, Model)
+        objective.equip(model)
+        return model
 
     sketch = sketched(build)
     expected = specs(sketch.weights())  # what does not fit is refused before memory is taken for it
     weights = loading.load_model(folder, step, expected) if average is None else averaging.average(folder, average, expected)
     model = build()
-    assert isinstance(model, Model)
     model.load_weights(weights)
-    return Trained(folder, recipe, tokenizer, source_tokenizer, model.to(setup.device).eval(), setup, auto)
+    return Trained(folder, recipe, tokenizer, source_tokenizer, model.to(setup.device).eval(), setup, auto, labels, objective)
+
+
+def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels | None:
+    """The answers of a task; RunFault where it has none."""
+    if recipe.objective.FORM in ("text", "pairs"):
+        return None
+    try:
+        labels = Labels.of_json(config["labels"])
+        if recipe.objective.FORM in ("classes", "tags") and len(labels.names) < 2:
+            raise ValueError("labels.names must be two classes at least")
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        what = "there are no labels" if isinstance(error, KeyError) else str(error)
+        raise RunFault(f"{path}: not a config.json of this run: {what}", where=[str(path)]) from error
+    return labels
 
 
 def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer, Tokenizer]:

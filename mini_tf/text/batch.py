@@ -18,6 +18,7 @@ class Rows:
     keys (B,): a 64-bit seed for each row, of (seed, step, row) in training and of (seed, example) in evaluation.
     word_starts (B, n): True where a token begins a word; None where the objective did not ask for it.
     source: of pairs, what is read besides: rows (B, m) of their own.
+    labels (B, n) float32: of labelled examples, what is asked at each place, NaN = nothing.
     """
 
     ids: np.ndarray
@@ -25,6 +26,7 @@ class Rows:
     segments: np.ndarray | None = None
     word_starts: np.ndarray | None = None
     source: "Rows | None" = None
+    labels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -35,7 +37,8 @@ class Rows:
         segments = None if self.segments is None else self.segments[cut]
         starts = None if self.word_starts is None else self.word_starts[cut]
         source = None if self.source is None else self.source.part(first, last)
-        return Rows(self.ids[cut], self.keys[cut], segments, starts, source)
+        labels = None if self.labels is None else self.labels[cut]
+        return Rows(self.ids[cut], self.keys[cut], segments, starts, source, labels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""From files to documents: txt, jsonl, csv, tsv and parquet, read as a stream in bounded memory.
+"""From files to documents and rows: txt, jsonl, csv, tsv, parquet and CoNLL, read as a stream in bounded memory.
 
 A document is a block between blank lines in txt and a row elsewhere; its characters stay as they are, except that a
 byte order mark is dropped and CRLF becomes LF. Nothing doubtful is repaired: it is refused with `file:line`.
@@ -14,9 +14,11 @@ from typing import Any, Literal, NamedTuple
 from mini_tf.errors import DataFault, Unavailable
 from mini_tf.limits import limits, spoken
 from mini_tf.text import strict_json
+from mini_tf.text.cells import Cell, text_of
+from mini_tf.text.columns import choose, no_column, place_of
+from mini_tf.text.conll import sentences
 from mini_tf.text.lines import Errors, lines_of
 from mini_tf.text.sources import Source
-from mini_tf.text.strict_json import short
 
 PART = 1 << 20
 """Characters after which a document goes on in a further part."""
@@ -37,16 +39,17 @@ class Document:
 class Columns:
     """Which columns of a table are read, and what becomes of bytes that are not UTF-8.
 
-    `names`: each is a column's name, or its number from 1 in a table without names; None takes the one called `text`, else the
-    only one. `optional`: a key that rows of jsonl may have besides. `header` auto: the first line names the columns if one of its
-    cells is `text` or a name asked for, or if there are two or more of them and all are different single words that begin with a
-    letter. `errors` replace: each bad byte is read as U+FFFD.
+    `names`: each is a column's name, or its number from 0 in a table without names; None takes the one called `text`, else the
+    only one. `optional`: columns that there may be. In CoNLL, whose columns have no names, `text` is the first one and `label` the
+    last (in CoNLL-U: form and upos). `header` auto: the first line names the columns if one of its cells is `text` or a name asked
+    for, or if there are two or more of them and all are different single words that begin with a letter; where numbers are asked
+    for, it does not. `errors` replace: each bad byte is read as U+FFFD.
     """
 
     names: tuple[str | None, ...] = (None,)
     header: Literal["auto"] | bool = "auto"
     errors: Errors = "strict"
-    optional: str | None = None
+    optional: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, fields: Mapping[str, str], header: Literal["auto"] | bool, errors: Errors = "strict") -> "Columns":
@@ -57,11 +60,11 @@ class Columns:
 
 
 class Row(NamedTuple):
-    """One row of a table: a text for each of Columns.names, and the optional one where there is one."""
+    """One row of a table: a cell for each of Columns.names, and one for each of Columns.optional, None where there is none."""
 
-    texts: list[str]
+    cells: list[Cell]
     where: str
-    optional: str | None = None
+    optional: list[Cell]
 
 
 def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
@@ -71,13 +74,14 @@ def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
             yield from _blocks(source, columns)
             continue
         for row in rows_of(source, columns):
-            if row.texts[0] and not row.texts[0].isspace():
-                yield from _parts(row.texts, row.where)
+            text = text_of(row.cells[0], row.where, columns.names[0] or "text")
+            if text.strip():
+                yield from _parts([text], row.where)
 
 
 def rows_of(source: Source, columns: Columns) -> Iterator[Row]:
     """The rows of a table, empty cells and all; what may be read of a txt file are its lines or blocks, not rows."""
-    readers = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet}
+    readers = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet, "conll": _conll, "conllu": _conll}
     return readers[source.format](source, columns)
 
 
@@ -142,29 +146,8 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
         names = [name or ("text" if "text" in row or len(row) != 1 else next(iter(row))) for name in columns.names]
         for name in names:
             if name not in row:
-                raise _no_column(where, name, list(row), len(names))
-        more = row.get(columns.optional) if columns.optional else None
-        if columns.optional and more is not None:
-            more = _checked(more, where, columns.optional)
-        yield Row([_checked(row[name], where, name) for name in names], where, more)
-
-
-def _checked(value: Any, where: str, name: str) -> str:
-    if not isinstance(value, str):
-        raise DataFault(f"{where}: {short(name)!r} must be text, not {'null' if value is None else type(value).__name__}", where=(where,))
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise DataFault(f"{where}: {short(name)!r} holds invalid Unicode (half of a surrogate pair)", where=(where,)) from None
-    return value
-
-
-def _no_column(where: str, name: str, there: list[str], wanted: int = 1) -> DataFault:
-    listed = ", ".join(map(short, there[:20])) + (", ..." if len(there) > 20 else "") or "none"
-    hint = f"say which one is the text: 'data.fields={{text: {short(there[-1])}}}'" if there else None
-    if wanted > 1:
-        hint = "data.fields={source: COLUMN, target: COLUMN} says which they are"
-    return DataFault(f"{where}: no column {short(name)!r}; there are: {listed}", hint=hint, where=(where,))
+                raise no_column(where, name, list(row), names)
+        yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
 
 
 def _table(source: Source, columns: Columns) -> Iterator[Row]:
@@ -173,7 +156,7 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
     lines = (line for _, line in lines_of(source.path, source.name, columns.errors))
     dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.format == "tsv" else {"strict": True}
     reader = csv.reader(lines, **dialect)
-    chosen, width = list[int](), 0
+    chosen, width = None, 0
     while True:
         where = f"{source.name}:{reader.line_num + 1}"
         try:
@@ -184,30 +167,28 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
             return
         if not row:
             continue
-        if not chosen:
-            chosen, named = _choose(row, columns, where)
-            width = len(row)
-            if named:
+        if chosen is None:
+            chosen, width = choose(row, columns.names, columns.optional, columns.header, where), len(row)
+            if chosen.named:
                 continue
         if len(row) != width:
             raise DataFault(f"{where}: {len(row)} columns, but the first line has {width}", where=(where,))
-        yield Row([row[column] for column in chosen], where)
+        yield Row([row[n] for n in chosen.wanted], where, [None if n is None else row[n] for n in chosen.optional])
 
 
-def _choose(row: list[str], columns: Columns, where: str) -> tuple[list[int], bool]:
-    """The indices of the columns that are read, and whether this first row names them."""
-    wanted = [name or "text" for name in columns.names]
-    named = columns.header
-    if named == "auto":
-        words = len(row) > 1 and len(set(row)) == len(row) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in row)
-        named = any(name in row for name in wanted) or (words and not all(map(_is_number, wanted)))
-    if columns.names == (None,) and len(row) == 1:
-        return [0], named
-    there = row if named else [str(n) for n in range(1, len(row) + 1)]
-    for name in wanted:
-        if name not in there:
-            raise _no_column(where, name, there, len(wanted))
-    return [there.index(name) for name in wanted], named
+def _conll(source: Source, columns: Columns) -> Iterator[Row]:
+    """A sentence a row: in each cell a list, an entry a word."""
+    chosen = None
+    for words, where in sentences(source, columns.errors):
+        if chosen is None:
+            width = len(words[0])
+            usual = {"text": "1", "label": "3"} if source.format == "conllu" else {"text": "0"}
+            if source.format == "conll" and width > 1:
+                usual["label"] = str(width - 1)
+            names = [usual.get(name or "text", name) for name in columns.names]
+            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where)
+        more = [None if n is None else [word[n] for word in words] for n in chosen.optional]
+        yield Row([[word[n] for word in words] for n in chosen.wanted], where, [*more])
 
 
 def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
@@ -222,18 +203,25 @@ def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
             names = [name or ("text" if len(there) != 1 else there[0]) for name in columns.names]
             for name in names:
                 if name not in there:
-                    raise _no_column(source.name, name, there, len(names))
+                    raise no_column(source.name, name, there, names)
+            read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in there]
+            for name in read:
+                place_of(name, there, source.name)
             number = 0
-            for batch in file.iter_batches(batch_size=256, columns=names):
-                for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+            for batch in file.iter_batches(batch_size=256, columns=read):
+                for values in zip(*(batch.column(name).to_pylist() for name in read), strict=True):
                     number += 1
                     where = f"{source.name}: row {number}"
-                    if any(isinstance(value, str) and len(value) > limits().line_bytes for value in values):
+                    if any(_size(value) > limits().line_bytes for value in values):
                         raise DataFault(f"{where}: a cell is longer than {spoken(limits().line_bytes)}", where=(where,))
-                    yield Row([_checked(value, where, name) for value, name in zip(values, names, strict=True)], where)
+                    row = dict(zip(read, values, strict=True))
+                    yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
     except (pyarrow.ArrowException, OSError) as error:
         raise DataFault(f"{source.name}: not a readable parquet file: {str(error).splitlines()[0]}", where=(source.name,)) from None
 
 
-def _is_number(column: str) -> bool:
-    return re.fullmatch("[0-9]{1,9}", column) is not None
+def _size(value: Any) -> int:
+    """Characters of a cell, however deep its lists are."""
+    if isinstance(value, list | dict):
+        return sum(map(_size, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, str) else 0

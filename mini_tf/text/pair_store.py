@@ -32,14 +32,14 @@ class PairStore:
     source: TokenStore
     target: TokenStore
     raw: Path
-    """The pairs as they were written, a JSON list [source, target, alignment] a line."""
+    """The pairs as they were written, a JSON list [source, target, alignment, further targets] a line."""
 
     def pairs(self) -> Iterator[Pair]:
         """The pairs as they were written, in order; counted from 1, since the file that they came from may have another name by now."""
         with self.raw.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                source, target, alignment = json.loads(line)
-                yield Pair(source, target, f"pair {number}", alignment)
+                source, target, alignment, further = json.loads(line)
+                yield Pair(source, target, f"pair {number}", alignment, tuple(further))
 
     def __len__(self) -> int:
         return len(self.target)
@@ -80,8 +80,10 @@ class PairText:
     notes: list[str]
     hashes: dict[str, str]
 
+    labels = None
 
-PAIRS_FORMAT = 3
+
+PAIRS_FORMAT = 4
 RAW = ".pairs.jsonl"
 Tokenizers = tuple[Tokenizer, Tokenizer]
 """Of the source side, and of the target side; the same object where they share one vocabulary."""
@@ -175,7 +177,7 @@ def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, si
                     coverages[role].count_unknown(text, ids)
                     writers[side, role].add(Document(text, pair.where), ids)
             for side, pair in batch:
-                raw[side].write(json.dumps([pair.source, pair.target, pair.alignment]) + "\n")
+                raw[side].write(json.dumps([pair.source, pair.target, pair.alignment, pair.further]) + "\n")
     finally:
         for file in raw.values():
             file.close()

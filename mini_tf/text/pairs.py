@@ -15,23 +15,33 @@ import numpy as np
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import TwoFiles
-from mini_tf.text.formats import Columns, rows_of
+from mini_tf.text.cells import text_of, texts_of
+from mini_tf.text.formats import Columns, Row, rows_of
 from mini_tf.text.lines import lines_of
 from mini_tf.text.sources import Source, find
 from mini_tf.text.split import FEW, Side, hash_text
 
 FIELDS = ("source", "target")
 ALIGNMENT = "alignment"
-"""The key of a jsonl row that holds links between words, Pharaoh's `0-0 1-2`."""
+"""The column of a table that holds links between words, Pharaoh's `0-0 1-2`."""
 
 
 class Pair(NamedTuple):
-    """`where` names the line that the pair, or its source, stands in; alignment: links between words, where the data have some."""
+    """`where` names the line that the pair, or its source, stands in; alignment: links between words, where the data have some.
+
+    further: other targets that are as good; `target` is the one that is learnt.
+    """
 
     source: str
     target: str
     where: str
     alignment: str | None = None
+    further: tuple[str, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All targets, the learnt one first."""
+        return self.target, *self.further
 
 
 @dataclass(frozen=True)
@@ -51,17 +61,22 @@ class PairFiles:
         for source, target in self.lines:
             yield from _aligned(source, target, columns)
         for table in self.tables:
-            for row in rows_of(table, columns):
-                for role, text in zip(FIELDS, row.texts, strict=True):
-                    if not text.strip():
-                        raise DataFault(f"{row.where}: the {role} is empty", hint="take the row out", where=(row.where,))
-                yield Pair(row.texts[0], row.texts[1], row.where, row.optional)
+            yield from (_pair(row, columns) for row in rows_of(table, columns))
 
 
 def columns_of(data: sections.Data) -> Columns:
     """The columns that hold both sides, called source and target unless data.fields says otherwise."""
     names = tuple(data.fields.get(role, role) for role in FIELDS)
-    return Columns(names, data.header, data.errors, ALIGNMENT)
+    return Columns(names, data.header, data.errors, (ALIGNMENT,))
+
+
+def _pair(row: Row, columns: Columns) -> Pair:
+    source_name, target_name = (name or role for name, role in zip(columns.names, FIELDS, strict=True))
+    target, *further = texts_of(row.cells[1], row.where, target_name)
+    source, [links] = text_of(row.cells[0], row.where, source_name), row.optional
+    if not source.strip():
+        raise DataFault(f"{row.where}: {source_name!r} is empty", hint="take the row out", where=(row.where,))
+    return Pair(source, target, row.where, None if links is None else text_of(links, row.where, ALIGNMENT), tuple(further))
 
 
 def find_pairs(spec: object, key: str) -> PairFiles:
@@ -69,7 +84,7 @@ def find_pairs(spec: object, key: str) -> PairFiles:
     if not isinstance(spec, TwoFiles):
         tables = find(spec, key)
         for table in tables:
-            if table.format == "txt":
+            if table.format in ("txt", "conll", "conllu"):
                 hint = "two files of lines are given as {source: FILE, target: FILE}"
                 raise DataFault(f"{key}: {table.name} is no table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
         return PairFiles([], tables)

@@ -23,7 +23,15 @@ from mini_tf.recipe.data import BUILT_IN_DATA
 from mini_tf.text import lines
 from mini_tf.text.drafts import draft_of
 
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    **dict.fromkeys((".conll", ".bio", ".iob"), "conll"),
+    ".conllu": "conllu",
+}
 CHUNK = 1 << 20
 MOST_NAMES = 1000
 """Files of a folder that a did-you-mean looks at."""
@@ -58,7 +66,7 @@ MAGIC = {
 
 @dataclass(frozen=True)
 class Source:
-    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet."""
+    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet conll conllu."""
 
     path: Path
     format: str
@@ -186,6 +194,10 @@ def _built_in(name: str) -> Source:
         from mini_tf.text import translate_toy
 
         return Source(translate_toy.corpus(cache_folder()), "jsonl", name)
+    if name == "docs-summaries":
+        from mini_tf.text import docs_summaries
+
+        return Source(docs_summaries.corpus(cache_folder()), "jsonl", name)
     from mini_tf.text import grammar
 
     return Source(grammar.corpus(cache_folder()), "txt", name)

@@ -34,10 +34,10 @@ T = TypeVar("T")
 class TokenStore:
     """ids (N,); starts (n_documents,): where each document's opening separator stands (0 for a raw stream).
 
-    raw_bytes: UTF-8 bytes of the text, without separators: what bits per byte are divided by.
+    raw_bytes: UTF-8 bytes of the text, without separators: what bits per byte are divided by. path: None of what stands in memory.
     """
 
-    path: Path
+    path: Path | None
     ids: np.ndarray
     starts: np.ndarray
     raw_bytes: int
@@ -60,6 +60,8 @@ class TokenStore:
 
     def check(self) -> None:
         """DataFault where the file was cut meanwhile: reading on would kill the process (SIGBUS)."""
+        if self.path is None:
+            return
         for path, held in ((self.path, self.ids), (self.path.with_suffix(".starts"), self.starts)):
             size = path.stat().st_size if path.exists() else 0
             if size != held.nbytes:
@@ -75,6 +77,8 @@ class Text:
     tokenizer: Tokenizer
     notes: list[str]
     hashes: dict[str, str]
+
+    labels = None
 
     @property
     def source_tokenizer(self) -> Tokenizer:

@@ -53,7 +53,7 @@ class AdamW:
             decay = settings.weight_decay if p.dim() >= 2 and name not in undecayed else 0.0
             groups[decay, (rates or {}).get(name, 1.0)].append(name)
         self.groups = [(names, decay, rate) for (decay, rate), names in groups.items()]
-        device = next(iter(self.parameters.values())).device
+        device = next((p.device for p in self.parameters.values()), torch.device("cpu"))  # with Muon there may be nothing left
         self.fused = device.type in _FUSED_ON if fused is None else fused
         self._count_there = torch.zeros((), device=device)  # what the kernel reads: filled, not copied, so nothing waits
 

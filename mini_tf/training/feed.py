@@ -84,17 +84,19 @@ def _join(parts: list[Rows]) -> Rows:
     """Rows of several epochs as one; narrower ones are padded (segment 0, id 0) to the widest."""
     width = max(part.ids.shape[1] for part in parts)
 
-    def widen(array: np.ndarray) -> np.ndarray:
-        return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+    def widen(array: np.ndarray, by: float = 0) -> np.ndarray:
+        return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=by)
 
     plain = all(part.segments is None and part.ids.shape[1] == width for part in parts)
     segments = [widen(np.ones_like(part.ids) if part.segments is None else part.segments) for part in parts]
     starts = [widen(part.word_starts) for part in parts if part.word_starts is not None]
     sources = [part.source for part in parts if part.source is not None]
+    labels = [widen(part.labels, np.nan) for part in parts if part.labels is not None]
     return Rows(
         np.concatenate([widen(part.ids) for part in parts]),
         np.concatenate([part.keys for part in parts]),
         None if plain else np.concatenate(segments),
         np.concatenate(starts) if starts else None,
         _join(sources) if sources else None,
+        np.concatenate(labels) if labels else None,
     )

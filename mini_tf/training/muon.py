@@ -9,6 +9,7 @@ Amsel et al. 2025, "The Polar Express", arXiv:2505.16932, section 4, for singula
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,7 +48,10 @@ def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
 
 
 class Muon:
-    """matrices: moved by Muon; rows: of each that is several matrices in one, the rows of every part; rest: what AdamW moves."""
+    """matrices: moved by Muon; rows: of each that is several matrices in one, the rows of every part; rest: what AdamW moves.
+
+    rates: learning rates of matrices by name, as multiples of the common one (1 where absent).
+    """
 
     def __init__(
         self,
@@ -56,11 +60,13 @@ class Muon:
         settings: Settings,
         rest: AdamW,
         products: torch.dtype = torch.float32,
+        rates: Mapping[str, float] | None = None,
     ) -> None:
         self.settings, self.rest = settings, rest
         self.products = torch.float32 if products == torch.float16 else products  # the powers would overflow
         self.matrices = dict(matrices)
         self.momentum = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.matrices.items()}
+        self.rates = {name: (rates or {}).get(name, 1.0) for name in self.matrices}
         self.rows = {name: list(rows.get(name, [p.shape[0]])) for name, p in self.matrices.items()}
 
     def grad_norm(self) -> Tensor:
@@ -82,12 +88,16 @@ class Muon:
         torch._foreach_lerp_(momentum, grads, 1 - beta)
         torch._foreach_lerp_(grads, momentum, beta)  # Nesterov: one step ahead of the momentum
         if self.settings.weight_decay:
-            torch._foreach_mul_([self.matrices[name] for name in names], 1 - lr * self.settings.weight_decay)
+            kept = [1 - lr * self.rates[name] * self.settings.weight_decay for name in names]
+            torch._foreach_mul_([self.matrices[name] for name in names], kept)
         for wanted, parts in self._by_shape(names, grads).items():
-            updates = orthogonal(torch.stack([g for _, g in parts]).to(self.products), self.settings.orthogonal_steps)
+            updates = orthogonal(torch.stack([part.grad for part in parts]).to(self.products), self.settings.orthogonal_steps)
+            moves, rates = list(updates.to(parts[0].matrix.dtype).unbind()), [part.rate for part in parts]
+            if any(rate != 1.0 for rate in rates):
+                torch._foreach_mul_(moves, rates)
             # A tall matrix turns few directions into many: its update is made larger, so that it moves its outputs as far.
             far = lr * max(1.0, wanted[0] / wanted[1]) ** 0.5
-            torch._foreach_add_([p for p, _ in parts], list(updates.to(parts[0][0].dtype).unbind()), alpha=-far)
+            torch._foreach_add_([part.matrix for part in parts], moves, alpha=-far)
 
     def zero_grad(self) -> None:
         self.rest.zero_grad()
@@ -101,11 +111,17 @@ class Muon:
         take_over(self.state_tensors(), tensors)
         self.rest.count = int(tensors["step"])
 
-    def _by_shape(self, names: list[str], grads: list[Tensor]) -> dict[tuple[int, int], list[tuple[Tensor, Tensor]]]:
-        """(parameter, gradient) of every matrix, joined ones part by part, gathered by shape."""
-        gathered: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    def _by_shape(self, names: list[str], grads: list[Tensor]) -> dict[tuple[int, int], list["_Part"]]:
+        """Every matrix, joined ones part by part, gathered by shape."""
+        gathered: dict[tuple[int, int], list[_Part]] = defaultdict(list)
         for name, grad in zip(names, grads, strict=True):
             rows = self.rows[name]
             for part, moved in zip(self.matrices[name].split(rows), grad.split(rows), strict=True):
-                gathered[part.shape[0], part.shape[1]].append((part, moved))
+                gathered[part.shape[0], part.shape[1]].append(_Part(part, moved, self.rates[name]))
         return gathered
+
+
+class _Part(NamedTuple):
+    matrix: Tensor
+    grad: Tensor
+    rate: float

@@ -1,7 +1,9 @@
 """The contract of every optimizer, and which one moves which parameter.
 
-A parameter has one of four roles: `matrix` (a product inside the layers), `embedding` (a table that is looked up), `head` (the
-untied output table) and `vector` (norms, biases and all else). Their learning rates may differ.
+A parameter has one of five roles: `matrix` (a product inside the layers), `embedding` (a table that is looked up), `head` (the
+untied output table, of words or of a task's answers), `adapter` (a narrow matrix of LoRA) and `vector` (norms, biases and all
+else). Their learning rates may differ. Muon moves matrices, but no adapters: it makes a product's whole change orthogonal, and
+of B A it would see the factors; the gradient of A is 0 at first, of which it would make a full step out of rounding.
 """
 
 from collections.abc import Mapping
@@ -10,13 +12,16 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from mini_tf.nn.answer import Answer
 from mini_tf.nn.head import Head
 from mini_tf.nn.joined import Joined
+from mini_tf.nn.lora import LowRank
 from mini_tf.recipe.sections import Optimizer as Settings
 from mini_tf.training.adamw import AdamW
+from mini_tf.training.layer_decay import depths
 from mini_tf.training.muon import Muon
 
-Role = Literal["matrix", "embedding", "head", "vector"]
+Role = Literal["matrix", "embedding", "head", "adapter", "vector"]
 
 IMPLEMENTATION = 1
 """Counts up where a step's arithmetic changes: a run that was begun with another one does not continue to the same bits."""
@@ -47,11 +52,12 @@ def build(settings: Settings, model: nn.Module, products: torch.dtype = torch.fl
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     roles = roles_of(model)
-    rates = {name: settings.rate_of(roles[name]) / settings.lr for name in named}
+    depth = depths(roles)
+    rates = {name: _rate_of(roles[name], settings) / settings.lr * settings.layer_decay ** depth[name] for name in named}
     muons = {name: p for name, p in named.items() if settings.kind == "muon" and roles[name] == "matrix"}
     rest = {name: p for name, p in named.items() if name not in muons}
     adamw = AdamW(rest, settings, {name for name in rest if roles[name] in ("embedding", "vector")}, rates=rates)
-    return Muon(muons, _rows_of_parts(model), settings, adamw, products) if muons else adamw
+    return Muon(muons, _rows_of_parts(model), settings, adamw, products, rates) if muons else adamw
 
 
 def clip_factor(norm: float, largest: float) -> float:
@@ -62,16 +68,24 @@ def clip_factor(norm: float, largest: float) -> float:
 def roles_of(model: nn.Module) -> dict[str, Role]:
     """The role of every parameter; a table that embeds and scores (a tied one) is an embedding."""
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, Head)} - tables
+    narrow = {id(p) for part in model.modules() if isinstance(part, LowRank) for p in part.parameters()}
+    heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, Head | Answer)} - tables
     roles: dict[str, Role] = {}
     for name, p in model.named_parameters():
         if id(p) in tables:
             roles[name] = "embedding"
         elif id(p) in heads:
             roles[name] = "head"
+        elif id(p) in narrow:
+            roles[name] = "adapter"
         else:
             roles[name] = "matrix" if p.dim() == 2 else "vector"
     return roles
+
+
+def _rate_of(role: Role, settings: Settings) -> float:
+    """An adapter's is that of vectors, which with muon are AdamW's too."""
+    return settings.rate_of("vector" if role == "adapter" else role)
 
 
 def _rows_of_parts(model: nn.Module) -> dict[str, list[int]]:

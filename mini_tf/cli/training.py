@@ -1,0 +1,100 @@
+"""What the commands that train have in common: their options, and the way from a recipe to a run folder."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.measured import check_gate
+from mini_tf.cli.options import GATES, RECIPE
+
+if TYPE_CHECKING:
+    from mini_tf.pretrain import Options
+    from mini_tf.recipe.gates import Gate
+    from mini_tf.recipe.reading import Resolved
+
+FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
+
+
+def training_command(
+    name: str, summary: str, recipe: Any = RECIPE, without_recipe: Callable[[], None] = lambda: None
+) -> Callable[..., None]:
+    """A command that trains, as Typer takes it. `recipe` declares its argument; `without_recipe` may refuse to go on without one."""
+
+    def body(
+        console: Console,
+        arguments: RECIPE = None,
+        out_dir: Annotated[Path | None, typer.Option(*FOLDER, help="The run's folder, or with --name its parent.")] = None,
+        name: Annotated[str | None, typer.Option("-n", "--name", help="The run's name.")] = None,
+        fresh: Annotated[bool, typer.Option("--fresh", help="Start over beside an existing run.")] = False,
+        extend: Annotated[int | None, typer.Option("--extend", min=1, metavar="N", help="Train a finished run N steps further.")] = None,
+        device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Open the data, build the model, train nothing.")] = False,
+        print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe and leave.")] = False,
+        gates: GATES = None,
+        expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
+    ) -> int:
+        resolved = _resolve(arguments or [], device, without_recipe)
+        held_to = _gates(resolved, gates or [], expect)
+        if print_config:
+            return _print_config(console, resolved)
+        from mini_tf.pretrain import Options
+        from mini_tf.run.opening import Place
+
+        options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv))
+        return _train(console, resolved, options, held_to)
+
+    body.__name__, body.__doc__ = name, summary
+    body.__annotations__["arguments"] = recipe
+    return command(body)
+
+
+def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[], None]) -> "Resolved":
+    from mini_tf.recipe import reading
+
+    recipe, overrides = reading.split_arguments(arguments)
+    if recipe is None:
+        without_recipe()
+    return reading.read(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"])
+
+
+def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
+    """What the run is held to; UsageFault where it can never be met."""
+    from mini_tf.errors import UsageFault
+    from mini_tf.recipe.gates import Gate
+
+    held_to = [Gate.parse(gate) for gate in gates]
+    for gate in held_to:
+        check_gate(gate, resolved.recipe)
+    if not expect:
+        return held_to
+    way = "use --assert 'val.loss<1.9'"
+    if not resolved.shipped:
+        raise UsageFault("--expect holds only for a recipe as shipped, without overrides (--device aside)", hint=way)
+    if not resolved.recipe.expect:
+        raise UsageFault(f"--expect: the recipe {resolved.name} has no `expect`", hint=way)
+    return held_to + [Gate.parse(metric + comparison) for metric, comparison in resolved.recipe.expect.items()]
+
+
+def _print_config(console: Console, resolved: "Resolved") -> int:
+    from mini_tf.recipe import reading
+
+    console.answer(reading.dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
+    return 0
+
+
+def _train(console: Console, resolved: "Resolved", options: "Options", held_to: "list[Gate]") -> int:
+    """The run, its folder as the command's product, and the gates judged at its end."""
+    from mini_tf.errors import GateMissed
+    from mini_tf.recipe.gates import failures
+    from mini_tf.repeats import train
+
+    outcome = train(resolved, options, console)
+    shown = None if outcome.folder is None else str(outcome.folder)
+    console.answer(shown, run=outcome.folder, metrics=outcome.metrics)
+    if outcome.exit_code == 0 and not options.dry_run and (missed := failures(held_to, outcome.metrics)):
+        raise GateMissed(missed[0], faults=missed)
+    return outcome.exit_code

@@ -1,0 +1,138 @@
+"""Which classes are taken for which: a confusion matrix, for a file and for a terminal.
+
+A cell's colour is its share of its row, so that a rare class is seen as well as a common one; in a file the number is how often.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+from rich.text import Text
+
+from mini_tf.drawing.canvas import (
+    LINE,
+    LONGEST,
+    SMALL,
+    TITLE,
+    add_scale,
+    blank,
+    colors_of,
+    cut_to,
+    headline,
+    house_style,
+    ink,
+    norm_of,
+    place,
+    text_width,
+    to_bytes,
+    write,
+)
+from mini_tf.drawing.glyphs import figure_caption
+from mini_tf.drawing.page import add_sentence, closed, page
+from mini_tf.drawing.panel import Panel, Scale
+from mini_tf.drawing.plotting import Axes, Figure
+from mini_tf.drawing.terminal import heat_map, table
+
+_SHARE = Scale(label="share of the row", root=True)
+_LONGEST_NAME = 32
+_EDGE = 0.15
+_MOST_NUMBERED = 40
+"""Classes up to which a file's cells are wide enough for their counts."""
+_MOST_LISTED = 20
+"""Confusions that a terminal lists where the matrix does not fit."""
+
+
+def draw_confusion(counts: np.ndarray, names: Sequence[str], title: str, suffix: str) -> bytes:
+    """Counts (C, C) of true classes (rows) taken for others (columns), as a "png" or "svg"; the rows of classes without a text are grey."""
+    _must_fit(counts, names)
+    with house_style():
+        return to_bytes(_drawn(counts, names, title), suffix)
+
+
+def confusion_text(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
+    """The shares of each row in hundredths; where the terminal is too narrow for all classes, the commonest confusions instead."""
+    _must_fit(counts, names)
+    if max(8, width // 5) + 1 + 4 * len(names) > width:
+        return _listed(counts, names, title, colored=colored, width=width)
+    looks = "A row: a true class, and which shares of its texts or words were taken for the columns' classes."
+    panel = Panel(title, names, names, shares(counts), looks, tokens=False)
+    return heat_map(panel, _SHARE, colored=colored, width=width, values=True, max_rows=len(names))
+
+
+def shares(counts: np.ndarray) -> np.ndarray:
+    """Counts as shares of their row; NaN where the row has none."""
+    totals, part = counts.sum(axis=1, keepdims=True), np.full(counts.shape, np.nan)
+    np.divide(counts, totals, out=part, where=totals > 0)
+    return part
+
+
+def _listed(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
+    off = np.where(np.eye(len(names), dtype=bool), 0, counts)
+    order = np.argsort(-off, axis=None, kind="stable")
+    found = [divmod(int(cell), len(names)) for cell in order[:_MOST_LISTED] if off.flat[cell]]
+    part = shares(counts)
+    rows = [(names[row], names[column], str(counts[row, column]), float(part[row, column])) for row, column in found]
+    text = page(title, width)
+    text.append_text(table(("true", "taken for", "times", "share"), rows, colored=colored, width=width)).append("\n")
+    left = np.count_nonzero(off) - len(found)
+    rest = f"the commonest; {left} more pairs are left out here, a file has room for all" if left else "all that there are"
+    add_sentence(text, f"Confusions of {len(names)} classes: {rest}.", width)
+    return closed(text)
+
+
+def _drawn(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
+    cell = _cell(counts)
+    every = ceil(LINE / cell - 1e-9)
+    shown = range(0, len(names), every)
+    rows = [figure_caption(f"{figure_caption(names[i], _LONGEST_NAME)} ({counts[i].sum()})") for i in shown]
+    columns = [figure_caption(names[i], _LONGEST_NAME) for i in shown]
+    left, below = (0.1 + max(map(text_width, words)) for words in (rows, columns))
+    size = len(names) * cell
+    notes = _notes(len(names), every)
+    left += _EDGE + LINE + 0.05
+    top = 0.45 + LINE * len(notes) + 0.1
+    words = max([min(text_width(headline(title), TITLE), 6.0), *map(text_width, notes)])
+    width = max(left + size + 0.9, 2 * _EDGE + words)
+    figure = blank(width, top + max(size, 1.0) + below + LINE + 0.2)
+    write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
+    for number, note in enumerate(notes):
+        write(figure, _EDGE, 0.38 + LINE * number, note, color="#555555")
+    axes = place(figure, left, top, size, size)
+    axes.imshow(
+        np.ma.masked_invalid(shares(counts)), cmap=colors_of(_SHARE).cmap, norm=norm_of(_SHARE), interpolation="none", aspect="auto"
+    )
+    axes.tick_params(length=0, pad=2)
+    axes.set_yticks(shown, rows)
+    axes.set_xticks(shown, columns, rotation=90)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("true class, and how many")
+    if len(names) <= _MOST_NUMBERED:
+        _write_counts(axes, counts)
+    add_scale(figure, _SHARE, left + size + 0.12, top, min(max(size, 1.0), 3.0))
+    return figure
+
+
+def _cell(counts: np.ndarray) -> float:
+    """Inches: as wide as the longest number while there are few classes, then a line of words, then as fits."""
+    n = len(counts)
+    if n <= _MOST_NUMBERED:
+        return max(0.3, 1.4 / n, text_width(str(counts.max()), SMALL) + 0.1)
+    return min(max(LINE, 7.0 / n), LONGEST / n)
+
+
+def _notes(n: int, every: int) -> list[str]:
+    notes = ["A number: how often. A colour: its share of the row."] if n <= _MOST_NUMBERED else []
+    return notes if every == 1 else [*notes, f"One name in {every} is written, for want of room."]
+
+
+def _write_counts(axes: Axes, counts: np.ndarray) -> None:
+    colors = colors_of(_SHARE)
+    part = shares(counts)
+    for row, column in zip(*np.nonzero(counts), strict=True):
+        color = ink(part[row, column], colors)
+        axes.text(column, row, str(counts[row, column]), fontsize=SMALL, ha="center", va="center", color=color)
+
+
+def _must_fit(counts: np.ndarray, names: Sequence[str]) -> None:
+    if not names or counts.shape != (len(names), len(names)):
+        raise ValueError(f"counts: {counts.shape} must be a row and a column for each of {len(names)} names, one or more")

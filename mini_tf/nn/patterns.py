@@ -1,0 +1,31 @@
+"""Parts of a model chosen by patterns of their names, as `train.freeze` and `adapter.targets` of a recipe do."""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from mini_tf.errors import RecipeFault
+from mini_tf.recipe.values import show
+
+_TOLD = 6
+
+
+def matching(key: str, patterns: Sequence[str], names: Sequence[str], what: str, may_miss: Collection[str] = ()) -> list[str]:
+    """The names that match one of the patterns (* ? [seq], of the whole name), in their own order.
+
+    key: the recipe's, which faults are told of; what: a word for such a part. RecipeFault for a pattern that no name matches; those of
+    `may_miss` are allowed that, as long as anything matches at all.
+    """
+    found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names) and (not found or pattern not in may_miss):
+            raise RecipeFault(f"{key}: no {what} matches {show(pattern)}; there are {_listed(pattern, names)}")
+    return found
+
+
+def _listed(pattern: str, names: Sequence[str]) -> str:
+    """Some names, those first that are like the pattern."""
+    nearest = get_close_matches(pattern[:200], names, n=_TOLD, cutoff=0.3)
+    told = [*nearest, *(name for name in names if name not in nearest)][:_TOLD]
+    more = len(names) - len(told)
+    return (", ".join(told) or "none") + (f" and {more} more" if more else "")

@@ -1,0 +1,137 @@
+"""What the tasks on labelled examples share: their settings, how a row is read, and the class of a whole text or of a place in it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.errors import DataFault
+from mini_tf.nn.answer import Answer, Pool, place_of, pooled
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.recipe.data import Text
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+Loss = Callable[[Tensor, Tensor, bool], Tensor]
+"""answers, labels and whether this is training, to the summed loss."""
+
+
+class TaskSettings(ObjectiveSettings):
+    """Of every task that the model answers with a head of its own."""
+
+    NEEDS = frozenset({"left", "both"})
+    TOKENS = ("separator",)
+
+    dropout_rate: float = Field(0.1, ge=0, lt=1)
+    """Share of the vector that is dropped before the answer, in training."""
+    token_dropout_rate: float = Field(0.0, ge=0, lt=1)
+    """Share of the tokens that are replaced by the mask token, in training: the answer may not hang on single words."""
+
+
+class ClassSettings(TaskSettings):
+    """Of tasks whose answers are classes."""
+
+    labels: Annotated[tuple[Text, ...], Field(min_length=2, max_length=65536)] | None = None
+    """The classes by name, in this order; null: those of the training side."""
+    class_weights: Annotated[str, Field(pattern="^balanced$")] | dict[str, float] | None = None
+    """What an example of a class counts in training: balanced = as much as to make all classes equal; or {name: weight}."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each label's weight that is spread evenly over the classes in training."""
+
+    def rules(self) -> Any:
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            yield "labels", "a class stands there twice"
+        if isinstance(self.class_weights, dict) and any(not weight > 0 for weight in self.class_weights.values()):
+            yield "class_weights", "weights are above 0"
+        if isinstance(self.class_weights, dict) and self.labels and (strange := set(self.class_weights) - set(self.labels)):
+            yield "class_weights", f"no such class: {sorted(strange)[0]}"
+
+    def weights(self, labels: Labels) -> Tensor | None:
+        """(C,): what an example of each class counts: on average of the training side 1. None where all count the same."""
+        if self.class_weights is None:
+            return None
+        counts = torch.tensor(labels.counts, dtype=torch.float64)
+        if isinstance(self.class_weights, dict):
+            if strange := sorted(set(self.class_weights) - set(labels.names)):
+                raise DataFault(f"objective.class_weights: no such class: {strange[0]}", hint=f"there are: {', '.join(labels.names[:20])}")
+            weights = torch.tensor([self.class_weights.get(name, 1.0) for name in labels.names], dtype=torch.float64)
+        else:
+            weights = 1.0 / counts.clamp(min=1)
+        return (weights * counts.sum() / (weights * counts).sum()).float()
+
+
+class Task(Objective):
+    """A question about labelled rows that is answered by `Answer`."""
+
+    def __init__(self, settings: TaskSettings, n_answers: int, vocabulary: Vocabulary) -> None:
+        self.settings, self.n_answers = settings, n_answers
+        self.n_types = 0
+        assert vocabulary.separator is not None
+        self.separator = vocabulary.separator
+        self.hidden_by = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
+
+    def equip(self, model: Model) -> None:
+        model.answer_with(Answer(model.d_model, self.n_answers, self.settings.dropout_rate))
+        self.n_types = model.n_types
+
+    def ask(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
+        """A batch that asks for `labels`, of the rows or of the flat places `at`."""
+        ids = torch.from_numpy(rows.ids).long()
+        segments = None if rows.segments is None else torch.from_numpy(rows.segments).long()
+        tokens = ids.numel() if segments is None else int((segments != 0).sum())
+        types = None
+        if self.n_types > 1:  # a separator belongs to the text that it closes
+            closed = ids.eq(self.separator).long()
+            types = (closed.cumsum(1) - closed - 1).clamp(0, 1)
+        inputs = Tokens(ids, None if segments is None else Places.packed(segments), types)
+        counts = {part: len(labels), "tokens": tokens, "penalty": tokens}
+        return Batch(inputs, labels, at, draws=self._hidden(rows), counts=counts)
+
+    def _hidden(self, rows: Rows) -> dict[str, Tensor]:
+        """The ids as training reads them, of which some are hidden."""
+        if not self.settings.token_dropout_rate:
+            return {}
+        uniform = np.stack([np.random.Generator(np.random.Philox(key=int(key))).random(rows.ids.shape[1]) for key in rows.keys])
+        hide = (uniform < self.settings.token_dropout_rate) & (rows.ids != self.separator)
+        return {"ids": torch.from_numpy(np.where(hide, self.hidden_by, rows.ids)).long()}
+
+
+class Answering(nn.Module):
+    """task(batch, state) -> Sums: one answer a row where `pool` is given, else one at each place that is asked about."""
+
+    def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None) -> None:
+        super().__init__()
+        self.model, self.part, self.loss, self.pool = model, part, loss, pool
+
+    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        inputs = replace(batch.inputs, ids=batch.draws["ids"]) if self.training and "ids" in batch.draws else batch.inputs
+        at = place_of(self.pool, inputs) if self.pool in ("first", "last") else batch.at
+        mixed = self.model(inputs, None, at, None)
+        hidden = pooled(self.pool, mixed.y, inputs) if self.pool in ("mean", "max") else mixed.y
+        answers = self.model.logits(hidden).float()
+        parts = {self.part: self.loss(answers, batch.labels, self.training)}
+        if mixed.penalty is not None:
+            parts["penalty"] = mixed.penalty
+        return Sums(parts, {}, None, None if self.training else answers)
+
+
+def classified(weights: Tensor | None, smoothing: float) -> Loss:
+    """Cross-entropy in nats; class weights and smoothing in training only."""
+
+    def loss(answers: Tensor, labels: Tensor, training: bool) -> Tensor:
+        if not training:
+            return F.cross_entropy(answers, labels, reduction="sum")
+        own = None if weights is None else weights.to(answers.device)
+        return F.cross_entropy(answers, labels, own, reduction="sum", label_smoothing=smoothing)
+
+    return loss

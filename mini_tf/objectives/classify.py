@@ -1,0 +1,69 @@
+"""Classification: name the class of a text, or of two texts; one vector stands for the whole row.
+
+Source: Devlin et al. 2018, arXiv:1810.04805, section 4.1 (pool first); Joulin et al. 2017, arXiv:1607.01759 (the mean).
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mini_tf.nn.answer import Pool
+from mini_tf.nn.model import Model
+from mini_tf.objectives._answering import Answering, ClassSettings, Task, classified
+from mini_tf.scores.classes import class_scores
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+PART = "classify"
+
+
+class Settings(ClassSettings):
+    FORM = "classes"
+
+    pool: Pool = "mean"
+    """What stands for a text: the separator before it (first) or behind it (last), the mean or the maximum of its tokens."""
+
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
+        assert labels is not None
+        return Classify(self, vocabulary, labels)
+
+
+class Classify(Task):
+    def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
+        super().__init__(settings, len(labels.names), vocabulary)
+        self.pool, self.labels = settings.pool, labels
+        self.loss = classified(settings.weights(labels), settings.label_smoothing)
+
+    def prepare(self, rows: Rows) -> Batch:
+        assert rows.labels is not None
+        return self.ask(rows, torch.from_numpy(rows.labels[:, 0].astype(np.int64)), PART)
+
+    def task(self, model: Model) -> nn.Module:
+        return Answering(model, PART, self.loss, self.pool)
+
+    def judge(self) -> "Classes":
+        return Classes(self.labels)
+
+
+class Classes:
+    """The classes that were named, beside those that are right; probabilities (N, C)."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self._truth, self._probabilities = list[np.ndarray](), list[np.ndarray]()
+
+    def add(self, batch: Batch, answers: Tensor) -> None:
+        self._truth.append(batch.labels.cpu().numpy())
+        self._probabilities.append(answers.softmax(-1).cpu().numpy())
+
+    @property
+    def truth(self) -> np.ndarray:
+        return np.concatenate(self._truth)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        return np.concatenate(self._probabilities)
+
+    def scores(self) -> dict[str, float]:
+        return class_scores(self.truth, self.probabilities.argmax(1), self.labels.names)

@@ -1,0 +1,45 @@
+"""Instruction tuning: continue a conversation; only what the assistant says is asked for.
+
+Turns stand between separators, a token that no text can hold, so nothing in a prompt can end it: sep prompt sep response sep.
+Source: Ouyang et al. 2022, arXiv:2203.02155, section 3.5 (the supervised step).
+"""
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from mini_tf.nn.model import Model
+from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+PART = "instruct"
+
+
+class Settings(ObjectiveSettings):
+    NEEDS = frozenset({"left"})
+    FORM = "turns"
+    TOKENS = ("separator",)
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each target's weight that is spread evenly over the vocabulary in training."""
+
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Instruct":
+        return Instruct(self.label_smoothing)
+
+
+class Instruct(Objective):
+    lookahead = 1
+
+    def __init__(self, label_smoothing: float) -> None:
+        self.label_smoothing = label_smoothing
+
+    def prepare(self, rows: Rows) -> Batch:
+        assert rows.labels is not None
+        ids, asked = torch.from_numpy(rows.ids).long(), ~torch.from_numpy(rows.labels).isnan()
+        return ask(rows, ids[:, :-1], ids[:, 1:], asked[:, 1:], PART)
+
+    def task(self, model: Model) -> nn.Module:
+        return Prediction(model, PART, self.label_smoothing)

@@ -1,0 +1,59 @@
+"""Tagging: a tag for every word, at its first token. Source: Devlin et al. 2018, arXiv:1810.04805, section 5.3."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mini_tf.nn.model import Model
+from mini_tf.objectives._answering import Answering, ClassSettings, Task, classified
+from mini_tf.scores.entities import entity_scores
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+PART = "tag"
+
+
+class Settings(ClassSettings):
+    FORM = "tags"
+
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
+        assert labels is not None
+        return Tag(self, vocabulary, labels)
+
+
+class Tag(Task):
+    def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
+        super().__init__(settings, len(labels.names), vocabulary)
+        self.labels = labels
+        self.loss = classified(settings.weights(labels), settings.label_smoothing)
+
+    def prepare(self, rows: Rows) -> Batch:
+        assert rows.labels is not None
+        labels = torch.from_numpy(rows.labels).flatten()
+        at = (~labels.isnan()).nonzero().squeeze(1)
+        return self.ask(rows, labels[at].long(), PART, at)
+
+    def task(self, model: Model) -> nn.Module:
+        return Answering(model, PART, self.loss)
+
+    def judge(self) -> "Tags":
+        return Tags(self.labels)
+
+
+class Tags:
+    """The tags that were named, beside those that are right, row by row."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self._truth, self._given = list[list[str]](), list[list[str]]()
+
+    def add(self, batch: Batch, answers: Tensor) -> None:
+        assert batch.at is not None
+        rows, length = batch.inputs.ids.shape
+        borders = np.cumsum(np.bincount((batch.at // length).cpu().numpy(), minlength=rows))[:-1]
+        for tags, side in ((batch.labels, self._truth), (answers.argmax(-1), self._given)):
+            side += [[self.labels.names[tag] for tag in row.tolist()] for row in np.split(tags.cpu().numpy(), borders)]
+
+    def scores(self) -> dict[str, float]:
+        return entity_scores(self._truth, self._given)

@@ -1,0 +1,51 @@
+"""Labelled examples out of the rows of tables, whichever columns hold them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from mini_tf.errors import DataFault
+from mini_tf.recipe import sections
+from mini_tf.text.formats import Columns, Row, rows_of
+from mini_tf.text.forms import FORMS, Example
+from mini_tf.text.sources import Source, find
+
+
+def find_tables(spec: object, key: str) -> list[Source]:
+    """The files behind data.train or data.val of examples; DataFault where one is missing, or no table."""
+    tables = find(spec, key)
+    for table in tables:
+        if table.format == "txt":
+            hint = "its name must end in one of these"
+            raise DataFault(f"{key}: {table.name} is no table (jsonl, csv, tsv, parquet, conll)", hint=hint, where=(table.name,))
+    return tables
+
+
+@dataclass(frozen=True)
+class Reader:
+    """roles: what the columns hold, first `columns.names`, then `columns.optional`. answered: what is asked for must be there."""
+
+    form: str
+    roles: tuple[str, ...]
+    columns: Columns
+    answered: bool = True
+
+    @classmethod
+    def of(cls, data: sections.Data, form: str, answered: bool = True) -> "Reader":
+        """The columns are called by their roles unless data.fields says otherwise; built-in pairs are prompts and responses."""
+        kind, named = FORMS[form], dict(data.fields)
+        if data.built_in_pairs:
+            named = {"prompt": "source", "response": "target", **named}
+        needed = [role for role in kind.REQUIRED if answered or role != "label"]
+        needed += [role for role in kind.OPTIONAL if role in named]
+        others = [role for role in kind.OPTIONAL if not named]
+        columns = Columns(tuple(named.get(role, role) for role in needed), data.header, data.errors, tuple(others))
+        return cls(form, (*needed, *others), columns, answered)
+
+    def read(self, files: Iterable[Source]) -> Iterator[Example]:
+        """All examples of tables, one after another; DataFault at the first that is none."""
+        return (self.example(row) for file in files for row in rows_of(file, self.columns))
+
+    def example(self, row: Row) -> Example:
+        """The example of a row."""
+        kind, cells = FORMS[self.form], dict(zip(self.roles, [*row.cells, *row.optional], strict=True))
+        return kind.read({role: cells.get(role) for role in (*kind.REQUIRED, *kind.OPTIONAL)}, row.where, self.answered)

@@ -1,0 +1,245 @@
+"""The forms of labelled rows: how an example is read from a row of a table, and what of it becomes ids and labels.
+
+An example's ids stand between two separators, and further ones stand between its parts. Beside every id, and the separator before
+them, is a label: what is asked there, or NaN where nothing is.
+
+    classes, numbers   sep  text (sep text)       at the opening separator: the class, or (number - mean) / scale
+    tags               sep  words                 at the first token of each word: its tag
+    turns              sep  turn sep turn ...     1 at what the assistant says, and at the separator that closes it
+"""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from mini_tf.errors import DataFault
+from mini_tf.text import cells
+from mini_tf.text.cells import Cell
+from mini_tf.text.labels import Labels
+from mini_tf.text.strict_json import short
+from mini_tf.text.tokenizer import Tokenizer
+
+ASKED = "assistant"
+"""Who says what a model shall learn to say."""
+
+
+class Example(NamedTuple):
+    """texts: one or two texts, words, or turns; answers: the class, the number, a tag for each word, or who says each turn.
+
+    answers is empty where they are not known. where: the line it stands in.
+    """
+
+    texts: list[str]
+    answers: list[str]
+    where: str
+
+
+class Encoded(NamedTuple):
+    """ids (n,) int32; labels (1 + n,) float32, the first of which belongs to the separator before the ids."""
+
+    ids: np.ndarray
+    labels: np.ndarray
+
+
+class Form:
+    """How one form of rows is read and encoded; a row is its cells by role, None where the file has no such column."""
+
+    REQUIRED: ClassVar[tuple[str, ...]]
+    """Columns that there must be."""
+    OPTIONAL: ClassVar[tuple[str, ...]]
+    """Columns that there may be."""
+    LOOKAHEAD: ClassVar[int]
+    """Tokens that a row holds beyond the context, since they are asked for but not read."""
+    CUTS: ClassVar[str]
+    """What becomes of an example that is longer than the context: its `end` or its `beginning` is left out, or it makes several `rows`."""
+
+    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
+        """The example of a row; DataFault with `where`. answered False: what is asked for need not be there."""
+        raise NotImplementedError
+
+    def parts(self, example: Example) -> Sequence[str]:
+        """The texts as they are encoded."""
+        return example.texts
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
+        """Ids and labels of examples; DataFault where a label is not among the known ones, or the tokenizer leaves nothing of a text."""
+        raise NotImplementedError
+
+
+class Classes(Form):
+    """A text, or two, and the name of its class."""
+
+    REQUIRED = ("text", "label")
+    OPTIONAL = ("text_pair",)
+    LOOKAHEAD = 0
+    CUTS = "end"
+
+    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
+        texts = _texts(row, where)
+        return Example(texts, [cells.label_of(row["label"], where, "label")] if answered else [], where)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
+        number = {name: n for n, name in enumerate(labels.names)}
+        known = [number[_known(one.answers[0], one, labels)] if one.answers else 0 for one in examples]
+        return _labelled(examples, tokenizer, known)
+
+
+class Numbers(Form):
+    """A text, or two, and a number."""
+
+    REQUIRED = ("text", "label")
+    OPTIONAL = ("text_pair",)
+    LOOKAHEAD = 0
+    CUTS = "end"
+
+    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
+        texts = _texts(row, where)
+        return Example(texts, [repr(cells.number_of(row["label"], where, "label"))] if answered else [], where)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
+        numbers = [(float(one.answers[0]) - labels.mean) / labels.scale if one.answers else 0.0 for one in examples]
+        return _labelled(examples, tokenizer, numbers)
+
+
+class Tags(Form):
+    """Words, and a tag for each."""
+
+    REQUIRED = ("text", "label")
+    OPTIONAL = ()
+    LOOKAHEAD = 0
+    CUTS = "rows"
+
+    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
+        words = cells.words_of(row["text"], where, "text")
+        tags = cells.labels_of(row["label"], where, "label") if answered else []
+        if answered and len(tags) != len(words):
+            raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; each word has one", where=(where,))
+        return Example(words, tags, where)
+
+    def parts(self, example: Example) -> Sequence[str]:
+        return [" ".join(example.texts)]
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
+        number = {name: n for n, name in enumerate(labels.names)}
+        return [self._encode(one, tokenizer, [number[_known(tag, one, labels)] for tag in one.answers]) for one in examples]
+
+    def _encode(self, example: Example, tokenizer: Tokenizer, tags: Sequence[int]) -> Encoded:
+        ids, spans = tokenizer.spans(*self.parts(example))
+        _refuse_nothing(ids, example)
+        lengths = np.array([len(word) for word in example.texts])
+        begins = np.cumsum(lengths + 1) - lengths - 1
+        # The first token that reaches into the word.
+        first = np.minimum(np.searchsorted([end for _, end in spans], begins, side="right"), len(ids) - 1)
+        if len(set(first.tolist())) < len(first):
+            raise DataFault(
+                f"{example.where}: the tokenizer makes one token of several words, or leaves nothing of one", where=(example.where,)
+            )
+        labels = np.full(1 + len(ids), np.nan, np.float32)
+        labels[1 + first] = tags or 0
+        return Encoded(ids, labels)
+
+
+class Turns(Form):
+    """A conversation: a prompt and its response, or messages."""
+
+    REQUIRED = ()
+    OPTIONAL = ("prompt", "response", "messages")
+    LOOKAHEAD = 1
+    CUTS = "beginning"
+
+    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
+        if row["messages"] is not None:
+            turns = cells.turns_of(row["messages"], where, "messages")
+        elif row["prompt"] is not None and row["response"] is not None:
+            response = cells.texts_of(row["response"], where, "response")[0]
+            turns = [("user", cells.text_of(row["prompt"], where, "prompt")), (ASKED, response)]
+        else:
+            raise DataFault(
+                f"{where}: needs prompt and response, or messages", hint="data.fields={prompt: COLUMN, response: COLUMN}", where=(where,)
+            )
+        for who, text in turns:
+            if not text.strip():
+                raise DataFault(f"{where}: what the {who} says is empty", hint="take the row out", where=(where,))
+        return Example([text for _, text in turns], [who for who, _ in turns], where)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
+        encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
+        found = []
+        for one in examples:
+            turns = [next(encoded) for _ in one.texts]
+            for ids in turns:
+                _refuse_nothing(ids, one)
+            # A turn's label stands at its own tokens and at the separator behind them, the last of which is the closing one.
+            said = [1.0 if who == ASKED else np.nan for who in one.answers]
+            asked = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(turns, said, strict=True)]
+            found.append(Encoded(_joined(turns, tokenizer), np.concatenate([[np.float32(np.nan)], *asked])[:-1]))
+        return found
+
+
+FORMS: dict[str, Form] = {"classes": Classes(), "numbers": Numbers(), "tags": Tags(), "turns": Turns()}
+
+
+def labels_of(form: str, answers: Sequence[Sequence[str]], wanted: Sequence[str] | None = None) -> Labels:
+    """What there is to learn in the answers of the training side; wanted: the classes, where the recipe names them, in its order."""
+    if form == "turns":
+        return Labels()
+    if form == "numbers":
+        numbers = np.array([float(one[0]) for one in answers])
+        if not numbers.std() > 0:
+            raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
+        return Labels(mean=float(numbers.mean()), scale=float(numbers.std()))
+    names, counts = np.unique([name for one in answers for name in one], return_counts=True)
+    found = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if _all_numbers(found) else name)
+    if len(order) < 2:
+        raise DataFault(f"data.train: all labels are {short(order[0])!r}; there must be two classes at least")
+    return Labels(tuple(order), tuple(found.get(name, 0) for name in order))
+
+
+def _all_numbers(names: Mapping[str, int]) -> bool:
+    return all(name.removeprefix("-").isdecimal() and name.isascii() for name in names)
+
+
+def _known(name: str, example: Example, labels: Labels) -> str:
+    if name in labels.names:
+        return name
+    listed = ", ".join(map(short, labels.names[:20])) + (", ..." if len(labels.names) > 20 else "")
+    near = get_close_matches(name, labels.names, n=1)
+    hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed}"
+    raise DataFault(f"{example.where}: the label {short(name)!r} does not stand in data.train", hint=hint, where=(example.where,))
+
+
+def _texts(row: Mapping[str, Cell | None], where: str) -> list[str]:
+    roles = [role for role in ("text", "text_pair") if row.get(role) is not None or role == "text"]
+    texts = [cells.text_of(row[role], where, role) for role in roles]
+    for role, text in zip(roles, texts, strict=True):
+        if not text.strip():
+            raise DataFault(f"{where}: the {role} is empty", hint="take the row out", where=(where,))
+    return texts
+
+
+def _labelled(examples: Sequence[Example], tokenizer: Tokenizer, answers: Sequence[float]) -> list[Encoded]:
+    """One or two texts, labelled at the separator before them."""
+    encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
+    found = []
+    for one, answer in zip(examples, answers, strict=True):
+        parts = [next(encoded) for _ in one.texts]
+        for ids in parts:
+            _refuse_nothing(ids, one)
+        ids = _joined(parts, tokenizer)
+        labels = np.full(1 + len(ids), np.nan, np.float32)
+        labels[0] = answer
+        found.append(Encoded(ids, labels))
+    return found
+
+
+def _joined(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.ndarray:
+    separator = np.array([tokenizer.vocabulary.separator], np.int32)
+    return np.concatenate([piece for part in parts for piece in (separator, part)][1:])
+
+
+def _refuse_nothing(ids: np.ndarray, example: Example) -> None:
+    if not ids.size:
+        raise DataFault(f"{example.where}: the tokenizer leaves nothing of the text", where=(example.where,))

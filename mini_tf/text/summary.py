@@ -1,0 +1,41 @@
+"""What a person wants to know of a text before a model learns from it: how much there is, which labels it has, how long it is."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mini_tf.safe_text import safe_text
+from mini_tf.text.example_store import ExampleStore, ExampleText
+from mini_tf.text.opening import AnyText
+from mini_tf.text.pairing import document_lengths
+
+MOST = 12
+"""Labels that are told one by one."""
+
+
+def summary(text: AnyText) -> Iterator[str]:
+    """A few lines about both sides of a text."""
+    if not isinstance(text, ExampleText):
+        yield f"text: {len(text.train):,} tokens to learn from, {len(text.val):,} held out"
+        return
+    lengths = document_lengths(text.train.tokens)
+    share = np.quantile(lengths, [0.5, 0.95, 1.0]).astype(int).tolist()
+    yield f"examples: {text.train.n_documents:,} to learn from, {text.val.n_documents:,} held out"
+    yield f"lengths: half have at most {share[0]} tokens, 95 % at most {share[1]}, the longest {share[2]}"
+    labels = text.labels
+    if labels.names:
+        held_out = _counts(text.val, len(labels.names))
+        order = np.argsort([-count for count in labels.counts], kind="stable")[:MOST]
+        told = ", ".join(f"{safe_text(labels.names[n])} {labels.counts[n]:,} (+{held_out[n]:,})" for n in order)
+        yield f"labels: {told}{f' and {len(labels.names) - MOST} more' if len(labels.names) > MOST else ''}"
+        if missing := [name for name, count in zip(labels.names, labels.counts, strict=True) if not count]:
+            yield f"no example to learn from: {', '.join(map(safe_text, missing[:MOST]))}"
+    elif text.train.form == "numbers":
+        yield f"labels: mean {labels.mean:.4g}, standard deviation {labels.scale:.4g}"
+
+
+def _counts(store: ExampleStore, n: int) -> list[int]:
+    """How often each class stands in a store."""
+    asked = np.asarray(store.labels)
+    counts: list[int] = np.bincount(asked[~np.isnan(asked)].astype(int), minlength=n).tolist()
+    return counts

@@ -1,0 +1,142 @@
+"""Confusion matrices and reliability diagrams: the same bytes for the same numbers, safe whatever classes are called, of any size."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hostile import HOSTILE, STEERING
+from rich.cells import cell_len
+from rich.text import Text
+
+from mini_tf.drawing.ansi import rendered
+from mini_tf.drawing.calibration import calibration_text, draw_calibration
+from mini_tf.drawing.confusion import confusion_text, draw_confusion
+from mini_tf.drawing.glyphs import figure_caption
+
+ROOT = Path(__file__).parents[1]
+SVG = "{http://www.w3.org/2000/svg}"
+TITLE = "".join(HOSTILE)
+SOME = np.random.default_rng(0).integers(0, 9, (len(HOSTILE), len(HOSTILE)))
+SOME[2] = 0
+BINS = (np.array([np.nan, 0.31, 0.9]), np.array([np.nan, 0.5, 0.8]), np.array([0, 4, 10]), 0.126)
+
+FIGURES: dict[str, Callable[[str], bytes]] = {
+    "confusion": lambda suffix: draw_confusion(SOME, HOSTILE, TITLE, suffix),
+    "many classes": lambda suffix: draw_confusion(np.eye(300, dtype=int), [f"class {i}" for i in range(300)], TITLE, suffix),
+    "calibration": lambda suffix: draw_calibration(*BINS, TITLE, suffix),
+}
+TEXTS: dict[str, Callable[[bool, int], Text]] = {
+    "confusion": lambda colored, width: confusion_text(SOME[:5, :5], HOSTILE[:5], TITLE, colored=colored, width=width),
+    "long names": lambda colored, width: confusion_text(SOME[:4, :4], [TITLE] * 4, TITLE, colored=colored, width=width),
+    "list": lambda colored, width: confusion_text(SOME, HOSTILE, TITLE, colored=colored, width=width),
+    "calibration": lambda colored, width: calibration_text(*BINS, TITLE, colored=colored, width=width),
+}
+
+
+@cache
+def drawn(name: str, suffix: str) -> bytes:
+    return FIGURES[name](suffix)
+
+
+def words(svg: bytes) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def piped(picture: Text, width: int = 80) -> str:
+    return rendered(picture, colored=False, width=width)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_hostile_names_make_a_well_formed_svg_in_which_nothing_can_act(name: str) -> None:
+    svg = drawn(name, "svg")
+    assert not set(svg.decode()) & set(STEERING) - {"\n"}
+    elements = list(ElementTree.fromstring(svg).iter())
+    assert {element.tag.removeprefix(SVG) for element in elements} & {"script", "foreignObject", "a", "img", "iframe"} == set()
+    assert figure_caption(TITLE, 120)[:10] in " ".join(words(svg))
+
+
+def test_another_process_draws_the_same_bytes() -> None:
+    code = "import sys, test_drawing_scores as here; sys.stdout.buffer.write(b''.join(here.drawn(n, s) for n in here.FIGURES for s in ('png', 'svg')))"
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONHASHSEED": "7", "LC_ALL": "C"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=120)
+    assert done.stdout == b"".join(drawn(name, suffix) for name in FIGURES for suffix in ("png", "svg"))
+    assert not any(word in done.stdout for word in (b"tEXt", b"tIME", b"iTXt"))
+
+
+def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many() -> None:
+    counts, names = np.array([[90, 17], [0, 3]]), ["no", "yes"]
+    found = words(draw_confusion(counts, names, "who is right", "svg"))
+    assert sorted(word for word in found if word.isdigit()) == ["17", "3", "90"]
+    assert {"who is right", "no (107)", "yes (3)", "no", "yes", "taken for", "share of the row"} <= set(found)
+
+
+@pytest.mark.parametrize(("n", "numbered"), [(1, True), (40, True), (60, False), (1000, False)])
+def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> None:
+    counts, names = np.full((n, n), 1234567, dtype=np.int64), [f"a class whose name is far too long for a picture {i}" for i in range(n)]
+    if n <= 60:
+        assert ("1234567" in words(draw_confusion(counts, names, "t", "svg"))) == numbered
+    width, height = struct.unpack(">II", draw_confusion(counts, names, "t", "png")[16:24])
+    assert 300 < min(width, height)
+    assert max(width, height) <= 3600
+
+
+def test_classes_without_a_text_are_drawn_and_blank() -> None:
+    nothing = np.zeros((3, 3), dtype=int)
+    assert draw_confusion(nothing, ["a", "b", "c"], "t", "png").startswith(b"\x89PNG")
+    lines = piped(confusion_text(nothing, ["a", "b", "c"], "t", colored=False, width=60)).splitlines()
+    assert [line.strip() for line in lines if line[:1] in "abc"][1:] == ["a", "b", "c"]
+
+
+def test_the_error_is_told_in_the_title_however_long_that_is() -> None:
+    assert any(word.startswith("Expected calibration error 0.126: ") for word in words(drawn("calibration", "svg")))
+    assert "Expected calibration error 0.126" in words(draw_calibration(*BINS, "", "svg"))
+
+
+def test_nothing_at_all_can_be_calibrated() -> None:
+    empty = (np.full(5, np.nan), np.full(5, np.nan), np.zeros(5, dtype=int), 0.0)
+    assert draw_calibration(*empty, "t", "png").startswith(b"\x89PNG")
+    assert "0.000" in piped(calibration_text(*empty, "t", colored=False, width=60))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_picture_in_a_terminal_is_never_wider_than_it_and_cannot_steer_it(name: str, width: int) -> None:
+    for colored in (False, True):
+        text = re.sub("\x1b\\[[0-9;]*m", "", rendered(TEXTS[name](colored, width), colored=colored, width=width))
+        assert max(cell_len(line) for line in text.splitlines()) <= width
+        assert not set(text) & set(STEERING) - {"\n"}
+
+
+def test_a_terminal_shows_the_shares_of_each_row_in_hundredths() -> None:
+    lines = piped(confusion_text(np.array([[3, 1], [0, 5]]), ["no", "yes"], "t", colored=False, width=60)).splitlines()
+    assert [line.split() for line in lines if line.lstrip().startswith(("no ", "yes "))] == [["no", "75", "25"], ["yes", ".", "100"]]
+
+
+def test_where_the_matrix_does_not_fit_the_commonest_confusions_are_listed() -> None:
+    counts = np.eye(60, dtype=int) * 50
+    counts[7, 3], counts[2, 9], counts[9, 2] = 50, 5, 4
+    names = [f"class{i}" for i in range(60)]
+    shown = partial(confusion_text, counts, names, "t", colored=False)
+    lines = [line.split() for line in piped(shown(width=80)).splitlines()]
+    assert lines[2:5] == [["class7", "class3", "50", "0.500"], ["class2", "class9", "5", "0.091"], ["class9", "class2", "4", "0.074"]]
+    assert "Confusions of 60 classes: all that there are." in piped(shown(width=80))
+    assert "class59" in piped(shown(width=400), width=400)
+    wrong = piped(confusion_text(np.ones((60, 60), dtype=int), names, "t", colored=False, width=80))
+    assert f"{60 * 59 - 20} more pairs are left out here" in wrong
+
+
+def test_what_does_not_fit_together_is_a_mistake() -> None:
+    for refused in (partial(draw_confusion, suffix="png"), partial(confusion_text, colored=False, width=80)):
+        for counts, names in ((np.eye(2), ["a"]), (np.ones((1, 2)), ["a"]), (np.ones((0, 0)), [])):
+            with pytest.raises(ValueError, match="must be a row and a column for each"):
+                refused(counts, names, title="t")
+    with pytest.raises(ValueError, match="as many, one or more: 3, 2, 3"):
+        draw_calibration(BINS[0], BINS[1][:2], BINS[2], 0.1, "t", "png")

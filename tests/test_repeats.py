@@ -1,0 +1,373 @@
+"""A recipe from several seeds: ordinary runs, the median run's model, and the same bytes however often it is killed."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+import yaml
+from commands import EXACT, TINY, minitf, refused, trained
+
+from mini_tf.cli.finetune import finetune, task_recipes
+from mini_tf.cli.measured import check_gate
+from mini_tf.cost import whole as whole_cost
+from mini_tf.errors import UsageFault
+from mini_tf.recipe import reading
+from mini_tf.recipe.gates import Gate
+from mini_tf.repeats import main_figure, median_run, spread
+from mini_tf.run import manifest
+from mini_tf.run.folder import Run
+
+SHORT = (*EXACT, "log.samples=0", "train.steps=4", "checkpoint.every_steps=2", "eval.tokens=300", "log.every_steps=1")
+SEEDS = (*SHORT, "train.seeds=3", "train.seed=1")
+FOLDERS = ("seed-1", "seed-2", "seed-3")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick(undrawn: None) -> None:
+    """Without pictures."""
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seeds that nobody interrupted."""
+    return trained(tmp_path_factory.mktemp("seeds") / "whole", *SEEDS)
+
+
+def product(folder: Path) -> dict[str, bytes]:
+    """All that is promised to be the same, by its path in the folder."""
+    kept = ("metrics.jsonl", "*.safetensors", "tokenizer.json", "config.json", "resolved.yaml")
+    return {str(path.relative_to(folder)): path.read_bytes() for name in kept for path in sorted(folder.rglob(name))}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    ours, theirs = product(one), product(other)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+def figures(folder: Path) -> dict[str, float]:
+    return {name: value for name, value in manifest.read(folder).metrics.items() if value is not None}
+
+
+def test_each_seed_is_the_ordinary_run_of_its_recipe(whole: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(FOLDERS):
+        alone = trained(tmp_path / name, *SHORT, f"train.seed={1 + number}")
+        assert_same(whole / name, alone)
+        assert manifest.read(whole / name).run_id == manifest.read(alone).run_id
+    assert manifest.read(whole).run_id not in {manifest.read(whole / name).run_id for name in FOLDERS}
+    assert len({(whole / name / "model.safetensors").read_bytes() for name in FOLDERS}) == 3
+
+
+def test_the_run_has_the_median_and_the_spread_of_every_figure(whole: Path) -> None:
+    measured, alone = figures(whole), [figures(whole / name) for name in FOLDERS]
+    assert {name for name in measured if f"{name}.mean" in measured} == alone[0].keys() > {"val.loss", "val.accuracy", "minutes"}
+    for name in alone[0]:
+        values = np.array([one[name] for one in alone])
+        assert measured[name] == np.median(values)
+        expected = {"mean": values.mean(), "std": values.std(ddof=1), "min": values.min(), "max": values.max()}
+        assert {what: measured[f"{name}.{what}"] for what in expected} == pytest.approx(expected)
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    timeless = [{name: value for name, value in one.items() if name != "minutes"} for one in alone]
+    assert lines == [{"seed": 1 + number} | one for number, one in enumerate(timeless)]
+
+
+def test_the_run_is_used_as_any_other_and_is_the_median_run(whole: Path) -> None:
+    losses = {name: figures(whole / name)["val.loss"] for name in FOLDERS}
+    median = sorted(losses, key=lambda name: losses[name])[1]
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (whole / name).read_bytes() == (whole / median / name).read_bytes()
+    evaluated = minitf("evaluate", whole, *("--device", "cpu"), "--json")
+    assert json.loads(evaluated.stdout)["metrics"]["loss"] == pytest.approx(losses[median], rel=1e-6)
+    assert minitf("generate", whole, "Once", "--max-new-tokens", "3").exit_code == 0
+    assert minitf("inspect", "model", whole).exit_code == 0
+    assert yaml.safe_load((whole / "resolved.yaml").read_text())["train"]["seeds"] == 3
+    shown = minitf("runs", "show", whole)
+    assert "\nmedian of 3 seeds, whose model is model.safetensors:\n" in shown.stdout
+    result = json.loads(minitf("runs", "show", whole, "--json").stdout)
+    assert [one["seed"] for one in result["result"]["seeds"]] == [1, 2, 3]
+    assert result["metrics"] == manifest.read(whole).metrics
+
+
+def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
+    done = minitf("pretrain", TINY, *SEEDS, "-d", tmp_path / "run", "--assert", "val.loss.mean<0.1")
+    measured = figures(tmp_path / "run")
+    assert (done.exit_code, done.stdout) == (8, f"{tmp_path / 'run'}\n")
+    assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
+    told = done.stderr.splitlines()[-5:]
+    assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
+    [median] = [line for line in told[:3] if line.endswith("  <- the median")]
+    assert f"val.loss {measured['val.loss']:.4f}, " in median
+    assert told[3] == (
+        f"median of 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
+        f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "main"),
+    [
+        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
+        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.bleu": 30.0}, "val.bleu"),
+        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.bleu": 30.0, "val.rougeL": 0.3}, "val.rougeL"),
+        ({"val.loss": 1.0, "val.accuracy": 0.5}, "val.accuracy"),
+        ({"val.loss": 1.0, "val.accuracy": 0.9, "val.entity_f1": 0.4}, "val.entity_f1"),
+        ({"val.loss": 1.0, "val.rmse": 0.5, "val.pearson": 0.9}, "val.loss"),
+    ],
+)
+def test_the_main_figure_is_that_of_the_task(measured: dict[str, float], main: str) -> None:
+    assert main_figure(measured) == main
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4, 5, 10])
+def test_the_median_run_has_as_many_below_as_above_or_one_fewer(seeds: int) -> None:
+    generator = np.random.default_rng(seeds)
+    for _ in range(20):
+        losses = generator.integers(0, 6, seeds) / 4  # with ties
+        runs = [{"val.loss": float(loss)} for loss in losses]
+        chosen = median_run(runs)
+        assert chosen == list(losses).index(sorted(losses)[(seeds - 1) // 2])
+        assert spread(runs)["val.loss"] == losses[chosen]
+
+
+def test_what_is_not_finite_ranks_last_and_has_no_mean() -> None:
+    runs = [{"val.loss": None}, {"val.loss": 2.0}, {"val.loss": 1.0}]
+    assert median_run(runs) == 1
+    assert spread(runs) == {"val.loss": None}
+    assert median_run([{"val.accuracy": None, "val.loss": 1.0}, {"val.accuracy": 0.2, "val.loss": 1.0}]) == 0
+    assert spread([{"val.loss": 1.0, "val.f1.rare": 0.0}, {"val.loss": 1.0}]).keys().isdisjoint({"val.f1.rare", "val.f1.rare.mean"})
+
+
+# Killed and stopped.
+
+DEAD = 9
+
+
+def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) -> None:
+    """Let it happen before or after the given call of one of Run's methods, counted from 1."""
+    done, calls = getattr(Run, deed), [0]
+
+    def counted(self: Run, *given: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == number and not after:
+            happens()
+        result = done(self, *given, **named)
+        if calls[0] == number and after:
+            happens()
+        return result
+
+    setattr(Run, deed, counted)
+
+
+def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path]) -> None:
+    """Train in a fork that has to die, as `prepare` sets it up to."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            prepare()
+            minitf("pretrain", TINY, *arguments)
+        finally:
+            os._exit(70)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == DEAD
+
+
+@pytest.mark.parametrize(
+    ("deed", "number", "after"),
+    [
+        ("begin", 1, True),
+        ("record", 3, True),  # inside the first seed, after a checkpoint
+        ("finish", 1, False),
+        ("finish", 1, True),  # between the first seed and the second
+        ("record_seeds", 1, True),
+        ("record", 7, True),
+        ("save", 4, False),
+        ("adopt", 1, False),
+        ("adopt", 1, True),
+        ("finish", 4, False),
+    ],
+)
+def test_seeds_that_are_killed_and_started_again_end_with_the_same_bytes(
+    deed: str, number: int, after: bool, whole: Path, tmp_path: Path
+) -> None:
+    arguments = (*SEEDS, "-d", tmp_path / "cut")
+    train_and_die(partial(at_call, deed, number, after, lambda: os._exit(DEAD)), arguments)
+    finished = {name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns for name in FOLDERS if is_done(tmp_path, name)}
+    done = minitf("pretrain", TINY, *arguments)
+    assert done.exit_code == 0, done.stderr
+    assert_same(tmp_path / "cut", whole)
+    assert {name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns for name in finished} == finished
+
+
+def is_done(place: Path, name: str) -> bool:
+    folder = place / "cut" / name
+    return (folder / "run.json").exists() and manifest.read(folder).state == "done"
+
+
+def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "record", Run.record)  # put back in the end
+        at_call("record", 6, True, lambda: signal.raise_signal(signal.SIGTERM))
+        stopped = minitf("pretrain", TINY, *SEEDS, "-d", folder)
+    assert (stopped.exit_code, stopped.stdout) == (143, f"{folder}\n")
+    record = manifest.read(folder)
+    assert (record.state, record.exit_code, record.error) == ("stopped", 143, "stopped in seed-2")
+    assert [path.name for path in sorted(folder.glob("seed-*"))] == ["seed-1", "seed-2"]
+    assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
+    assert_same(folder, whole)
+
+
+# Other ends and refusals.
+
+
+def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    again = minitf("pretrain", TINY, *SEEDS, "-d", folder, "--assert", "val.loss.max>0")
+    assert (again.exit_code, again.stdout, again.stderr.count("already complete")) == (0, f"{folder}\n", 1)
+    assert again.stderr.endswith("(3 seeds); --fresh starts over\n")
+    (folder / "model.safetensors").write_bytes(b"lost")
+    assert minitf("evaluate", folder).exit_code == 5
+    assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
+    assert_same(folder, whole)
+
+
+def test_fresh_starts_over_beside_it(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    done = minitf("pretrain", TINY, *SEEDS, "-d", tmp_path / "run", "--fresh")
+    assert done.stdout == f"{tmp_path / 'run.2'}\n"
+    assert_same(tmp_path / "run.2", whole)
+
+
+def test_several_seeds_are_another_run_than_one(whole: Path) -> None:
+    refused(minitf("pretrain", TINY, *SHORT, "train.seed=1", "-d", whole), "train.seeds: 3 -> 1", exit_code=5)
+
+
+def test_extending_is_for_the_seeds_one_by_one(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    refused(minitf("pretrain", TINY, *SEEDS, "-d", tmp_path / "run", "--extend", "2"), "seed-1", exit_code=2)
+    one = tmp_path / "run" / "seed-1"
+    assert minitf("pretrain", one, "-d", one, "--extend", "2").exit_code == 0
+    assert manifest.read(one).step == 6
+
+
+def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_cost, "MEASURED_SECONDS", 0.1)
+    done = minitf("pretrain", TINY, *SEEDS, "--dry-run", "--json", "-d", tmp_path / "run")
+    measured = json.loads(done.stdout)["metrics"]
+    assert measured["seconds"] == pytest.approx(sum(value for name, value in measured.items() if name.startswith("seconds.")))
+    assert measured["seconds.training"] == pytest.approx(3 * 4 * measured["seconds_per_step"])
+    assert f"that is one seed; 3 of them take {measured['minutes']:.1f} minutes\n" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_seed_that_diverges_is_named_and_those_before_stay(whole: Path, tmp_path: Path) -> None:
+    largest = [max(json.loads(line)["loss"] for line in (whole / name / "metrics.jsonl").read_text().splitlines()) for name in FOLDERS]
+    calm = next(i for i in range(2) if largest[i] < largest[i + 1])
+    above = f"train.stop_above={(largest[calm] + largest[calm + 1]) / 2}"
+    folder = tmp_path / "run"
+    diverged = minitf("pretrain", TINY, *SHORT, "train.seeds=2", f"train.seed={1 + calm}", above, "-d", folder)
+    assert diverged.exit_code == 7
+    assert f"seed-2 (train.seed {2 + calm}): " in diverged.stderr.splitlines()[-1]
+    assert (manifest.read(folder).state, manifest.read(folder / "seed-2").state) == ("diverged", "diverged")
+    assert product(folder / "seed-1")["model.safetensors"] == product(whole / FOLDERS[calm])["model.safetensors"]
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_refused_start_leaves_nothing_and_takes_no_seed_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    refused(minitf("pretrain", TINY, *SEEDS, "runtime.device=cuda:99", "-d", folder), "cuda:99", exit_code=9)
+    assert not folder.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "record_seeds", Run.record_seeds)
+        at_call("record_seeds", 1, False, partial(_raise, UsageFault("refused after a seed")))
+        assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 2
+    assert manifest.read(folder / "seed-1").state == "done"
+    assert manifest.read(folder).state == "failed"
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+# Gates, and the command for tasks.
+
+
+@pytest.mark.parametrize(
+    ("overrides", "figure", "words"),
+    [
+        (("train.seeds=2",), "val.accuracy.mean", ""),
+        (("train.seeds=2",), "minutes.max", ""),
+        ((), "val.accuracy.std", "one seed has no std"),
+        (("train.seeds=2",), "val.accuracy.median", "training measures no such figure"),
+        ((), "val.f1_macro", "it is a figure of classes or tags, and next_token reads text"),
+        ((), "val.rougeL", "this run translates nothing"),
+        ((), "val.f1.", "training measures no such figure"),
+        (("objective.kind=classify",), "val.f1.positive", ""),
+        (("objective.kind=classify",), "val.f1.mean", ""),
+        (("objective.kind=classify", "train.seeds=2"), "val.f1.positive.min", ""),
+        (("objective.kind=classify", "train.seeds=2"), "val.matthews.std", ""),
+        (("objective.kind=classify",), "val.entity_f1", "it is a figure of tags, and classify reads classes"),
+        (("objective.kind=tag",), "val.entity_f1", ""),
+        (("objective.kind=regress",), "val.spearman", ""),
+    ],
+)
+def test_a_gate_is_refused_where_a_run_can_never_meet_it(overrides: tuple[str, ...], figure: str, words: str) -> None:
+    recipe = reading.read(TINY, overrides).recipe
+    if not words:
+        check_gate(Gate(figure, "<", 1), recipe)
+        return
+    with pytest.raises(UsageFault, match=words):
+        check_gate(Gate(figure, "<", 1), recipe)
+
+
+@pytest.fixture
+def tasks() -> typer.Typer:
+    """`finetune` in a program of its own, beside another command, so that it is named."""
+    app = typer.Typer()
+    app.command("finetune")(finetune)
+    app.command("other")(lambda: None)
+    return app
+
+
+def run_task(tasks: typer.Typer, *arguments: str | Path) -> int:
+    return int(typer.main.get_command(tasks)(args=["finetune", *map(str, arguments)], standalone_mode=False) or 0)
+
+
+def test_finetune_without_a_recipe_names_those_for_tasks(
+    tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = {
+        "stars": "objective: {kind: classify}",
+        "short": "objective: seq2seq",
+        "plain": "train: {steps: 1}",
+        "mask": "objective: masked",
+    }
+    for name, text in written.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr("mini_tf.recipe.presets.presets", lambda: {name: tmp_path / f"{name}.yaml" for name in written})
+    assert task_recipes() == ["stars", "short"]
+    for arguments in ((), ("model.d_model=32",)):
+        assert run_task(tasks, *arguments) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", "which task? give a recipe; shipped for tasks: stars, short; or a file of yours\n")
+
+
+def test_finetune_is_pretrain_where_there_is_a_recipe(tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = trained(tmp_path / "pretrained", *SHORT)
+    assert run_task(tasks, TINY, *SHORT, "-d", tmp_path / "tuned", "--assert", "val.loss<9") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'tuned'}\n"
+    assert_same(tmp_path / "tuned", alone)
