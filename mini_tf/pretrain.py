@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
-from mini_tf.nn.lora import adapt
+from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.sketch import sketched
 from mini_tf.parts import Parts
@@ -63,6 +64,9 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         if run.status == "continued":
             voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail)
+        adapter = recipe.adapter
+        if adapter is not None and adapter.merge:
+            run.published_as = partial(merged_weights, settings=adapter)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)

@@ -238,7 +238,8 @@ class Session:
         model = self.run.manifest.model
         measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if measured is None:
-            self.parts.model.load_weights(load_model(self.run.folder))
+            merged = self.run.published_as is not None  # then model.safetensors is another model's than the one that learnt
+            self.parts.model.load_weights(load_model(self.run.folder, model["step"] if model and merged else None))
             measured = self._measure(None, stop.check)
         return measured | {f"val.{name}": value for name, value in self.samples.scores(whole=True, each_chunk=stop.check).items()}
 

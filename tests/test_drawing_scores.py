@@ -24,13 +24,13 @@ from mini_tf.drawing.glyphs import figure_caption
 ROOT = Path(__file__).parents[1]
 SVG = "{http://www.w3.org/2000/svg}"
 TITLE = "".join(HOSTILE)
-SOME = np.random.default_rng(0).integers(0, 9, (len(HOSTILE), len(HOSTILE)))
+SOME = np.random.default_rng(0).poisson(0.2, (len(HOSTILE), len(HOSTILE)))
 SOME[2] = 0
 BINS = (np.array([np.nan, 0.31, 0.9]), np.array([np.nan, 0.5, 0.8]), np.array([0, 4, 10]), 0.126)
 
 FIGURES: dict[str, Callable[[str], bytes]] = {
     "confusion": lambda suffix: draw_confusion(SOME, HOSTILE, TITLE, suffix),
-    "many classes": lambda suffix: draw_confusion(np.eye(300, dtype=int), [f"class {i}" for i in range(300)], TITLE, suffix),
+    "many classes": lambda suffix: draw_confusion(np.eye(200, dtype=int), [f"class {i}" for i in range(200)], TITLE, suffix),
     "calibration": lambda suffix: draw_calibration(*BINS, TITLE, suffix),
 }
 TEXTS: dict[str, Callable[[bool, int], Text]] = {
@@ -64,7 +64,8 @@ def test_hostile_names_make_a_well_formed_svg_in_which_nothing_can_act(name: str
 
 
 def test_another_process_draws_the_same_bytes() -> None:
-    code = "import sys, test_drawing_scores as here; sys.stdout.buffer.write(b''.join(here.drawn(n, s) for n in here.FIGURES for s in ('png', 'svg')))"
+    code = "import sys, test_drawing_scores as here\n"
+    code += "sys.stdout.buffer.write(b''.join(here.drawn(name, suffix) for name in here.FIGURES for suffix in ('png', 'svg')))"
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONHASHSEED": "7", "LC_ALL": "C"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=120)
     assert done.stdout == b"".join(drawn(name, suffix) for name in FIGURES for suffix in ("png", "svg"))
@@ -78,13 +79,13 @@ def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many(
     assert {"who is right", "no (107)", "yes (3)", "no", "yes", "taken for", "share of the row"} <= set(found)
 
 
-@pytest.mark.parametrize(("n", "numbered"), [(1, True), (40, True), (60, False), (1000, False)])
+@pytest.mark.parametrize(("n", "numbered"), [(1, True), (12, True), (60, False), (400, False)])
 def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> None:
     counts, names = np.full((n, n), 1234567, dtype=np.int64), [f"a class whose name is far too long for a picture {i}" for i in range(n)]
     if n <= 60:
         assert ("1234567" in words(draw_confusion(counts, names, "t", "svg"))) == numbered
     width, height = struct.unpack(">II", draw_confusion(counts, names, "t", "png")[16:24])
-    assert 300 < min(width, height)
+    assert min(width, height) > 300
     assert max(width, height) <= 3600
 
 
@@ -92,7 +93,7 @@ def test_classes_without_a_text_are_drawn_and_blank() -> None:
     nothing = np.zeros((3, 3), dtype=int)
     assert draw_confusion(nothing, ["a", "b", "c"], "t", "png").startswith(b"\x89PNG")
     lines = piped(confusion_text(nothing, ["a", "b", "c"], "t", colored=False, width=60)).splitlines()
-    assert [line.strip() for line in lines if line[:1] in "abc"][1:] == ["a", "b", "c"]
+    assert [line.strip() for line in lines if line[:1] in ("a", "b", "c")] == ["a", "b", "c"]
 
 
 def test_the_error_is_told_in_the_title_however_long_that_is() -> None:

@@ -1,10 +1,13 @@
 """ROUGE is what counting words, pairs and common subsequences by hand gives, and the best of several references counts."""
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
 import pytest
+from commands import ROOT
 
 from mini_tf.scores.summary import summary_scores
 
@@ -61,3 +64,9 @@ def test_case_stops_and_endings_do_not_count() -> None:
 
 def test_a_text_without_words_scores_nothing() -> None:
     assert summary_scores(["", "a b"], ["a b", "?!"]) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
+
+
+def test_scoring_leaves_the_logging_of_the_process_alone() -> None:
+    code = "import logging; from mini_tf.scores.summary import summary_scores; summary_scores(['a'], ['a']); print(logging.root.handlers)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

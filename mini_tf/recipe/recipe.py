@@ -29,6 +29,8 @@ from mini_tf.recipe.sections import (
 )
 from mini_tf.recipe.values import show
 
+SHORTEST = 8
+"""Tokens of context that an example needs at least, its separators among them."""
 SIDES = {"left": "only what stands before", "both": "both sides", "pairs": "a source and what stands before in the target"}
 """What a model that READS so reads, in words."""
 
@@ -85,6 +87,12 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from form_rules(recipe.data, recipe.objective, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
     yield from _positions(recipe)
+    if recipe.adapter is not None and recipe.model.init_from is None:
+        yield "adapter", "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
+    if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
+        yield "adapter.merge", "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
+    if getattr(recipe.objective, "FORM", "text") not in ("text", "pairs") and recipe.train.context < SHORTEST:
+        yield "train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}"
     for mixer in _kinds(recipe, "PACKS") if recipe.data.pack == "docs" else ():
         yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
     schedule, train = recipe.schedule, recipe.train

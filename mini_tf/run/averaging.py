@@ -5,7 +5,7 @@ Costs memory for one checkpoint and for its sum in float64, however many there a
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -18,24 +18,33 @@ from mini_tf.run.disk import Disk
 from mini_tf.run.tensors import Spec, specs
 
 
-def average(folder: Path, which: int | str, expected: Mapping[str, Spec] | None = None) -> dict[str, Tensor]:
+def average(
+    folder: Path,
+    which: int | str,
+    expected: Mapping[str, Spec] | None = None,
+    plain: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
+) -> dict[str, Tensor]:
     """The mean weights of a run's last `which` checkpoints that are kept, or, of `best`, of those kept for their validation loss.
 
     Each is read as one alone would be: RunFault where one is damaged or not of the `expected` tensors, by default those of the
-    first. UsageFault where fewer are kept. What is no floating number is that of the first, the newest or the best.
+    first. It goes through `plain` before it is added, for a mean of products is another than the product of means. UsageFault where
+    fewer are kept. What is no floating number is that of the first, the newest or the best.
     """
     checkpoints = Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk())
     checkpoints.find("last")  # refuses a run that has none
     steps = _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
     sums: dict[str, Tensor] = {}
+    found: dict[str, Spec] = {}
     for step in steps:
         path = checkpoints.choose(step).folder / MODEL
         model = tensors.read(path, expected)
         tensors.refuse_not_finite(model, path)
         expected = specs(model)
+        model = plain(model)
+        found = specs(model)
         _add(model, sums)
         del model  # before the next is read
-    return {name: _mean(sums.pop(name), len(steps), spec) for name, spec in (expected or {}).items()}
+    return {name: _mean(sums.pop(name), len(steps), spec) for name, spec in found.items()}
 
 
 def _add(model: Mapping[str, Tensor], sums: dict[str, Tensor]) -> None:

@@ -12,6 +12,7 @@ start that is refused (exit 2, 3, 4, 5, 9, before anything was recorded) takes a
 nothing in one that stood: until `begin` nothing is written there.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -54,6 +55,7 @@ class Run:
     """One run's folder, held by this process. `status` says how it was found; a finished one may only be read or extended.
 
     fingerprint: what decides the last bits here and now; every checkpoint keeps it (`opening.check_exact` puts it there).
+    published_as: what makes the weights of model.safetensors of those of a checkpoint, where they are not the same.
     begun: whether this process has written run.json; of a folder that stood, nothing is changed before.
     """
 
@@ -61,6 +63,7 @@ class Run:
         self.folder, self.manifest, self.status, self.disk, self._lock = folder, record, status, disk, lock
         self.checkpoints = Checkpoints(folder / "checkpoints", record.run_id, disk)
         self.fingerprint: dict[str, Any] = {}
+        self.published_as: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
         self.begun, self._unlogged = False, list[str]()
         self._stood_before = False
         self._metrics, self._timing = Lines(folder / "metrics.jsonl", disk), Lines(folder / "timing.jsonl", disk)
@@ -169,10 +172,14 @@ class Run:
                 f"the next best takes its place: step {chosen.step}"
             )
             self._update(metrics={})
+        content, sha256 = (chosen.folder / MODEL).read_bytes(), chosen.sha256[MODEL]
+        if self.published_as is not None:
+            content = tensors.pack(self.published_as(tensors.read(chosen.folder / MODEL)))
+            sha256 = hashlib.sha256(content).hexdigest()
         with storing(f"publishing step {chosen.step}", self._last()):
-            replace(self.disk, self.folder / MODEL, (chosen.folder / MODEL).read_bytes())
-            hashes.note(self.folder / MODEL, chosen.sha256[MODEL])
-        self._update(model={"step": chosen.step, "score": chosen.score, "sha256": chosen.sha256[MODEL]})
+            replace(self.disk, self.folder / MODEL, content)
+            hashes.note(self.folder / MODEL, sha256)
+        self._update(model={"step": chosen.step, "score": chosen.score, "sha256": sha256})
 
     def seed_folder(self, number: int) -> Path:
         """Of a run of several seeds: where the run of one of them lives, counted from 1."""

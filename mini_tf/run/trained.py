@@ -5,18 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.limits import limits
+from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.sketch import sketched
 from mini_tf.objectives import Objective
 from mini_tf.plain_file import read_plain
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import Runtime
+from mini_tf.recipe.sections import Adapter, Runtime
 from mini_tf.run import averaging, finding, loading, manifest
+from mini_tf.run.checkpoint import MODEL
 from mini_tf.run.tensors import specs
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Tokenizer
@@ -83,12 +87,30 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
         objective.equip(model)
         return model
 
-    sketch = sketched(build)
-    expected = specs(sketch.weights())  # what does not fit is refused before memory is taken for it
-    weights = loading.load_model(folder, step, expected) if average is None else averaging.average(folder, average, expected)
+    weights = _weights(folder, recipe.adapter, sketched(build), step, average)
     model = build()
     model.load_weights(weights)
     return Trained(folder, recipe, tokenizer, source_tokenizer, model.to(setup.device).eval(), setup, auto, labels, objective)
+
+
+def _weights(folder: Path, adapter: Adapter | None, sketch: Model, step: int | str | None, average: int | str | None) -> dict[str, Tensor]:
+    """The weights of a plain model, from a file that may hold those of an adapted one.
+
+    sketch: the plain model without content, so that what does not fit is refused before memory is taken for it.
+    """
+    merged = adapter is None or (adapter.merge and step is None and average is None and (folder / MODEL).exists())
+    if adapter is not None and not merged:
+        new = [name for name in sketch.weights() if name.startswith("head.")]
+        with torch.device("meta"):
+            adapt(sketch, adapter, new)
+    expected = specs(sketch.weights())
+
+    def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return weights if adapter is None else merged_weights(weights, adapter)
+
+    if average is not None:
+        return averaging.average(folder, average, expected, plain)
+    return plain(loading.load_model(folder, step, expected))
 
 
 def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels | None:

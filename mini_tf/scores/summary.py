@@ -23,7 +23,9 @@ def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequenc
     each = alternatives(summaries, references)
     require("rouge-score")
     from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import DefaultTokenizer
 
-    scorer = RougeScorer(_KINDS, use_stemmer=True)
+    # Told which tokenizer, rouge-score logs none, and so hangs no handler on the root of all loggers.
+    scorer = RougeScorer(_KINDS, tokenizer=DefaultTokenizer(use_stemmer=True))
     found = [scorer.score_multi(theirs, ours) for ours, theirs in zip(summaries, each, strict=True)]
     return {kind: sum(float(one[kind].fmeasure) for one in found) / len(found) for kind in _KINDS}

@@ -22,7 +22,7 @@ NOT_ONE_SENTENCE = re.compile(r"^\S+\(|[.!?][\"')]* +[A-Z]|:|=|[,;]$")
 """Signatures, definitions and titles above a list are none; nor are two sentences."""
 HEADING = re.compile(r"(?:\w+ )?(?:argument|attribute|variable)s?(?: \w+)?: |(?!note|return|warning)\S+(?: -+|:) ", re.IGNORECASE)
 """The first words of a list of definitions."""
-LEADING_ON = re.compile(r"(?:^|(?<=[.!?]) )[^.!?]*:$")
+LEADING_ON = re.compile(r"(?:^|(?<=[.!?]) )[^.!?]*:$|:+$")
 """A last sentence that announces what stands below it."""
 
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.text import pairs
+from mini_tf.text import sides
 from mini_tf.text.cache import cached
 from mini_tf.text.coverage import Coverage
 from mini_tf.text.formats import Document
-from mini_tf.text.pairs import FIELDS, Pair, PairDivision, PairFiles, columns_of, find_pairs
+from mini_tf.text.pairs import FIELDS, Pair, PairFiles, by_source, columns_of, find_pairs, whole
 from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of, replaced
+from mini_tf.text.sides import Sides
 from mini_tf.text.split import Side
 from mini_tf.text.token_store import Say, TokenStore, Writer, batches, loaded, open_store
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
@@ -130,15 +131,18 @@ def encode_pairs(spec: object, used: Tokenizers, data: sections.Data, say: Say =
     return _open(folder, "val", facts, used, key)
 
 
-def _divide(files: Mapping[str, PairFiles], data: sections.Data) -> PairDivision:
+def _divide(files: Mapping[str, PairFiles], data: sections.Data) -> Sides[Pair]:
     columns = columns_of(data)
     read = {key: partial(found.read, columns) for key, found in files.items()}
-    division = pairs.keep_apart(read["train"], read["val"]) if "val" in read else pairs.divide(read["train"], data.split.share)
+    if "val" in read:
+        division = sides.keep_apart(read["train"], read["val"], whole, "pairs")
+    else:
+        division = sides.divide(read["train"], by_source, data.split.share, "sources")
     sources = [source for found in files.values() for source in found.sources]
     return replace(division, notes=(*division.notes, *replaced(sources, columns)))
 
 
-def _tokenizers(settings: sections.Tokenizer, content: str, division: Callable[[], PairDivision]) -> Tokenizers:
+def _tokenizers(settings: sections.Tokenizer, content: str, division: Callable[[], Sides[Pair]]) -> Tokenizers:
     def learnt(side: sections.SideTokenizer, roles: Iterable[str]) -> Tokenizer:
         if side.path is not None:
             return loaded(side.path, ["separator"])

@@ -5,12 +5,9 @@ decided by a hash of the source alone, so that no source stands on both sides of
 """
 
 import itertools
-from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
@@ -19,7 +16,6 @@ from mini_tf.text.cells import text_of, texts_of
 from mini_tf.text.formats import Columns, Row, rows_of
 from mini_tf.text.lines import lines_of
 from mini_tf.text.sources import Source, find
-from mini_tf.text.split import FEW, Side, hash_text
 
 FIELDS = ("source", "target")
 ALIGNMENT = "alignment"
@@ -116,64 +112,11 @@ def _aligned(source: Source, target: Source, columns: Columns) -> Iterator[Pair]
         yield Pair(source_line.removesuffix("\n"), target_line.removesuffix("\n"), f"{source.name}:{number}")
 
 
-@dataclass(frozen=True)
-class PairDivision:
-    """Every pair with its side, as often as asked; `characters` of all; `notes` for people."""
-
-    read: Callable[[], Iterator[tuple[Side, Pair]]]
-    characters: int
-    notes: tuple[str, ...] = ()
+def by_source(pair: Pair) -> str:
+    """What decides which side of a split a pair stands on."""
+    return pair.source
 
 
-def divide(pairs: Callable[[], Iterator[Pair]], share: float) -> PairDivision:
-    """Hold out about this share of the sources, by hash; of few the last ones."""
-    hashes, characters = _scan(pairs(), by_source=True)
-    distinct = np.unique(hashes)
-    if len(distinct) < 2:
-        raise DataFault(f"data.train: {len(distinct)} different sources; at least 2 are needed, one of them to be held out")
-    if len(distinct) < FEW:
-        last = int(hashes[-1])
-        held = PairDivision(lambda: _by(pairs(), lambda hashed: hashed == last), characters)
-        return replace(held, notes=(f"fewer than {FEW} different sources: the last is held out",))
-    # At least the smallest hash is held out and at least the largest is not.
-    threshold = min(max(int(share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
-    return PairDivision(lambda: _by(pairs(), lambda hashed: hashed < threshold), characters)
-
-
-def keep_apart(train: Callable[[], Iterator[Pair]], val: Callable[[], Iterator[Pair]]) -> PairDivision:
-    """Two texts that were given; a pair of `val` that stands in `train` too, source and target, is left out of `val`."""
-    train_hashes, n_train = _scan(train(), by_source=False)
-    val_hashes, n_val = _scan(val(), by_source=False)
-    for key, n in (("data.train", n_train), ("data.val", n_val)):
-        if not n:
-            raise DataFault(f"{key}: there are no pairs in it")
-    shared = np.isin(val_hashes, np.unique(train_hashes))
-    if shared.all():
-        hint = "leave data.val out: a part is then held out"
-        raise DataFault(f"data.val: all of its {len(shared)} pairs also stand in data.train", hint=hint)
-    known = frozenset(val_hashes[shared].tolist())
-
-    def read() -> Iterator[tuple[Side, Pair]]:
-        yield from (("train", pair) for pair in train())
-        yield from (("val", pair) for pair in val() if not known or _hash(pair, by_source=False) not in known)
-
-    told = f"{int(shared.sum())} of {len(shared)} pairs of data.val also stand in data.train; they were left out of it"
-    return PairDivision(read, n_train + n_val, (told,) if known else ())
-
-
-def _hash(pair: Pair, by_source: bool) -> int:
-    return hash_text(pair.source if by_source else f"{len(pair.source)} {pair.source}{pair.target}")
-
-
-def _scan(pairs: Iterator[Pair], by_source: bool) -> tuple[np.ndarray, int]:
-    """The hash of every pair (uint64), and the number of characters of all."""
-    hashes, characters = array("Q"), 0
-    for pair in pairs:
-        characters += len(pair.source) + len(pair.target)
-        hashes.append(_hash(pair, by_source))
-    return np.array(hashes, np.uint64), characters
-
-
-def _by(pairs: Iterator[Pair], held_out: Callable[[int], bool]) -> Iterator[tuple[Side, Pair]]:
-    for pair in pairs:
-        yield "val" if held_out(_hash(pair, by_source=True)) else "train", pair
+def whole(pair: Pair) -> str:
+    """What a pair is known again by."""
+    return f"{len(pair.source)} {pair.source}{pair.target}"

@@ -85,8 +85,9 @@ def _divide(data: sections.Data, train: list[Source], val: list[Source], columns
 
 
 def reading_of(columns: Columns) -> dict[str, str]:
-    """What the hash of a text has to know of how bad bytes are read; nothing where they are refused, as they long were."""
-    return {"errors": columns.errors} if columns.errors != "strict" else {}
+    """What the hash of a text has to know of how it is read, besides data.fields and data.header; nothing where that is as it long was."""
+    reading = {"errors": columns.errors} if columns.errors != "strict" else {}
+    return reading | ({"numbers": "from 0"} if any(name and name.isdecimal() for name in columns.names) else {})
 
 
 def replaced(sources: list[Source], columns: Columns) -> Iterator[str]:
