@@ -146,6 +146,7 @@ def test_an_explanation_says_nothing_of_lists_that_are_not_there() -> None:
         "Optional arguments: the wind and the crew that is in the boat.",
         "wind -- the wind that is there to move the boat.",
         "THE BOAT IS PROVIDED AS IT IS, AND THERE IS NO WARRANTY FOR IT.",
+        "to be moved by the wind that is there.",
         "There are three of the winds that move it:",
         "Move the boat.",
     ):

@@ -14,9 +14,10 @@ from mini_tf.errors import DataFault, Unavailable
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.data import TwoFiles as Files
-from mini_tf.text import raw_text, sides, sources
+from mini_tf.text import raw_text, sources
+from mini_tf.text import sides as text_sides
 from mini_tf.text.pair_store import PairStore, PairText, encode_pairs, open_pairs
-from mini_tf.text.pairs import Pair, by_source, columns_of, find_pairs, whole
+from mini_tf.text.pairs import Pair, by_source, columns_of, find_pairs, size, whole
 
 CHAR = sections.Tokenizer(kind="char")
 BYTE = sections.Tokenizer(kind="byte")
@@ -320,9 +321,9 @@ def test_no_source_stands_on_both_sides(pairs: list[tuple[str, str]], share: flo
     made = [Pair(source, target, f"f:{n}") for n, (source, target) in enumerate(pairs, 1)]
     if len({pair.source for pair in made}) < 2:
         with pytest.raises(DataFault, match="1 different sources; at least 2 are needed"):
-            text_sides.divide(lambda: iter(made), by_source, share, "sources")
+            text_sides.divide(lambda: iter(made), by_source, size, share, "sources")
         return
-    division = text_sides.divide(lambda: iter(made), by_source, share, "sources")
+    division = text_sides.divide(lambda: iter(made), by_source, size, share, "sources")
     sides = list(division.read())
     assert [pair for _, pair in sides] == made
     assert division.characters == sum(len(pair.source + pair.target) for pair in made)
@@ -335,8 +336,14 @@ def test_no_source_stands_on_both_sides(pairs: list[tuple[str, str]], share: flo
 def test_a_corpus_that_grows_keeps_its_split() -> None:
     made = [Pair(*pair, f"f:{n}") for n, pair in enumerate(PAIRS * 5)]
     more = [Pair(f"new {n}", "neu", f"g:{n}") for n in range(500)]
-    before = {pair.source for side, pair in text_sides.divide(lambda: iter(made), by_source, 0.2, "sources").read() if side == "val"}
-    after = {pair.source for side, pair in text_sides.divide(lambda: iter([*more, *made]), by_source, 0.2, "sources").read() if side == "val"}
+
+    def held_out(pairs: list[Pair]) -> set[str]:
+        return {
+            pair.source for side, pair in text_sides.divide(lambda: iter(pairs), by_source, size, 0.2, "sources").read() if side == "val"
+        }
+
+    before = held_out(made)
+    after = held_out([*more, *made])
     assert 5 < len(before) < 30
     assert before == after & {pair.source for pair in made}
     assert 60 < len(after - before) < 140
@@ -344,7 +351,7 @@ def test_a_corpus_that_grows_keeps_its_split() -> None:
 
 def test_of_few_sources_the_last_is_held_out_and_that_is_told() -> None:
     made = [Pair(source, str(n), f"f:{n}") for n, source in enumerate("abcacb")]
-    division = text_sides.divide(lambda: iter(made), by_source, 0.05, "sources")
+    division = text_sides.divide(lambda: iter(made), by_source, size, 0.05, "sources")
     assert [(side, pair.source) for side, pair in division.read() if side == "val"] == [("val", "b")] * 2
     assert division.notes == ("fewer than 10 different sources: the last is held out",)
 
@@ -352,16 +359,16 @@ def test_of_few_sources_the_last_is_held_out_and_that_is_told() -> None:
 def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> None:
     train = [Pair("a", "1", "f:1"), Pair("b", "2", "f:2"), Pair("ab", "c", "f:3")]
     val = [Pair("a", "1", "g:1"), Pair("a", "2", "g:2"), Pair("c", "2", "g:3"), Pair("a", "bc", "g:4")]
-    division = text_sides.keep_apart(lambda: iter(train), lambda: iter(val), whole, "pairs")
+    division = text_sides.keep_apart(lambda: iter(train), lambda: iter(val), whole, size, "pairs")
     assert list(division.read()) == [*(("train", pair) for pair in train), *(("val", pair) for pair in val[1:])]
     assert division.notes == ("1 of 4 pairs of data.val also stand in data.train; they were left out of it",)
-    assert text_sides.keep_apart(lambda: iter(train), lambda: iter(val[1:]), whole, "pairs").notes == ()
+    assert text_sides.keep_apart(lambda: iter(train), lambda: iter(val[1:]), whole, size, "pairs").notes == ()
     with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs also stand in data\.train"):
-        text_sides.keep_apart(lambda: iter(train), lambda: iter(train[:2]), whole, "pairs")
+        text_sides.keep_apart(lambda: iter(train), lambda: iter(train[:2]), whole, size, "pairs")
     with pytest.raises(DataFault, match=r"data\.val: there are no pairs in it"):
-        text_sides.keep_apart(lambda: iter(train), lambda: iter(()), whole, "pairs")
+        text_sides.keep_apart(lambda: iter(train), lambda: iter(()), whole, size, "pairs")
     with pytest.raises(DataFault, match=r"data\.train: 0 different sources"):
-        text_sides.divide(lambda: iter(()), by_source, 0.1, "sources")
+        text_sides.divide(lambda: iter(()), by_source, size, 0.1, "sources")
 
 
 def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:

@@ -56,4 +56,4 @@ class Tags:
             side += [[self.labels.names[tag] for tag in row.tolist()] for row in np.split(tags.cpu().numpy(), borders)]
 
     def scores(self) -> dict[str, float]:
-        return entity_scores(self._truth, self._given)
+        return entity_scores(self._truth, self._given, self.labels.names)

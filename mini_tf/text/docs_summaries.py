@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mini_tf.errors import Unavailable
-from mini_tf.text.documentation import BLANK_LINE, NOT_PROSE, PYTHON, docstrings, library, plain, prose, python_files, share_of_letters
+from mini_tf.text.documentation import (
+    BLANK_LINE,
+    COMMON,
+    NOT_PROSE,
+    PYTHON,
+    docstrings,
+    library,
+    plain,
+    prose,
+    python_files,
+    share_of_letters,
+)
 from mini_tf.text.drafts import write_whole
 
 VERSION = 1
@@ -73,8 +84,9 @@ def pair_of(docstring: str) -> Pair | None:
 
 
 def _explained(paragraph: str) -> str:
-    """A paragraph without what only leads to a list or to code, which are not there; "" of a list, and of a licence."""
-    return "" if HEADING.match(paragraph) or paragraph.isupper() else LEADING_ON.sub("", paragraph)
+    """A paragraph without what only leads to a list or to code, which are not there; "" of a list, of a licence, and of half a sentence."""
+    half = paragraph[0].islower() and COMMON.match(paragraph)
+    return "" if half or HEADING.match(paragraph) or paragraph.isupper() else LEADING_ON.sub("", paragraph)
 
 
 def _is_summary(line: str) -> bool:

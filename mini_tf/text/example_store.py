@@ -161,9 +161,9 @@ def _divide(files: Mapping[str, list[Source]], data: sections.Data, form: str) -
     reader = Reader.of(data, form)
     read = {key: partial(reader.read, found) for key, found in files.items()}
     if "val" in read:
-        division = sides.keep_apart(read["train"], read["val"], _whole, "examples")
+        division = sides.keep_apart(read["train"], read["val"], _whole, _size, "examples")
     else:
-        division = sides.divide(read["train"], _texts, data.split.share, "examples")
+        division = sides.divide(read["train"], _texts, _size, data.split.share, "examples")
     sources = [source for found in files.values() for source in found]
     return replace(division, notes=(*division.notes, *replaced(sources, reader.columns)))
 
@@ -174,6 +174,10 @@ def _texts(example: Example) -> str:
 
 def _whole(example: Example) -> str:
     return "\0".join([*example.texts, "", *example.answers])
+
+
+def _size(example: Example) -> int:
+    return sum(map(len, example.texts))
 
 
 def _tokenizer(settings: sections.Tokenizer, content: str, form: str, division: Callable[[], Sides[Example]]) -> Tokenizer:
@@ -195,7 +199,7 @@ def _write(
     raw = {side: (folder / f"{side}{RAW}").open("w", encoding="utf-8") for side in sides}
     coverage = Coverage(used)
     try:
-        for batch in batches(read, lambda example: sum(map(len, example.texts))):
+        for batch in batches(read, _size):
             examples = [example for _, example in batch]
             texts = [" ".join(example.texts) for example in examples]
             coverage.sample(texts)

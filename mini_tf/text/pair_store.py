@@ -18,7 +18,7 @@ from mini_tf.text import sides
 from mini_tf.text.cache import cached
 from mini_tf.text.coverage import Coverage
 from mini_tf.text.formats import Document
-from mini_tf.text.pairs import FIELDS, Pair, PairFiles, by_source, columns_of, find_pairs, whole
+from mini_tf.text.pairs import FIELDS, Pair, PairFiles, by_source, columns_of, find_pairs, size, whole
 from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of, replaced
 from mini_tf.text.sides import Sides
 from mini_tf.text.split import Side
@@ -135,9 +135,9 @@ def _divide(files: Mapping[str, PairFiles], data: sections.Data) -> Sides[Pair]:
     columns = columns_of(data)
     read = {key: partial(found.read, columns) for key, found in files.items()}
     if "val" in read:
-        division = sides.keep_apart(read["train"], read["val"], whole, "pairs")
+        division = sides.keep_apart(read["train"], read["val"], whole, size, "pairs")
     else:
-        division = sides.divide(read["train"], by_source, data.split.share, "sources")
+        division = sides.divide(read["train"], by_source, size, data.split.share, "sources")
     sources = [source for found in files.values() for source in found.sources]
     return replace(division, notes=(*division.notes, *replaced(sources, columns)))
 
@@ -171,7 +171,7 @@ def _write(folder: Path, read: Iterable[tuple[Side, Pair]], used: Tokenizers, si
     coverages = {role: Coverage(by_role[role]) for role in FIELDS}
     raw = {side: (folder / f"{side}{RAW}").open("w", encoding="utf-8") for side in sides}
     try:
-        for batch in batches(read, lambda pair: len(pair.source) + len(pair.target)):
+        for batch in batches(read, size):
             for number, role in enumerate(FIELDS):
                 texts = [(pair.source, pair.target)[number] for _, pair in batch]
                 coverages[role].sample(texts)

@@ -120,3 +120,8 @@ def by_source(pair: Pair) -> str:
 def whole(pair: Pair) -> str:
     """What a pair is known again by."""
     return f"{len(pair.source)} {pair.source}{pair.target}"
+
+
+def size(pair: Pair) -> int:
+    """Characters of both sides."""
+    return len(pair.source) + len(pair.target)

@@ -15,16 +15,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sides(Generic[T]):
-    """Every row with its side, as often as asked; `characters` of all, about; `notes` for people."""
+    """Every row with its side, as often as asked; `characters` of all; `notes` for people."""
 
     read: Callable[[], Iterator[tuple[Side, T]]]
     characters: int
     notes: tuple[str, ...] = ()
 
 
-def divide(rows: Callable[[], Iterator[T]], known_by: Callable[[T], str], share: float, what: str) -> Sides[T]:
-    """Hold out about this share of what rows are known by, by hash; of few the last. what: how messages call that."""
-    hashes, characters = _scan(rows(), known_by)
+def divide(rows: Callable[[], Iterator[T]], known_by: Callable[[T], str], size: Callable[[T], int], share: float, what: str) -> Sides[T]:
+    """Hold out about this share of what rows are known by, by hash; of few the last.
+
+    size: characters of a row. what: how messages call what it is known by.
+    """
+    hashes, characters = _scan(rows(), known_by, size)
     distinct = np.unique(hashes)
     if len(distinct) < 2:
         raise DataFault(f"data.train: {len(distinct)} different {what}; at least 2 are needed, one of them to be held out")
@@ -37,10 +40,12 @@ def divide(rows: Callable[[], Iterator[T]], known_by: Callable[[T], str], share:
     return Sides(lambda: _by(rows(), known_by, lambda hashed: hashed < threshold), characters)
 
 
-def keep_apart(train: Callable[[], Iterator[T]], val: Callable[[], Iterator[T]], known_by: Callable[[T], str], what: str) -> Sides[T]:
+def keep_apart(
+    train: Callable[[], Iterator[T]], val: Callable[[], Iterator[T]], known_by: Callable[[T], str], size: Callable[[T], int], what: str
+) -> Sides[T]:
     """Two texts that were given; a row of `val` that stands in `train` too is left out of `val`."""
-    train_hashes, n_train = _scan(train(), known_by)
-    val_hashes, n_val = _scan(val(), known_by)
+    train_hashes, n_train = _scan(train(), known_by, size)
+    val_hashes, n_val = _scan(val(), known_by, size)
     for key, n in (("data.train", n_train), ("data.val", n_val)):
         if not n:
             raise DataFault(f"{key}: there are no {what} in it")
@@ -58,13 +63,12 @@ def keep_apart(train: Callable[[], Iterator[T]], val: Callable[[], Iterator[T]],
     return Sides(read, n_train + n_val, (told,) if known else ())
 
 
-def _scan(rows: Iterator[T], known_by: Callable[[T], str]) -> tuple[np.ndarray, int]:
-    """The hash of every row (uint64), and the number of characters that all are known by."""
+def _scan(rows: Iterator[T], known_by: Callable[[T], str], size: Callable[[T], int]) -> tuple[np.ndarray, int]:
+    """The hash of every row (uint64), and the number of characters of all."""
     hashes, characters = array("Q"), 0
     for row in rows:
-        text = known_by(row)
-        characters += len(text)
-        hashes.append(hash_text(text))
+        characters += size(row)
+        hashes.append(hash_text(known_by(row)))
     return np.array(hashes, np.uint64), characters
 
 
