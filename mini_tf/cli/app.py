@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli import cost, data, doctor, evaluate, inspect, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.console import Console, refuse, silence
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("pretrain")(pretrain.pretrain)
+app.command("finetune")(finetune.finetune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate)
 app.command("cost")(cost.cost)

@@ -145,6 +145,8 @@ class Train(Section):
             yield "micro_batch_size", f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
         if self.batch_tokens is not None and self.batch_tokens < self.context:
             yield "batch_tokens", f"{self.batch_tokens} do not hold a row of context {self.context}"
+        if self.seed + self.seeds > 2**63:
+            yield "seeds", f"seed {self.seed} and {self.seeds} seeds from there on are more than there are; use a smaller seed"
         if self.batch_tokens is not None and self.stream:
             yield "batch_tokens", "a stream's rows all have the same length; use batch_size"
 
