@@ -11,7 +11,11 @@ COPY_CHECK_TOKENS = 10_000_000
 _PIECE, _OVERLAP = 1 << 16, 1 << 8  # tokens that are looked at together; eight words are fewer than overlap
 WIDE_GAP = 0.25
 """Share of the held-out loss by which it may exceed the training loss before we speak of overfitting."""
-SPOKEN = ("val.loss", "val.bits_per_byte", "val.accuracy", "val.bleu", "val.chrf", "val.exact_match")
+_SPOKEN = (
+    *("loss", "bits_per_byte", "accuracy", "f1_macro", "entity_f1", "pearson", "spearman"),
+    *("rouge1", "rougeL", "bleu", "chrf", "exact_match"),
+)
+SPOKEN = tuple(f"val.{name}" for name in _SPOKEN)
 """Figures that are told in words; the rest stands in metrics.jsonl."""
 
 

@@ -10,6 +10,7 @@ from mini_tf.errors import RunFault
 from mini_tf.objectives import Judge, Objective
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import Data
 from mini_tf.run import manifest
 from mini_tf.run.trained import Trained
 from mini_tf.seeds import seed_of
@@ -99,14 +100,15 @@ class _Totals:
         return self.sums[name] / max(self.counts[name], 1)
 
 
-def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None) -> AnyStore:
-    """The text to judge by: a side of the run's own, or another one, written as a recipe writes data.val.
+def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None, fields: str | None = None) -> AnyStore:
+    """The text to judge by: a side of the run's own, or another one, written as a recipe writes data.val (fields: and data.fields).
 
     Raises RunFault where the run's own text is no longer what it was.
     """
     used = trained.source_tokenizer, trained.tokenizer
     if data is not None:
-        return encode(read_as_val(trained, data), used, trained.recipe.data, trained.recipe.objective, trained.labels, say)
+        other = read_as_own(trained, data, fields)
+        return encode(other.val, used, other, trained.recipe.objective, trained.labels, say)
     recorded = manifest.read(trained.folder).hashes
     text = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
     if not text.hashes.items() <= recorded.items():
@@ -114,14 +116,20 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
     return text.val if split == "val" else text.train
 
 
-def read_as_val(trained: Trained, data: str) -> object:
-    """Other data, written as a recipe writes data.val, as its reader understands them."""
-    # Of the recipe that is read only data.val is wanted: a run that learnt from stdin may be judged by stdin, which one recipe
+def read_as_own(trained: Trained, val: str | None = None, fields: str | None = None) -> Data:
+    """The run's section `data` with other held-out text, and other columns whose file may have a header or not."""
+    # Of the recipe that is read only these are wanted: a run that learnt from stdin may be judged by stdin, which one recipe
     # names once, and one that learnt from two files by a table.
-    if trained.recipe.data.pairs:
-        like = "{source: a, target: b}" if data.lstrip().startswith("{") else "translate-toy"
-        return reading.read("transformer-nano", [f"data.train={like}", f"data.val={data.strip()}"]).recipe.data.val
-    return reading.read(trained.folder, ["data.train=python-docs", f"data.val={data}"]).recipe.data.val
+    own, said = trained.recipe.data, [] if val is None else [f"data.val={val.strip()}"]
+    if fields is not None:
+        said += [f"data.fields={fields}", "data.header=auto"]
+    if own.pairs:
+        like = "{source: a, target: b}" if val is not None and val.lstrip().startswith("{") else "translate-toy"
+        read = reading.read("transformer-nano", [f"data.train={like}", *said]).recipe.data
+    else:
+        read = reading.read(trained.folder, ["data.train=python-docs", *said]).recipe.data
+    kept = {} if fields is None else {"fields": read.fields, "header": read.header}
+    return own.model_copy(update={"val": read.val, **kept})
 
 
 def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:

@@ -51,9 +51,10 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         cost = estimate(recipe, voice)
         voice.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes in all; nothing was kept")
         return Outcome(None, cost.metrics)
-    text = opened(recipe, voice)
-    identity = Identity.of(resolved, text.hashes | initial.contents(recipe))
+    identity, text = identified(resolved, voice)
     with open_run(options.place, identity, options.command) as run:
+        if recipe.adapter is not None and recipe.adapter.merge:
+            run.published_as = partial(merged_weights, settings=recipe.adapter)
         if run.status == "finished" and options.extend is None:
             run.publish(warn=voice.warn)  # puts a model.safetensors right that was lost or damaged since
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
@@ -64,13 +65,12 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         if run.status == "continued":
             voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail)
-        adapter = recipe.adapter
-        if adapter is not None and adapter.merge:
-            run.published_as = partial(merged_weights, settings=adapter)
+        initial.refuse_changed(recipe, identity.hashes)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
-        run.write("config.json", write_config(recipe, vocabulary_sizes(text), text.labels))
+        whole = parts.taken.new if recipe.adapter is not None and parts.taken is not None else None
+        run.write("config.json", write_config(recipe, vocabulary_sizes(text), text.labels, whole))
         run.write("tokenizer.json", text.tokenizer.to_json())
         if text.source_tokenizer is not text.tokenizer:
             run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
@@ -78,6 +78,13 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         session = Session(run, parts, voice, began)
         with StopRequest() as stop:
             return session.finish(session.learn(stop), stop)
+
+
+def identified(resolved: Resolved, voice: Voice) -> tuple[Identity, AnyText]:
+    """Which run a recipe means, by the contents of all that it reads; and its text."""
+    begins = initial.contents(resolved.recipe)  # before the text, which may take long
+    text = opened(resolved.recipe, voice)
+    return Identity.of(resolved, text.hashes | begins), text
 
 
 def opened(recipe: Recipe, voice: Voice) -> AnyText:
@@ -106,21 +113,27 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
         return model
 
     sketch = sketched(model_of)
-    refuse_too_large(sketch, recipe.optimizer, setup.device)
+    beginning = initial.begin(sketch, recipe, text) if recipe.model.init_from is not None else None
+    setup.apply()  # opening the other run took the machine as that one wants it
+    taken = beginning.taken if beginning is not None else None
+    refuse_too_large(limited(sketch, recipe, taken), recipe.optimizer, setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "weights"))
     model = model_of()
-    taken = None
-    if recipe.model.init_from is not None:
-        taken = initial.take_over(model, recipe, text)
-        setup.apply()  # opening the other run took the machine as that one wants it
-    if recipe.adapter is not None:
-        adapt(model, recipe.adapter, taken.new if taken is not None else ())
-    freeze(model, recipe.train.freeze)
-    model.to(setup.device)
+    if beginning is not None:
+        beginning.load_into(model)
+    limited(model, recipe, taken).to(setup.device)
     parts = Parts(recipe, text, objective, setup, model, objective.task(model), taken)
     parts = replace(parts, setup=decide(parts, say))
     parts.setup.apply()
     return parts
+
+
+def limited(model: Model, recipe: Recipe, taken: initial.Taken | None) -> Model:
+    """The same model, in which only that learns which the recipe lets learn."""
+    if recipe.adapter is not None:
+        adapt(model, recipe.adapter, taken.new if taken is not None else ())
+    freeze(model, recipe.train.freeze)
+    return model
 
 
 def vocabulary_sizes(text: AnyText) -> tuple[int, int | None]:
@@ -158,6 +171,8 @@ def introduce(parts: Parts, voice: Voice) -> None:
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
     if parts.taken is not None:
         voice.say(parts.taken.spoken())
+        if parts.taken.reads:
+            voice.warn(parts.taken.reads)
     learning = sum(p.numel() for p in parts.model.parameters() if p.requires_grad)
     if learning < parameters:
         voice.say(f"learning: {learning:,} of the parameters, the others stay as they are")

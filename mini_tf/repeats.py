@@ -13,17 +13,18 @@ from typing import Any
 
 from mini_tf.diagnosis import spoken
 from mini_tf.errors import Diverged, RunFault, UsageFault
-from mini_tf.pretrain import Options, opened, pretrain
+from mini_tf.pretrain import Options, identified, pretrain
 from mini_tf.recipe.reading import Resolved
-from mini_tf.run import initial, loading, manifest
+from mini_tf.run import loading, manifest
 from mini_tf.run.folder import Run
-from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.session import Outcome, Voice
+from mini_tf.training.signals import StopRequest
 
 Figures = Mapping[str, float | None]
 """By the names that --assert uses; None where it was not finite."""
-_OF_TEXTS = ("val.rougeL", "val.bleu")
+_OF_TEXTS = ("val.chrf", "val.rougeL")
+"""chrF first: it is fair to every script, while ROUGE knows only a to z."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,28 @@ def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         raise UsageFault(f"--extend: a run of {seeds} seeds is not extended as a whole", hint=way)
     if options.dry_run:
         return _estimate(resolved, options, voice)
-    identity = Identity.of(resolved, opened(resolved.recipe, voice).hashes | initial.contents(resolved.recipe))
+    identity, _ = identified(resolved, voice)
     with open_run(options.place, identity, options.command) as run:
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
             voice.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)
         begin(run, identity)
         done: list[Repeat] = []
-        for number, single in enumerate(singles(resolved), start=1):
-            outcome = _train_one(run, number, single, options, voice)
-            if outcome.folder is None or outcome.exit_code:
-                run.finish("stopped", outcome.exit_code, error=f"stopped in seed-{number}")
-                return Outcome(run.folder, {}, outcome.exit_code)
-            done.append(_finished(outcome.folder, single.recipe.train.seed))
-            run.record_seeds(one.line for one in done)
-        return _finish(run, done, voice)
+        with StopRequest() as stop:
+            for number, single in enumerate(singles(resolved), start=1):
+                if stop:  # since the seed before was done
+                    return _stopped(run, stop.exit_code, f"before seed-{number}")
+                outcome = _train_one(run, number, single, options, voice)
+                if outcome.folder is None or outcome.exit_code:
+                    return _stopped(run, outcome.exit_code, f"in seed-{number}")
+                done.append(_finished(outcome.folder, single.recipe.train.seed))
+                run.record_seeds(one.line for one in done)
+            return _finish(run, done, voice)
+
+
+def _stopped(run: Run, exit_code: int, where: str) -> Outcome:
+    run.finish("stopped", exit_code, error=f"stopped {where}")
+    return Outcome(run.folder, {}, exit_code)
 
 
 def singles(resolved: Resolved) -> Iterator[Resolved]:

@@ -1,66 +1,85 @@
-"""What a model writes at the evaluation points of a run: samples of a decoder; translations, with their scores, of a model of pairs."""
+"""What a model writes at the evaluation points of a run: samples of a decoder; translations or answers, with their scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
-from mini_tf import scores
 from mini_tf.errors import RunFault
 from mini_tf.generation.translating import Translator
 from mini_tf.generation.writing import Writer
 from mini_tf.parts import Parts
+from mini_tf.responses import asked, respond, responder
+from mini_tf.scores import available, left_out
 from mini_tf.seeds import seed_of
+from mini_tf.text.example_store import ExampleText
 from mini_tf.text.pair_store import PairText
-from mini_tf.translations import judge, translate
+from mini_tf.translations import SCORERS, judge, translate
 
 SHOWN = 8
-"""Translations that a sample of a run holds."""
+"""Translations or answers that a sample of a run holds."""
 
 
 class Samples:
-    """What the model of `parts` can be asked to write; an encoder writes nothing."""
+    """What the model of `parts` can be asked to write; one that fills in, classifies, tags or tells numbers writes nothing."""
 
     def __init__(self, parts: Parts, say: Callable[[str], None]) -> None:
         self.parts, self.say = parts, say
 
     def scores(self, whole: bool = False, each_chunk: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """bleu, chrf and exact_match of the first eval.translations held-out pairs, or of all; nothing where there are no pairs.
+        """ROUGE, bleu, chrf and exact_match of the first eval.translations held-out pairs or conversations, or of all of them.
 
-        each_chunk is called now and then; what it raises ends the work.
+        Nothing where there are neither. each_chunk is called now and then; what it raises ends the work.
         """
         wanted = self.parts.recipe.eval.translations
-        if not isinstance(self.parts.text, PairText) or not wanted or not self._can_score:
+        if self.parts.recipe.objective.FORM not in ("pairs", "turns") or not wanted or not self._can_score:
             return {}
-        pairs = self.parts.text.val.pairs()
         try:
-            translated = list(translate(self._translator(), pairs if whole else islice(pairs, wanted), each_chunk))
+            return judge(self._written(None if whole else wanted, each_chunk))
         except RunFault as fault:
-            self.say(f"no translations: {fault.message}")
+            self.say(f"nothing written to be scored: {fault.message}")
             return {}
-        return judge(translated)
 
     def text(self) -> str | None:
         """What is kept of a point in training, for people; None where the model does not write.
 
         RunFault where its scores are no numbers.
         """
-        recipe, text = self.parts.recipe, self.parts.text
-        if not recipe.log.samples or recipe.model.READS == "both":
+        if not self.parts.recipe.log.samples:
             return None
+        match self.parts.recipe.objective.FORM:
+            case "pairs" | "turns":
+                written = self._written(SHOWN, lambda: None)
+                return "\n".join(f"{question}{found}\n" for question, (found, _) in zip(self._questions(), written, strict=True))
+            case "text" if self.parts.recipe.model.READS == "left":
+                return self._continued()
+        return None
+
+    def _written(self, most: int | None, each_chunk: Callable[[], None]) -> Iterator[tuple[str, Sequence[str]]]:
+        """What the model makes of the first held-out pairs or conversations, None = all, and the references beside it."""
+        text, recipe, model = self.parts.text, self.parts.recipe, self.parts.model
         if isinstance(text, PairText):
-            pairs = list(islice(text.val.pairs(), SHOWN))
-            shown = zip(pairs, translate(self._translator(), pairs), strict=True)
-            return "\n".join(f"source: {pair.source}\ntarget: {pair.target}\nmodel:  {found}\n" for pair, (found, _) in shown)
+            translator = Translator(model, text.tokenizer, text.source_tokenizer, recipe.generate)
+            return translate(translator, islice(text.val.pairs(), most), each_chunk)
+        assert isinstance(text, ExampleText)
+        return respond(responder(model, text.tokenizer, recipe), islice(text.val.examples(), most), each_chunk)
+
+    def _questions(self) -> list[str]:
+        """The first pairs or conversations as they are shown, up to what the model makes of them."""
+        text = self.parts.text
+        if isinstance(text, PairText):
+            return [f"source: {pair.source}\ntarget: {pair.target}\nmodel:  " for pair in islice(text.val.pairs(), SHOWN)]
+        assert isinstance(text, ExampleText)
+        conversations = [asked(example) for example in islice(text.val.examples(), SHOWN)]
+        return ["\n".join([*(f"{who}: {said}" for who, said in one.before), f"expected: {one.answer}", "model: "]) for one in conversations]
+
+    def _continued(self) -> str:
+        recipe = self.parts.recipe
         writer = Writer(self.parts.model, self.parts.text.tokenizer, recipe, over_borders=True)
         [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
         return "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n"
 
-    def _translator(self) -> Translator:
-        text = self.parts.text
-        return Translator(self.parts.model, text.tokenizer, text.source_tokenizer, self.parts.recipe.generate)
-
     @cached_property
     def _can_score(self) -> bool:
-        if not scores.available("sacrebleu"):
-            self.say("sacrebleu is not installed, so translations are not scored while training: pip install 'minitf[scores]'")
-        return scores.available("sacrebleu")
+        if lacking := left_out(*SCORERS):
+            self.say(lacking)
+        return any(map(available, SCORERS))

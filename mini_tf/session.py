@@ -252,10 +252,12 @@ class Session:
         smoothed = getattr(self.parts.recipe.objective, "label_smoothing", 0.0) > 0
         yield overfitting(step / self.training.feed.plan.epoch_steps, self.tally.train_loss, self.tally.val_loss, smoothed)
         sample = self.run.last_sample()
-        if sample and self.parts.recipe.model.READS == "left":
+        form = self.parts.recipe.objective.FORM
+        if sample and form == "text" and self.parts.recipe.model.READS == "left":
             yield copying(sample, self.parts.text.train, self.parts.text.tokenizer)
         folder = _quoted(self.run.folder)
-        yield f"next: minitf evaluate {folder}" + (f"; minitf generate {folder}" if sample else "")
+        use = "predict" if form in ("classes", "numbers", "tags") else "generate" if sample else ""
+        yield f"next: minitf evaluate {folder}" + (f"; minitf {use} {folder}" if use else "")
 
 
 def _duration(seconds: float) -> str:

@@ -21,7 +21,7 @@ FLOORS = [
     {"attention", "models", "positions", "text"},
     {"objectives", "training"},
     {"run", "generation"},
-    {"translations", "predictions"},
+    {"translations", "responses", "predictions"},
     {"evaluate", "diagnosis", "inspection", "interchange"},
     {"parts"},
     {"samples"},

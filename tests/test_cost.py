@@ -34,6 +34,10 @@ PAIRS = (
     tiny_model("encoder_decoder"),
     *("eval.translations=4", "generate.max_new_tokens=8"),
 )
+TURNS = (
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{prompt: source, response: target}}, split: 10%}}",
+    *("objective=instruct", "eval.translations=4", "generate.max_new_tokens=8"),
+)
 BY_TOKENS = (*PAIRS, "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "train.batch_tokens=300", "train.micro_batch_size=4")
 QUICK = ("--seconds", "0", "-q", *EXACT)
 CPU = torch.device("cpu")
@@ -45,7 +49,7 @@ def recipe_of(*changes: str) -> Recipe:
 
 def training_of(*changes: str) -> tuple[Parts, Training]:
     recipe = recipe_of(*changes)
-    text = open_text(recipe.data, recipe.tokenizer, needs=recipe.objective.TOKENS)
+    text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
     parts = build(recipe, text, settle(recipe.runtime))
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.course, parts.setup)
@@ -249,6 +253,8 @@ def test_chores_are_timed_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.
     pairs, few = (chores_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))
     assert min(vars(pairs).values()) > 0
     assert few.sample > 0  # translations that are shown, though not judged
+    answers = chores_of(training_of(*TURNS)[0], 1000)
+    assert min(vars(answers).values()) > 0
     silent = chores_of(training_of(*ENCODER)[0], 1000)
     assert (silent.sample, silent.whole) == (0.0, silent.evaluation)
 

@@ -17,6 +17,7 @@ from mini_tf.generation.translating import Translator
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
 from mini_tf.run.trained import Trained, open_trained
+from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
 from mini_tf.text.pair_store import PairStore
 
@@ -42,7 +43,7 @@ PAIRS = f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, targe
 TWO_VOCABULARIES = "tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}"
 TINY_MODEL = (tiny_model("encoder_decoder"), "train.steps=6", "eval.every_steps=2", "eval.translations=4", "generate.max_new_tokens=8")
 SMALL = (PAIRS, *TINY_MODEL)
-FIGURES = {"bleu", "chrf", "exact_match"}
+FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,8 @@ def scored(model: Trained, pairs: list[tuple[str, str]]) -> dict[str, float]:
     """One source at a time."""
     translator = Translator(model.model, model.tokenizer, model.source_tokenizer, model.recipe.generate)
     alone = [best.text for source, _ in pairs for [best] in translator.translate([source])]
-    return corpus_scores(alone, [target for _, target in pairs])
+    targets = [target for _, target in pairs]
+    return summary_scores(alone, targets) | corpus_scores(alone, targets)
 
 
 # What is learnt, and what it takes.
@@ -290,14 +292,16 @@ def test_no_translations_are_made_where_none_are_wanted(tmp_path: Path) -> None:
     assert evaluated(run).keys() >= FIGURES
 
 
-def test_training_goes_on_without_sacrebleu_and_evaluate_refuses_before_it_works(
+def test_training_goes_on_without_what_scores_and_evaluate_refuses_before_it_works(
     two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "sacrebleu", None)  # importing it raises ImportError
+    for package in ("sacrebleu", "rouge_score"):
+        monkeypatch.setitem(sys.modules, package, None)  # importing it raises ImportError
     done = minitf("pretrain", TINY, *EXACT, *SMALL, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert unscored(tmp_path / "run")
-    assert done.stderr.count("sacrebleu is not installed, so translations are not scored while training: pip install") == 1
+    told = "rouge-score and sacrebleu are not installed, so there is no ROUGE, BLEU and chrF while training: pip install"
+    assert done.stderr.count(told) == 1
     assert len(list((tmp_path / "run" / "samples").iterdir())) == 3
     monkeypatch.setattr("mini_tf.evaluate.evaluate_trained", None)  # what would be the work
     missing = minitf("evaluate", two)

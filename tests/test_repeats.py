@@ -121,8 +121,8 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     ("measured", "main"),
     [
         ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
-        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.bleu": 30.0}, "val.bleu"),
-        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.bleu": 30.0, "val.rougeL": 0.3}, "val.rougeL"),
+        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0}, "val.chrf"),
+        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0, "val.rougeL": 0.3}, "val.chrf"),
         ({"val.loss": 1.0, "val.accuracy": 0.5}, "val.accuracy"),
         ({"val.loss": 1.0, "val.accuracy": 0.9, "val.entity_f1": 0.4}, "val.entity_f1"),
         ({"val.loss": 1.0, "val.rmse": 0.5, "val.pearson": 0.9}, "val.loss"),
@@ -226,6 +226,24 @@ def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(whole: Path, 
     record = manifest.read(folder)
     assert (record.state, record.exit_code, record.error) == ("stopped", 143, "stopped in seed-2")
     assert [path.name for path in sorted(folder.glob("seed-*"))] == ["seed-1", "seed-2"]
+    assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
+    assert_same(folder, whole)
+
+
+@pytest.mark.parametrize(("deed", "after"), [("draw", False), ("finish", False), ("finish", True), ("record_seeds", True)])
+def test_a_signal_behind_the_last_step_of_a_seed_begins_no_other(
+    deed: str, after: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, deed, getattr(Run, deed))  # put back in the end
+        at_call(deed, 1, after, lambda: signal.raise_signal(signal.SIGTERM))
+        stopped = minitf("pretrain", TINY, *SEEDS, "-d", folder)
+    assert (stopped.exit_code, stopped.stdout) == (143, f"{folder}\n")
+    record = manifest.read(folder)
+    assert (record.state, record.exit_code, record.error) == ("stopped", 143, "stopped before seed-2")
+    assert manifest.read(folder / "seed-1").state == "done"
+    assert not (folder / "seed-2").exists()
     assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
     assert_same(folder, whole)
 

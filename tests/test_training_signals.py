@@ -71,3 +71,24 @@ def test_a_compiler_that_died_of_the_same_signal_is_no_bug() -> None:
         raise failure
     with pytest.raises(KeyError), StopRequest():
         fail_after_a_signal(KeyError())
+
+
+def test_what_one_is_asked_all_those_around_it_and_those_begun_later_know() -> None:
+    with StopRequest() as outer:
+        with StopRequest() as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert (inner.exit_code, outer.exit_code) == (143, 143)
+        with StopRequest() as later:
+            assert later.exit_code == 143
+    with StopRequest() as another:
+        assert not another
+
+
+def test_a_second_interrupt_leaves_at_once_from_within_another() -> None:
+    with StopRequest() as outer:
+        os.kill(os.getpid(), signal.SIGINT)
+        with StopRequest(), pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert outer.exit_code == 130
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

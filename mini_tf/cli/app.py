@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, pretrain, recipe, runs, tokenizer
+from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.console import Console, refuse, silence
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
@@ -30,6 +30,7 @@ app.command("pretrain")(pretrain.pretrain)
 app.command("finetune")(finetune.finetune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate)
+app.command("predict")(predict.predict)
 app.command("cost")(cost.cost)
 app.add_typer(recipe.app, name="recipe")
 app.add_typer(data.app, name="data")

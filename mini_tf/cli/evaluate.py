@@ -1,14 +1,24 @@
 """`minitf evaluate`: how good a trained model is on its held-out text, or on another."""
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from mini_tf.cli.class_pictures import ClassPictures
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.options import AVERAGE, DEVICE, GATES, RUN, STEP
+from mini_tf.cli.figures import check_figures
+from mini_tf.cli.files import FORCE
+from mini_tf.cli.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
+from mini_tf.errors import GateMissed, UsageFault
+from mini_tf.recipe.gates import Gate, failures
 
-FIGURES = ("loss", "perplexity", "bits_per_byte", "accuracy", "targets", "bleu", "chrf", "exact_match")
-"""What --assert may hold a model to; bits per byte only where every token is asked for, the last three of translations."""
+if TYPE_CHECKING:
+    from mini_tf.run.trained import Trained
+    from mini_tf.text.opening import AnyStore
+
+CONFUSION = typer.Option("--confusion", metavar="FILE", help="Which classes are taken for which: .png, .svg or .json.")
+CALIBRATION = typer.Option("--calibration", metavar="FILE", help="Whether confidence can be believed: .png, .svg or .json.")
 
 
 @command
@@ -16,45 +26,75 @@ def evaluate(
     console: Console,
     run: RUN,
     data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Another text, in any form that data.val takes.")] = None,
+    fields: FIELDS = None,
     split: Annotated[Literal["val", "train"] | None, typer.Option("--split", help="Which side of the run's own text; default val.")] = None,
+    confusion: Annotated[Path | None, CONFUSION] = None,
+    calibration: Annotated[Path | None, CALIBRATION] = None,
+    force: FORCE = False,
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
     gates: GATES = None,
 ) -> int:
-    """Loss, perplexity, bits per byte and accuracy, over every target of the text once; of translations BLEU and chrF too."""
-    from mini_tf.errors import GateMissed, UsageFault
+    """Loss, perplexity, bits per byte and accuracy, over every target of the text once.
+
+    Of tasks their own figures: F1 and Matthews of classes, entity F1 of tags, correlations of numbers; ROUGE, BLEU and chrF of texts.
+    """
+    if data is not None and split == "train":
+        raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
+    if data is None and fields is not None:
+        raise UsageFault(f"--fields {fields}: the run knows the columns of its own data", hint="they are for another file: --data FILE")
+    pictures, held_to = ClassPictures(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
+    pictures.check(force)
+
     from mini_tf.evaluate import evaluate_trained, text_of
-    from mini_tf.recipe.gates import Gate, failures
     from mini_tf.run.trained import open_trained
-    from mini_tf.scores import require
+
+    trained = open_trained(run, step, device, average)
+    check_figures(held_to, trained, "evaluate")
+    judge = pictures.judge(trained)
+    store = text_of(trained, data, split or "val", console.detail, fields)
+    scores = evaluate_trained(trained, store, judge)
+    told = {"split": "data" if data is not None else split or "val"}
+    written, signatures = _written(console, trained, store)
+    scores |= written
+    result = pictures.write(console, trained, judge)
+    metrics = {**scores, **told, **signatures}
+    console.answer(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
+    pictures.show(console, judge, trained)
+    if missed := failures(held_to, scores):
+        raise GateMissed(missed[0], faults=missed)
+    return 0
+
+
+def _written(console: Console, trained: "Trained", store: "AnyStore") -> tuple[dict[str, float], dict[str, str]]:
+    """The figures of what a model of pairs or conversations writes, and by which rules they were made; nothing of others."""
+    from mini_tf.responses import respond, responder_of
     from mini_tf.scores.translation import signatures
+    from mini_tf.text.example_store import ExampleStore
     from mini_tf.text.pair_store import PairStore
     from mini_tf.text.pairing import Pairing
     from mini_tf.translations import judge, translate, translator_of
 
-    if data is not None and split == "train":
-        raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
-    held_to = [Gate.parse(gate) for gate in gates or []]
-    if unknown := next((gate.metric for gate in held_to if gate.metric not in FIGURES), None):
-        raise UsageFault(f"--assert {unknown}: evaluate measures no such figure; it does {', '.join(FIGURES)}")
-    trained = open_trained(run, step, device, average)
-    if trained.recipe.model.READS == "pairs":
-        require("sacrebleu")
-    store = text_of(trained, data, split or "val", console.detail)
-    scores = evaluate_trained(trained, store)
-    told: dict[str, str] = {"split": "data" if data is not None else split or "val"}
-    if trained.recipe.model.READS == "pairs":
-        assert isinstance(store, PairStore)
+    if isinstance(store, PairStore):
         if cut := Pairing(store, trained.model.context).n_cut:
             console.say(
                 f"{cut:,} of {store.n_documents:,} pairs are longer than the model's context of {trained.model.context} and are cut there"
             )
-        scores |= judge(translate(translator_of(trained), store.pairs()))
-        told |= {f"{name}_signature": signature for name, signature in signatures().items()}
-    metrics = {**scores, **told}
-    lines = [f"{name:<14} {value:.6g}" if isinstance(value, float) else f"{name:<14} {value}" for name, value in metrics.items()]
-    console.answer("\n".join(lines), run=trained.folder, metrics=metrics)
-    if missed := failures(held_to, scores):
-        raise GateMissed(missed[0], faults=missed)
-    return 0
+        written = judge(translate(translator_of(trained), store.pairs()))
+    elif isinstance(store, ExampleStore) and store.form == "turns":
+        written = judge(respond(responder_of(trained), store.examples()))
+    else:
+        return {}, {}
+    return written, {f"{name}_signature": signature for name, signature in signatures().items()}
+
+
+def _table(metrics: dict[str, float | str]) -> str:
+    """A figure a line; the names of classes come from data."""
+    from mini_tf.drawing.labels import caption
+
+    shown = {caption(name): value for name, value in metrics.items()}
+    width = max(14, *map(len, shown))
+    return "\n".join(
+        f"{name:<{width}} {value:.6g}" if isinstance(value, float) else f"{name:<{width}} {value}" for name, value in shown.items()
+    )

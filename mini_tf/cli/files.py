@@ -19,46 +19,46 @@ OUTPUT = Annotated[
 FORCE = Annotated[bool, typer.Option("--force", help="Overwrite a FILE that exists.")]
 
 
-def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool) -> list[Path]:
-    """The files, each of which may be written and has one of the suffixes (".png"); UsageFault otherwise."""
+def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool, option: str = "--output") -> list[Path]:
+    """The files, each of which may be written and has one of the suffixes (".png"); UsageFault otherwise. option: what named them."""
     files = list(files or [])
     for file in files:
-        mode = _mode(file)
+        mode = _mode(file, option)
         if mode is not None and stat.S_ISDIR(mode):
-            raise UsageFault(f"--output {file}: is a folder; name a file in it")
+            raise UsageFault(f"{option} {file}: is a folder; name a file in it")
         if file.suffix.lower() not in suffixes:
-            raise UsageFault(f"--output {file}: its suffix must be {' or '.join(suffixes)}")
+            raise UsageFault(f"{option} {file}: its suffix must be {' or '.join(suffixes)}")
         if not file.parent.is_dir():
-            raise UsageFault(f"--output {file}: there is no folder {file.parent}")
+            raise UsageFault(f"{option} {file}: there is no folder {file.parent}")
         if mode is not None:
-            _check_old(file, mode, force)
+            _check_old(file, mode, force, option)
     if len({file.resolve() for file in files}) < len(files):
-        raise UsageFault("--output: one file is named twice")
+        raise UsageFault(f"{option}: one file is named twice")
     return files
 
 
-def _mode(file: Path) -> int | None:
+def _mode(file: Path, option: str) -> int | None:
     """What stands under the name, links not followed; None where nothing does. UsageFault where nothing can."""
     try:
         return os.lstat(file).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise UsageFault(f"--output {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageFault(f"{option} {file}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _check_old(file: Path, mode: int, force: bool) -> None:
+def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
     """What stands under the name may be replaced: a plain file that can be written, and only by --force.
 
     A link is no plain file: a new one in its place would not be where it leads to, and where that is nobody sees here.
     """
     if not stat.S_ISREG(mode):
         what = "a link" if stat.S_ISLNK(mode) else kind_of(mode)
-        raise UsageFault(f"--output {file}: is {what}, not a plain file", hint="give another name")
+        raise UsageFault(f"{option} {file}: is {what}, not a plain file", hint="give another name")
     if not force:
-        raise UsageFault(f"--output {file}: exists", hint="--force overwrites it")
+        raise UsageFault(f"{option} {file}: exists", hint="--force overwrites it")
     if not mode & stat.S_IWUSR:
-        raise UsageFault(f"--output {file}: is read-only", hint="give another name")
+        raise UsageFault(f"{option} {file}: is read-only", hint="give another name")
 
 
 def write(file: Path, data: bytes) -> None:

@@ -13,3 +13,6 @@ STEP = Annotated[str | None, typer.Option("--step", metavar="N|best|last", help=
 AVERAGE = Annotated[str | None, typer.Option("--average", metavar="N|best", help="Mean of the last N checkpoints, or of the best.")]
 DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless this holds.")]
+FIELDS = Annotated[
+    str | None, typer.Option("--fields", metavar="'{text: 1, label: 0}'", help="Columns of the file, as data.fields; default: the run's.")
+]

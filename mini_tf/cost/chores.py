@@ -22,6 +22,7 @@ from mini_tf.seeds import seed_of
 from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder
 from mini_tf.training.due import evaluated_every, evaluations_within
+from mini_tf.translations import judge
 
 EVALUATED_SECONDS = 1.0
 """An evaluation is timed on about so much of the text, and the rest is taken to be like it."""
@@ -47,8 +48,8 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
     tokens = len(parts.val.store) - parts.objective.lookahead
     rate = _evaluated_per_second(parts, tokens)
-    if parts.recipe.model.READS == "pairs":
-        (sample, last), text = _translate(parts), ""
+    if parts.recipe.objective.FORM in ("pairs", "turns"):
+        (sample, last), text = _answer(parts), ""
     else:
         (sample, text), last = _write(parts), 0.0
     weights = sum(t.numel() * t.element_size() for t in parts.model.weights().values())
@@ -90,7 +91,7 @@ def _evaluate(parts: Parts, tokens: int) -> float:
 def _write(parts: Parts) -> tuple[float, str]:
     """Seconds of a run's samples at one point, and the last of them; none where the model does not write."""
     recipe = parts.recipe
-    if recipe.model.READS != "left" or not recipe.log.samples:
+    if recipe.objective.FORM != "text" or recipe.model.READS != "left" or not recipe.log.samples:
         return 0.0, ""
     length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)
     for tokens in (2, length):  # a few to warm up
@@ -102,8 +103,9 @@ def _write(parts: Parts) -> tuple[float, str]:
     return taken * recipe.generate.max_new_tokens / length, texts[-1].text
 
 
-def _translate(parts: Parts) -> tuple[float, float]:
-    """Seconds of a run's translations, judged and shown, at one point, and of those of all held-out pairs at its end."""
+def _answer(parts: Parts) -> tuple[float, float]:
+    """Seconds of a run's translations or answers, judged and shown, at one point, and of all that are held out at its end."""
+    judge([("a", ["a"])])  # what makes the figures is imported once
     samples, began = Samples(parts, lambda line: None), time.perf_counter()
     samples.scores()
     judged = time.perf_counter() - began

@@ -1,4 +1,6 @@
-"""A text as a model reads it: opened by a separator where training opened documents so."""
+"""A text as a model reads it: opened by a separator where training opened documents so; turns of a conversation, each between two."""
+
+from collections.abc import Sequence
 
 from mini_tf.text.tokenizer import Tokenizer
 
@@ -13,6 +15,12 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str, separated: bool) -> list[int]:
     """The ids that the model reads first: the opening and the prompt; at least one token."""
     ids = [*opening(tokenizer, separated), *map(int, tokenizer.encode(prompt))]
     return ids or list(map(int, tokenizer.encode("\n")[:1])) or [an_ordinary_id(tokenizer)]
+
+
+def turn_ids(tokenizer: Tokenizer, turns: Sequence[str]) -> list[int]:
+    """The ids that a model reads before it answers: sep turn sep turn sep; ValueError where the tokenizer has no separator."""
+    [separator] = opening(tokenizer, separated=True)
+    return [separator, *(id for ids in tokenizer.encode_batch(turns) for id in (*map(int, ids), separator))]
 
 
 def an_ordinary_id(tokenizer: Tokenizer) -> int:

@@ -1,4 +1,4 @@
-"""From the text of a prompt to the texts that a decoder continues it with."""
+"""From the text of a prompt to the texts that a decoder continues it with, or answers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import torch
 
 from mini_tf.generation.continuing import Continuing, Step
 from mini_tf.generation.decoding import Reading
-from mini_tf.generation.framing import opening, prompt_ids
+from mini_tf.generation.framing import opening, prompt_ids, turn_ids
 from mini_tf.generation.sampling import Sampling, Uniform
 from mini_tf.generation.stopping import Stopping
 from mini_tf.nn.model import Model
@@ -21,11 +21,15 @@ STEPS_AHEAD = 8
 
 
 class Prompt(NamedTuple):
-    """What a model reads first; `cut`: how many of the text's `length` tokens were left out, from the left."""
+    """What a model reads first; `cut`: how many of the text's `length` tokens were left out, from the left.
+
+    goes_on: whether what is written goes on with this text; an answer is a text of its own.
+    """
 
     ids: list[int]
     length: int
     cut: int
+    goes_on: bool = True
 
 
 class Scored(NamedTuple):
@@ -44,7 +48,7 @@ class Written(NamedTuple):
 
 
 class Writer:
-    """A decoder that continues prompts as its recipe's `generate` says.
+    """A decoder that continues prompts as its recipe's `generate` says; one that learnt from conversations answers them.
 
     context: the longest text that it reads at once, by default the one it was trained on. n_top: None, or how many of the
     likeliest tokens are told with each token. over_borders: after a document's end another one follows, a blank line between.
@@ -63,15 +67,23 @@ class Writer:
     ) -> None:
         self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
         self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
-        self.separated = not recipe.data.split.tail
+        self.separated, self.in_turns = not recipe.data.split.tail, recipe.objective.FORM == "turns"
         self.ends = frozenset(opening(tokenizer, self.separated))
         self.ahead = 1 if next(model.parameters()).device.type == "cpu" else STEPS_AHEAD
 
     def prompt(self, text: str) -> Prompt:
         """A prompt as the model reads it: the end of one that is longer than the context."""
+        if self.in_turns:
+            return self.conversation([text])
         ids = prompt_ids(self.tokenizer, text, self.separated)
         length = len(ids) - (ids[0] in self.ends)
         return Prompt(ids[-self.context :], length, max(0, length - self.context))
+
+    def conversation(self, turns: Sequence[str]) -> Prompt:
+        """What is said before an answer: the end of what is longer than the context, between separators as in training."""
+        first, *ids = turn_ids(self.tokenizer, turns)
+        cut = max(0, len(ids) - (self.context - 1))
+        return Prompt([first, *ids[cut:]], max(0, len(ids) - 1), cut, goes_on=False)
 
     def write(
         self, prompts: Sequence[Prompt], seed: int, samples: int = 1, rows: int = 8, hear: Callable[[str], None] | None = None
@@ -136,7 +148,7 @@ class _Text:
 
     def __init__(self, writer: Writer, prompt: Prompt, hear: Callable[[str], None] | None) -> None:
         self._writer, self._hear = writer, hear
-        self._stream, self._stopping = TextStream(writer.tokenizer, prompt.ids), Stopping(writer.wish.stop)
+        self._stream, self._stopping = TextStream(writer.tokenizer, prompt.ids if prompt.goes_on else ()), Stopping(writer.wish.stop)
         self.parts: list[str] = []
         self.tokens: list[Scored] = []
         self.done = False

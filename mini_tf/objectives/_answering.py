@@ -126,12 +126,15 @@ class Answering(nn.Module):
 
 
 def classified(weights: Tensor | None, smoothing: float) -> Loss:
-    """Cross-entropy in nats; class weights and smoothing in training only."""
+    """Cross-entropy in nats; in training each row counts as much as its class does, and labels are smoothed."""
 
     def loss(answers: Tensor, labels: Tensor, training: bool) -> Tensor:
         if not training:
             return F.cross_entropy(answers, labels, reduction="sum")
-        own = None if weights is None else weights.to(answers.device)
-        return F.cross_entropy(answers, labels, own, reduction="sum", label_smoothing=smoothing)
+        if weights is None:
+            return F.cross_entropy(answers, labels, reduction="sum", label_smoothing=smoothing)
+        # Not by torch's own weights, which would spread what is smoothed unevenly.
+        losses = F.cross_entropy(answers, labels, reduction="none", label_smoothing=smoothing)
+        return losses @ weights.to(losses)[labels]
 
     return loss

@@ -4,6 +4,8 @@ Turns stand between separators, a token that no text can hold, so nothing in a p
 Source: Ouyang et al. 2022, arXiv:2203.02155, section 3.5 (the supervised step).
 """
 
+from dataclasses import replace
+
 import torch
 from pydantic import Field
 from torch import nn
@@ -39,7 +41,9 @@ class Instruct(Objective):
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
         ids, asked = torch.from_numpy(rows.ids).long(), ~torch.from_numpy(rows.labels).isnan()
-        return ask(rows, ids[:, :-1], ids[:, 1:], asked[:, 1:], PART)
+        # What closes a shorter row is asked for, but not read.
+        read = rows if rows.segments is None else replace(rows, segments=rows.segments[:, 1:])
+        return ask(read, ids[:, :-1], ids[:, 1:], asked[:, 1:], PART)
 
     def task(self, model: Model) -> nn.Module:
         return Prediction(model, PART, self.label_smoothing)

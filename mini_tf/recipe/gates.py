@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from mini_tf.errors import UsageFault
 
-_GATE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*(<=|>=|==|<|>)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
+_GATE = re.compile(r"\s*([A-Za-z_](?:[^<>=]*[^<>=\s])?)\s*(<=|>=|==|<|>)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """`metric sign bound`, such as val.loss < 1.9."""
+    """`metric sign bound`, such as val.loss < 1.9, or f1.creative work > 0.3, since classes are called as data call them."""
 
     metric: str
     sign: str

@@ -35,8 +35,10 @@ def below(level: Node, lower: Node) -> Node:
     model |= {"kind": kind}
     if "positions" in model:
         model["positions"] = _as_long(model["positions"], folder)
+    if "positions" in (side := _mapping(model.get("encoder"))):
+        model["encoder"] = Node(side | {"positions": _as_long(side["positions"], folder)}, given.where)
     tokenizer = {"path": Node(Written(str(folder), quoted=True), given.where)}
-    if (folder / SOURCE_TOKENIZER).exists():
+    if _has(kind, "encoder") and (folder / SOURCE_TOKENIZER).exists():
         path = Node(Written(str(folder / SOURCE_TOKENIZER), quoted=True), given.where)
         tokenizer["source"] = Node({"path": path}, given.where)
     above = {"model": Node(model, given.where), "tokenizer": Node(tokenizer, given.where)}
@@ -46,14 +48,17 @@ def below(level: Node, lower: Node) -> Node:
 def _read(folder: Path, given: Node) -> Node:
     path = folder / RESOLVED
     if not os.path.isfile(path):
-        what = "is no run folder" if os.path.isdir(folder) else "there is no such run"
-        raise RecipeFault(
-            f"{given.where}: model.init_from: {folder.name}: {what}", hint="`minitf runs list` shows what there is", where=[given.where]
-        )
+        what = f"{folder} is no run folder" if os.path.isdir(folder) else f"there is no run {folder}"
+        raise _refusal(given, what, "`minitf runs list` shows what there is")
     run = parse(load(path, str(path)), str(path))
     if not isinstance(run.value, dict) or "kind" not in _mapping(run.value.get("model")):
-        raise RecipeFault(f"{given.where}: model.init_from: {path} names no model", where=[given.where])
+        raise _refusal(given, f"{path} names no model")
     return run
+
+
+def _refusal(given: Node, what: str, hint: str = "") -> RecipeFault:
+    key = "" if "model.init_from=" in given.where else "model.init_from: "  # an override says it already
+    return RecipeFault(f"{given.where}: {key}{what}", hint=hint, where=[given.where])
 
 
 def _mapping(node: Node | None) -> dict[str, Node]:

@@ -217,18 +217,21 @@ def _anchor(tree: Node, folder: Path) -> None:
             if is_blank(leaf) or (section == "data" and (name in BUILT_IN_DATA or name == "-" or name.startswith("hf:"))):
                 continue
             path = os.path.abspath(folder / os.path.expanduser(name))
-            if section != "data" and not _is_tokenizer(path):
+            if section != "data" and not _is_meant(section, path):
                 if name == "last":
                     continue  # the section refuses it
-                # A run may be given by its name in outputs, which a folder of that name without a tokenizer does not hide.
+                # A run may be given by its name in outputs, which something else of that name does not hide.
                 run = os.path.abspath(os.path.join("outputs", name))
-                path = run if os.sep not in name and _is_tokenizer(run) else path
+                path = run if os.sep not in name and _is_meant(section, run) else path
             if bad := UNPRINTABLE.search(path):  # resolved.yaml, which holds it, could not be read again
                 raise RecipeFault(f"{leaf.where}: {section}.{key}: the path {show(path)} has {bad[0]!r} in it", where=[leaf.where])
             leaf.value = Written(path, quoted=True)
 
 
-def _is_tokenizer(path: str) -> bool:
+def _is_meant(section: str, path: str) -> bool:
+    """Whether a path is a tokenizer, or has one; for a model, whether it is a run."""
+    if section == "model":
+        return os.path.isfile(os.path.join(path, inheriting.RESOLVED))
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "tokenizer.json"))
 
 

@@ -9,31 +9,50 @@ from torch import Tensor
 
 from mini_tf.errors import RecipeFault, RunFault
 from mini_tf.nn.model import Model
-from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.recipe import SIDES, Recipe
 from mini_tf.run import finding, manifest
 from mini_tf.run.trained import Trained, open_trained
 from mini_tf.text.opening import AnyText
 
 _FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
 """Keys of a model that change nothing of what its tensors mean."""
-_SIDES = {"encoder.": "stack.", "source_embedding.": "embedding."}
+_SOURCE_SIDE = {"encoder.": "stack.", "source_embedding.": "embedding."}
 """Where an encoder-decoder finds its source side in a model of one stack."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Names of tensors: those that were loaded, those of the model that are new, those of the run that nobody wants."""
+    """Names of tensors: those that were loaded, those of the model that are new, those of the run that nobody wants.
+
+    reads: a warning where layers see another side of a token than they did.
+    """
 
     run: str
     loaded: tuple[str, ...]
     new: tuple[str, ...]
     left: tuple[str, ...]
+    reads: str = ""
 
     def spoken(self) -> str:
         """The same for people."""
         parts = [f"{len(self.loaded)} tensors loaded"]
         parts += [f"{len(names)} {what} ({_listed(names)})" for names, what in ((self.new, "new"), (self.left, "left behind")) if names]
         return f"beginning with {self.run}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a model takes over, and the tensors by the names that they have there."""
+
+    taken: Taken
+    weights: Mapping[str, Tensor]
+
+    @torch.no_grad()
+    def load_into(self, model: Model) -> None:
+        """What is new stays as it was drawn."""
+        ours = model.weights()
+        for name, tensor in self.weights.items():
+            ours[name].copy_(tensor)
 
 
 def contents(recipe: Recipe) -> dict[str, str]:
@@ -47,15 +66,21 @@ def contents(recipe: Recipe) -> dict[str, str]:
     return {"init": str(published["sha256"])}
 
 
-@torch.no_grad()
-def take_over(model: Model, recipe: Recipe, text: AnyText) -> Taken:
-    """Copy the weights of the run that the recipe begins with into a model that was built by it; what is new stays as it was drawn.
+def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
+    """RunFault where the run that was begun with has another model by now than when `contents` was asked: somebody trains it."""
+    if not contents(recipe).items() <= hashes.items():
+        hint = "wait until it is trained; the same command then begins with what it is"
+        raise RunFault(f"model.init_from: {recipe.model.init_from} was changed just now", hint=hint, where=[str(recipe.model.init_from)])
+
+
+def begin(sketch: Model, recipe: Recipe, text: AnyText) -> Beginning:
+    """What a model takes over of the run that its recipe begins with; `sketch` is the model without content.
 
     RecipeFault where tokenizer, settings or shapes are others than the run's: what is loaded means what it meant there.
     """
     trained = open_trained(str(recipe.model.init_from), device="cpu")
     _refuse_other_meaning(recipe, trained, text)
-    theirs, ours = trained.model.weights(), model.weights()
+    theirs, ours = trained.model.weights(), sketch.weights()
     sources = {name: _source(name, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)}
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:
@@ -66,21 +91,26 @@ def take_over(model: Model, recipe: Recipe, text: AnyText) -> Taken:
                 f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(ours[name].shape)} here",
                 hint="leave out what the recipe says of the model's sizes",
             )
-        ours[name].copy_(tensor)
     used = {source for source in sources.values() if source is not None}
-    return Taken(
-        trained.folder.name,
-        tuple(loaded),
-        tuple(name for name in ours if name not in loaded),
-        tuple(name for name in theirs if name not in used),
-    )
+    new, left = tuple(name for name in ours if name not in loaded), tuple(name for name in theirs if name not in used)
+    return Beginning(Taken(trained.folder.name, tuple(loaded), new, left, _other_side(recipe, trained)), loaded)
+
+
+def _other_side(recipe: Recipe, trained: Trained) -> str:
+    """What there is to say where layers see another side of a token than they were trained to see."""
+    here, there = recipe.model.READS, trained.recipe.model.READS
+    who, sees = ("the decoder", "left") if here == "pairs" else ("this model", here)
+    if here == there or sees == there:
+        return ""
+    name = trained.folder.name
+    return f"the layers of {name} were trained reading {SIDES[there]}, but {who} reads {SIDES[sees]}: they have to learn that anew"
 
 
 def _source(name: str, theirs: Mapping[str, Tensor]) -> str | None:
     """The run's tensor for a name of ours."""
     if name in theirs:
         return name
-    for side, one in _SIDES.items():
+    for side, one in _SOURCE_SIDE.items():
         if name.startswith(side) and (other := one + name.removeprefix(side)) in theirs:
             return other
     return None
@@ -100,23 +130,26 @@ def _refuse_other_meaning(recipe: Recipe, trained: Trained, text: AnyText) -> No
     name = trained.folder.name
     if text.tokenizer.hash != trained.tokenizer.hash:
         raise RecipeFault(f"tokenizer: is not the one of {name}, which model.init_from begins with", hint="leave the section tokenizer out")
-    mine, theirs = (one.model.model_dump(mode="json") for one in (recipe, trained.recipe))
     kinds = recipe.model.kind, trained.recipe.model.kind
     if kinds[0] != kinds[1] and "encoder_decoder" in kinds and kinds != ("encoder_decoder", "encoder"):
         raise RecipeFault(f"model.init_from: {name} is a {kinds[1]}, from which no {kinds[0]} can begin", hint=f"model.kind={kinds[1]}")
-    for key in mine.keys() & theirs.keys() - {*_FREE, "kind"}:
-        if _meaning(mine[key]) != _meaning(theirs[key]):
+    mine, theirs = (_meaning(one.model.model_dump(mode="json"), one.train.context) for one in (recipe, trained.recipe))
+    pairs = [(f"model.{key}", mine[key], theirs[key]) for key in mine if key in theirs and key not in (*_FREE, "kind")]
+    if "encoder" in mine and "encoder" not in theirs:  # its source side is the run's only stack
+        pairs += [(f"model.encoder.{key}", value, theirs[key]) for key, value in mine["encoder"].items() if value is not None]
+    for key, here, there in pairs:
+        if here != there:
             raise RecipeFault(
-                f"model.{key}: is {_shown(mine[key])}, but {_shown(theirs[key])} in {name}, which model.init_from begins with",
-                hint=f"leave model.{key} out",
+                f"{key}: is {_shown(here)}, but {_shown(there)} in {name}, which model.init_from begins with", hint=f"leave {key} out"
             )
 
 
-def _meaning(value: Any) -> Any:
-    """A value without what changes nothing of what the tensors mean: dropout, and how long a table of places may be."""
+def _meaning(value: Any, context: int) -> Any:
+    """A value without dropout, which changes nothing of what the tensors mean; `auto` is a number of places, the context."""
     if isinstance(value, dict):
-        return {key: _meaning(item) for key, item in value.items() if key not in ("dropout_rate", "length")}
-    return [_meaning(item) for item in value] if isinstance(value, list) else value
+        kept = {key: _meaning(item, context) for key, item in value.items() if key != "dropout_rate"}
+        return kept | {"length": context} if kept.get("length") == "auto" else kept
+    return [_meaning(item, context) for item in value] if isinstance(value, list) else value
 
 
 def _shown(value: Any) -> str:

@@ -1,11 +1,11 @@
 """A trained model out of a run folder: recipe, tokenizer and weights, ready to be used."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -21,7 +21,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Adapter, Runtime
 from mini_tf.run import averaging, finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL
-from mini_tf.run.tensors import specs
+from mini_tf.run.tensors import Spec, specs
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.device import Setup, settle
@@ -50,14 +50,19 @@ class Trained:
     objective: Objective
 
 
-def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None) -> str:
-    """config.json: what resolved.yaml does not say, but the model is built with. sizes: of the vocabulary, and of the source side's own."""
+def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, whole: Iterable[str] | None = None) -> str:
+    """config.json: what resolved.yaml does not say, but the model is built with.
+
+    sizes: of the vocabulary, and of the source side's own. whole: beside an adapter, the parameters that learn as a whole.
+    """
     vocabulary_size, source_vocabulary_size = sizes
     config: dict[str, Any] = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
     if labels is not None:
         config["labels"] = labels.to_json()
     if source_vocabulary_size is not None:
         config["source_vocabulary_size"] = source_vocabulary_size
+    if whole is not None:
+        config["whole"] = list(whole)
     return json.dumps(config, indent=1) + "\n"
 
 
@@ -87,23 +92,35 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
         objective.equip(model)
         return model
 
-    weights = _weights(folder, recipe.adapter, sketched(build), step, average)
+    sketch, adapter = sketched(build), recipe.adapter
+    if adapter is not None and adapter.merge and step is None and average is None and (folder / MODEL).exists():
+        adapter = None  # it is in the weights already
+    if adapter is not None:
+        _adapt(sketch, adapter, folder / "config.json", config)
+    weights = _weights(folder, adapter, specs(sketch.weights()), step, average)
     model = build()
     model.load_weights(weights)
     return Trained(folder, recipe, tokenizer, source_tokenizer, model.to(setup.device).eval(), setup, auto, labels, objective)
 
 
-def _weights(folder: Path, adapter: Adapter | None, sketch: Model, step: int | str | None, average: int | str | None) -> dict[str, Tensor]:
-    """The weights of a plain model, from a file that may hold those of an adapted one.
+def _adapt(sketch: Model, adapter: Adapter, path: Path, config: dict[str, Any]) -> None:
+    """Give a model without content the adapter that a run had; RunFault where its config.json at `path` is none of such a run."""
+    whole = config.get("whole")
+    if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
+        raise RunFault(f"{path}: does not say what learnt beside the adapter", where=[str(path)])
+    try:
+        adapt(sketch, adapter, whole)
+    except RecipeFault as error:
+        raise RunFault(f"{path.parent} is damaged: {error.message}", where=[str(path.parent)]) from error
 
-    sketch: the plain model without content, so that what does not fit is refused before memory is taken for it.
+
+def _weights(
+    folder: Path, adapter: Adapter | None, expected: Mapping[str, Spec], step: int | str | None, average: int | str | None
+) -> dict[str, Tensor]:
+    """The weights of a plain model, from a file that holds those of an adapted one where there is an adapter.
+
+    expected: of that file, so that what does not fit is refused before memory is taken for it.
     """
-    merged = adapter is None or (adapter.merge and step is None and average is None and (folder / MODEL).exists())
-    if adapter is not None and not merged:
-        new = [name for name in sketch.weights() if name.startswith("head.")]
-        with torch.device("meta"):
-            adapt(sketch, adapter, new)
-    expected = specs(sketch.weights())
 
     def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         return weights if adapter is None else merged_weights(weights, adapter)

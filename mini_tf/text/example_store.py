@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
 from mini_tf.text import sides
 from mini_tf.text.cache import cached
@@ -26,6 +27,7 @@ from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
 FORMAT = 1
 RAW = ".examples.jsonl"
+LABELS = ".labels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,10 @@ class ExampleStore:
     def check(self) -> None:
         """As of a TokenStore."""
         self.tokens.check()
+        if self.tokens.path is not None:
+            path = self.tokens.path.with_suffix(LABELS)
+            if not path.exists() or path.stat().st_size != self.labels.nbytes:
+                raise DataFault(f"{path} changed during training", hint="run the same command again", where=(str(path),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +159,7 @@ def in_memory(examples: Sequence[Example], used: Tokenizer, form: str, labels: L
     ids = np.concatenate([piece for one in encoded for piece in (separator, one.ids)] + [separator])
     starts = np.cumsum([0, *(1 + len(one.ids) for one in encoded)])[:-1]
     asked = np.concatenate([*(one.labels for one in encoded), np.array([np.nan], np.float32)])
-    n_bytes = sum(len(text.encode()) for one in examples for text in one.texts)
+    n_bytes = sum(len(" ".join(one.texts).encode()) for one in examples)
     return ExampleStore(TokenStore(None, ids, starts, n_bytes, len(examples), True, used.vocabulary), asked, None, form)
 
 
@@ -195,7 +201,7 @@ def _write(
 ) -> dict[str, Any]:
     """Encode all examples into files in `folder`; what is told about them besides."""
     writers = {side: Writer(folder, side, used.vocabulary, True) for side in sides}
-    asked = {side: (folder / f"{side}.labels").open("wb") for side in sides}
+    asked = {side: (folder / f"{side}{LABELS}").open("wb") for side in sides}
     raw = {side: (folder / f"{side}{RAW}").open("w", encoding="utf-8") for side in sides}
     coverage = Coverage(used)
     try:
@@ -219,5 +225,5 @@ def _write(
 
 def _open(folder: Path, side: str, facts: dict[str, Any], used: Tokenizer, form: str, key: str) -> ExampleStore:
     tokens = open_store(folder, side, facts, used.vocabulary, key)
-    labels = np.memmap(folder / f"{side}.labels", np.float32, "r", shape=(len(tokens),))
+    labels = np.memmap(folder / f"{side}{LABELS}", np.float32, "r", shape=(len(tokens),))
     return ExampleStore(tokens, labels, folder / f"{side}{RAW}", form)

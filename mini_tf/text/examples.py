@@ -47,5 +47,12 @@ class Reader:
 
     def example(self, row: Row) -> Example:
         """The example of a row."""
-        kind, cells = FORMS[self.form], dict(zip(self.roles, [*row.cells, *row.optional], strict=True))
-        return kind.read({role: cells.get(role) for role in (*kind.REQUIRED, *kind.OPTIONAL)}, row.where, self.answered)
+        needed = len(row.cells)
+        cells = dict(zip(self.roles[:needed], row.cells, strict=True))
+        cells |= {role: cell for role, cell in zip(self.roles[needed:], row.optional, strict=True) if cell is not None}
+        return FORMS[self.form].read(cells, row.where, self.names, self.answered)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the file calls each role's column."""
+        return {role: name or role for role, name in zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)}

@@ -8,6 +8,7 @@ them, is a label: what is asked there, or NaN where nothing is.
     turns              sep  turn sep turn ...     1 at what the assistant says, and at the separator that closes it
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
@@ -44,7 +45,7 @@ class Encoded(NamedTuple):
 
 
 class Form:
-    """How one form of rows is read and encoded; a row is its cells by role, None where the file has no such column."""
+    """How one form of rows is read and encoded; a row is its cells by role, without those that the file has no column for."""
 
     REQUIRED: ClassVar[tuple[str, ...]]
     """Columns that there must be."""
@@ -55,8 +56,8 @@ class Form:
     CUTS: ClassVar[str]
     """What becomes of an example that is longer than the context: its `end` or its `beginning` is left out, or it makes several `rows`."""
 
-    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
-        """The example of a row; DataFault with `where`. answered False: what is asked for need not be there."""
+    def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
+        """The example of a row; DataFault with `where`. names: of the columns, by role. answered False: labels need not be there."""
         raise NotImplementedError
 
     def parts(self, example: Example) -> Sequence[str]:
@@ -76,14 +77,13 @@ class Classes(Form):
     LOOKAHEAD = 0
     CUTS = "end"
 
-    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
-        texts = _texts(row, where)
-        return Example(texts, [cells.label_of(row["label"], where, "label")] if answered else [], where)
+    def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
+        texts = _texts(row, where, names)
+        return Example(texts, [cells.label_of(row["label"], where, names["label"])] if answered else [], where)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
-        number = {name: n for n, name in enumerate(labels.names)}
-        known = [number[_known(one.answers[0], one, labels)] if one.answers else 0 for one in examples]
-        return _labelled(examples, tokenizer, known)
+        numbers = {name: n for n, name in enumerate(labels.names)}
+        return _labelled(examples, tokenizer, [_numbered(one, numbers)[0] if one.answers else 0 for one in examples])
 
 
 class Numbers(Form):
@@ -94,9 +94,9 @@ class Numbers(Form):
     LOOKAHEAD = 0
     CUTS = "end"
 
-    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
-        texts = _texts(row, where)
-        return Example(texts, [repr(cells.number_of(row["label"], where, "label"))] if answered else [], where)
+    def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
+        texts = _texts(row, where, names)
+        return Example(texts, [repr(cells.number_of(row["label"], where, names["label"]))] if answered else [], where)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
         numbers = [(float(one.answers[0]) - labels.mean) / labels.scale if one.answers else 0.0 for one in examples]
@@ -111,9 +111,9 @@ class Tags(Form):
     LOOKAHEAD = 0
     CUTS = "rows"
 
-    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
-        words = cells.words_of(row["text"], where, "text")
-        tags = cells.labels_of(row["label"], where, "label") if answered else []
+    def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
+        words = cells.words_of(row["text"], where, names["text"])
+        tags = cells.labels_of(row["label"], where, names["label"]) if answered else []
         if answered and len(tags) != len(words):
             raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; each word has one", where=(where,))
         return Example(words, tags, where)
@@ -122,17 +122,19 @@ class Tags(Form):
         return [" ".join(example.texts)]
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
-        number = {name: n for n, name in enumerate(labels.names)}
-        return [self._encode(one, tokenizer, [number[_known(tag, one, labels)] for tag in one.answers]) for one in examples]
+        numbers = {name: n for n, name in enumerate(labels.names)}
+        return [self._encode(one, tokenizer, _numbered(one, numbers)) for one in examples]
 
     def _encode(self, example: Example, tokenizer: Tokenizer, tags: Sequence[int]) -> Encoded:
         ids, spans = tokenizer.spans(*self.parts(example))
         _refuse_nothing(ids, example)
         lengths = np.array([len(word) for word in example.texts])
-        begins = np.cumsum(lengths + 1) - lengths - 1
+        ends = np.cumsum(lengths + 1) - 1
+        opened, closed = np.array(spans).T
         # The first token that reaches into the word.
-        first = np.minimum(np.searchsorted([end for _, end in spans], begins, side="right"), len(ids) - 1)
-        if len(set(first.tolist())) < len(first):
+        first = np.minimum(np.searchsorted(closed, ends - lengths, side="right"), len(ids) - 1)
+        reached = (opened[first] < ends) & (closed[first] > ends - lengths)
+        if not reached.all() or len(np.unique(first)) < len(first):
             raise DataFault(
                 f"{example.where}: the tokenizer makes one token of several words, or leaves nothing of one", where=(example.where,)
             )
@@ -149,19 +151,16 @@ class Turns(Form):
     LOOKAHEAD = 1
     CUTS = "beginning"
 
-    def read(self, row: Mapping[str, Cell | None], where: str, answered: bool = True) -> Example:
-        if row["messages"] is not None:
-            turns = cells.turns_of(row["messages"], where, "messages")
-        elif row["prompt"] is not None and row["response"] is not None:
-            response = cells.texts_of(row["response"], where, "response")[0]
-            turns = [("user", cells.text_of(row["prompt"], where, "prompt")), (ASKED, response)]
+    def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
+        if "messages" in row:
+            turns = cells.turns_of(row["messages"], where, names["messages"])
+        elif "prompt" in row and "response" in row:
+            response = cells.texts_of(row["response"], where, names["response"])[0]
+            turns = [("user", _text(row["prompt"], where, names["prompt"])), (ASKED, response)]
         else:
             raise DataFault(
                 f"{where}: needs prompt and response, or messages", hint="data.fields={prompt: COLUMN, response: COLUMN}", where=(where,)
             )
-        for who, text in turns:
-            if not text.strip():
-                raise DataFault(f"{where}: what the {who} says is empty", hint="take the row out", where=(where,))
         return Example([text for _, text in turns], [who for who, _ in turns], where)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
@@ -187,37 +186,42 @@ def labels_of(form: str, answers: Sequence[Sequence[str]], wanted: Sequence[str]
         return Labels()
     if form == "numbers":
         numbers = np.array([float(one[0]) for one in answers])
-        if not numbers.std() > 0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, scale = float(numbers.mean()), float(numbers.std())
+        if numbers.min() == numbers.max():
             raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
-        return Labels(mean=float(numbers.mean()), scale=float(numbers.std()))
-    names, counts = np.unique([name for one in answers for name in one], return_counts=True)
-    found = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if _all_numbers(found) else name)
+        if not (np.isfinite(scale) and scale > 0):
+            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large, or too close, to compute with")
+        return Labels(mean=mean, scale=scale)
+    found = Counter(name for one in answers for name in one)
+    whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
+    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
     if len(order) < 2:
         raise DataFault(f"data.train: all labels are {short(order[0])!r}; there must be two classes at least")
-    return Labels(tuple(order), tuple(found.get(name, 0) for name in order))
+    return Labels(tuple(order), tuple(found[name] for name in order))
 
 
-def _all_numbers(names: Mapping[str, int]) -> bool:
-    return all(name.removeprefix("-").isdecimal() and name.isascii() for name in names)
+def _numbered(example: Example, numbers: Mapping[str, int]) -> list[int]:
+    """The numbers of the classes that an example names."""
+    for name in example.answers:
+        if name not in numbers:
+            near, known = get_close_matches(name, numbers, n=1), list(numbers)
+            listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
+            hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed};"
+            told = f"{example.where}: the label {short(name)!r} is none of those to learn from"
+            raise DataFault(told, hint=f"{hint} objective.labels names all classes", where=(example.where,))
+    return [numbers[name] for name in example.answers]
 
 
-def _known(name: str, example: Example, labels: Labels) -> str:
-    if name in labels.names:
-        return name
-    listed = ", ".join(map(short, labels.names[:20])) + (", ..." if len(labels.names) > 20 else "")
-    near = get_close_matches(name, labels.names, n=1)
-    hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed}"
-    raise DataFault(f"{example.where}: the label {short(name)!r} does not stand in data.train", hint=hint, where=(example.where,))
+def _texts(row: Mapping[str, Cell], where: str, names: Mapping[str, str]) -> list[str]:
+    return [_text(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]
 
 
-def _texts(row: Mapping[str, Cell | None], where: str) -> list[str]:
-    roles = [role for role in ("text", "text_pair") if row.get(role) is not None or role == "text"]
-    texts = [cells.text_of(row[role], where, role) for role in roles]
-    for role, text in zip(roles, texts, strict=True):
-        if not text.strip():
-            raise DataFault(f"{where}: the {role} is empty", hint="take the row out", where=(where,))
-    return texts
+def _text(cell: Cell, where: str, name: str) -> str:
+    text = cells.text_of(cell, where, name)
+    if not text.strip():
+        raise DataFault(f"{where}: {short(name)!r} is empty", hint="take the row out", where=(where,))
+    return text
 
 
 def _labelled(examples: Sequence[Example], tokenizer: Tokenizer, answers: Sequence[float]) -> list[Encoded]:

@@ -49,7 +49,9 @@ class Labelling:
 
     @cached_property
     def n_cut(self) -> int:
-        """Examples that are longer than the context."""
+        """Examples of which something is left out, since they are longer than the context."""
+        if FORMS[self.store.form].CUTS == "rows":
+            return 0
         return int((self._room < document_lengths(self.store.tokens)).sum())
 
     @property
@@ -70,10 +72,8 @@ class Labelling:
         ids[:, 0], ids[closing], ids[~real] = separator, separator, 0
         labels[~real] = np.nan
         labels[first - 1 != tokens.starts[examples], 0] = np.nan
-        # What closes an example is asked for where its last token is; where the example is cut nothing closes it.
-        whole = last == tokens.starts[examples] + 1 + self._lengths[examples]
-        ends = self.store.labels[last - 1] if self.lookahead else np.full(len(rows), np.nan, np.float32)
-        labels[closing] = np.where(whole, ends, np.nan)
+        # What closes a conversation is asked for where its last token is.
+        labels[closing] = self.store.labels[last - 1] if self.lookahead else np.nan
         return Rows(ids, keys, None if real.all() else real.astype(np.int64), labels=labels)
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
@@ -107,11 +107,12 @@ class Labelling:
         return numbers, begins, ends
 
     def _windows(self, example: int, first: int, last: int) -> list[tuple[int, int, int]]:
-        """An example in parts that fit, each cut before a word if a word begins in it."""
+        """An example in parts that fit, each cut before a word if a word begins in it; what no word begins in is the rest of a long one."""
         found = []
         while last - first > self._room:
             words = np.flatnonzero(~np.isnan(self.store.labels[first + 1 : first + self._room + 1]))
             cut = first + 1 + int(words[-1]) if len(words) else first + self._room
             found.append((example, first, cut))
             first = cut
-        return [*found, (example, first, last)]
+        found.append((example, first, last))
+        return [part for part in found if not np.isnan(self.store.labels[part[1] : part[2]]).all()]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any
 
 
@@ -28,6 +29,6 @@ class Labels:
             raise ValueError("labels.names must be a list of different names")
         if not isinstance(counts, list) or len(counts) != len(names) or not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError("labels.counts must be a count for each name")
-        if not isinstance(mean, float) or not isinstance(scale, float) or not scale > 0:
-            raise ValueError("labels.mean and labels.scale must be numbers, the scale above 0")
+        if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
+            raise ValueError("labels.mean and labels.scale must be finite numbers, the scale above 0")
         return cls(tuple(names), tuple(counts), mean, scale)

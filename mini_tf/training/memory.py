@@ -54,9 +54,13 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
 
 
 def refuse_too_large(sketch: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
-    """RecipeFault where weights, gradients and moments alone are more than this machine has free; `sketch` may lie on the meta device."""
+    """RecipeFault where weights, gradients and moments alone are more than this machine has free; `sketch` may lie on the meta device.
+
+    What is frozen in it has neither gradients nor moments.
+    """
     parameters = sum(p.numel() for p in sketch.parameters())
-    needed, free = parameters * 4 * (2 + MOMENTS[optimizer.kind]), free_bytes(device)
+    learning = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
+    needed, free = 4 * (parameters + learning * (1 + MOMENTS[optimizer.kind])), free_bytes(device)
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
             f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with their gradients and the optimizer; "

@@ -21,7 +21,7 @@ class StopRequest:
     """While entered, catches these signals; the handlers of before come back at the end.
 
     What is ignored stays ignored, so `nohup` keeps its meaning. Outside the main thread, where Python takes no handlers,
-    nothing is caught.
+    nothing is caught. Of several within each other, each knows what any of them was asked.
 
     A terminal sends Ctrl-C to every process of a command, and a batch system its SIGTERM. A C++ compiler at work for the first
     step dies of it, so that step cannot be finished: that failure leaves as SystemExit with the signal's exit code.
@@ -30,6 +30,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
+        self._around: StopRequest | None = None
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -49,6 +50,10 @@ class StopRequest:
             for number in _ASKING:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._note)
+                    around = getattr(self._before[number], "__self__", None)
+                    self._around = around if isinstance(around, StopRequest) else self._around
+        if self._around is not None:
+            self.signal = self._around.signal
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -59,10 +64,15 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
-            self.signal = signal.Signals(number)
+            self._ask(signal.Signals(number))
         elif number == signal.SIGINT:
             self._put_back(signal.SIGINT)
             signal.raise_signal(number)
+
+    def _ask(self, number: signal.Signals) -> None:
+        self.signal = number
+        if self._around is not None:
+            self._around._ask(number)
 
     def _put_back(self, number: signal.Signals) -> None:
         handler = self._before.pop(number, None)

@@ -1,4 +1,4 @@
-"""`minitf generate`: text out of a trained model: decoders continue prompts, encoders fill their [MASK]s, both together translate."""
+"""`minitf generate`: text out of a trained model: decoders continue prompts or answer, encoders fill [MASK]s, both together translate."""
 
 import sys
 from pathlib import Path
@@ -11,6 +11,7 @@ from mini_tf.cli.generate.continuing import Continue
 from mini_tf.cli.generate.filling import Fill
 from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
 from mini_tf.cli.generate.loop import prompt_loop
+from mini_tf.cli.generate.responding import Respond
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.generate.translating import Translate
 from mini_tf.cli.generate.wishes import BEAMS, refuse_unfit
@@ -21,13 +22,16 @@ from mini_tf.errors import UsageFault
 if TYPE_CHECKING:
     from mini_tf.run.trained import Trained
 
+WRITTEN = ("text", "pairs", "turns")
+"""Forms of data from which a model learns to write, or to fill in."""
+
 
 @command
 def generate(
     console: Console,
     run: RUN,
     prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue, fill or translate; else lines of stdin.")
+        list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue, fill, answer or translate; else of stdin.")
     ] = None,
     input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read prompts by line from a file.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", metavar="N", help="Most tokens to write.")] = None,
@@ -53,7 +57,7 @@ def generate(
     average: AVERAGE = None,
     device: DEVICE = "auto",
 ) -> int:
-    """Continue each prompt, fill its [MASK]s, or translate it.
+    """Continue each prompt, fill its [MASK]s, translate it, or answer it; a conversation is JSON: {"messages": [...]}.
 
     A line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash. At a terminal and without a prompt it
     asks for one.
@@ -85,11 +89,15 @@ def _answerer(
 ) -> Continue | Fill | Translate:
     """What such a model does with a prompt."""
     answerers: dict[str, type[Continue | Fill | Translate]] = {"left": Continue, "both": Fill, "pairs": Translate}
-    model = trained.recipe.model
+    model, objective = trained.recipe.model, trained.recipe.objective
+    if objective.FORM not in WRITTEN:
+        told = f"{trained.folder.name} was trained to {objective.kind}, and writes no text"
+        raise UsageFault(told, hint="minitf predict tells what it says of a text")
     if model.READS != "pairs":
         unfit = (name for name in BEAMS if name in given)
         refuse_unfit(unfit, f"it is for the translations of an encoder-decoder, and {trained.folder.name} is of the kind {model.kind}")
-    return answerers[model.READS](console, trained, _context(trained, longest), given, by_line)
+    answerer = Respond if objective.FORM == "turns" else answerers[model.READS]
+    return answerer(console, trained, _context(trained, longest), given, by_line)
 
 
 def _context(trained: "Trained", asked: int | None) -> int:

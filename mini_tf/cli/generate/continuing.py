@@ -10,7 +10,7 @@ from mini_tf.cli.generate.wishes import wish_of
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.generation.writing import Scored, Written
+    from mini_tf.generation.writing import Prompt, Scored, Written
     from mini_tf.run.trained import Trained
 
 BETWEEN_SAMPLES = "---"
@@ -37,7 +37,7 @@ class Continue:
 
     def __call__(self, prompts: Sequence[str], places: Sequence[str] = ()) -> None:
         """Print the continuations of each prompt; `places` are where the prompts stand, if not on the command line."""
-        read = [self.writer.prompt(text) for text in prompts]
+        read = [self.framed(text) for text in prompts]
         for prompt, place in zip(read, places or [""] * len(read), strict=True):
             if prompt.cut:
                 where = f"{place}: " if place else ""
@@ -53,6 +53,10 @@ class Continue:
                 self.console.emit_json(run=self.trained.folder, result=self._result(prompt_text, texts))
             else:
                 self._print(texts, first=number == 0)
+
+    def framed(self, text: str) -> "Prompt":
+        """A prompt as the model reads it."""
+        return self.writer.prompt(text)
 
     def _print(self, texts: Sequence["Written"], first: bool) -> None:
         for number, written in enumerate(texts):

@@ -1,0 +1,80 @@
+"""The pictures of `minitf evaluate`: which classes are taken for which, and whether confidence can be believed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mini_tf.cli import files
+from mini_tf.cli.console import Console
+from mini_tf.errors import UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.objectives import Judge
+    from mini_tf.run.trained import Trained
+
+SUFFIXES = (".png", ".svg", ".json")
+SHOWN = 12
+"""Classes up to which their confusion is shown unasked."""
+
+
+@dataclass(frozen=True)
+class ClassPictures:
+    """The files that were asked for, None = not."""
+
+    confusion: Path | None
+    calibration: Path | None
+
+    def check(self, force: bool) -> None:
+        """UsageFault where a file cannot be written, or both are one."""
+        both = {"--confusion": self.confusion, "--calibration": self.calibration}
+        asked = {option: file for option, file in both.items() if file is not None}
+        for option, file in asked.items():
+            files.check([file], SUFFIXES, force, option)
+        if len(asked) == 2 and len({file.resolve() for file in asked.values()}) == 1:
+            raise UsageFault("--confusion and --calibration name one file", hint="give each its own")
+
+    def judge(self, trained: "Trained") -> "Judge | None":
+        """What gathers the answers for the pictures; UsageFault where the run has none of these pictures."""
+        from mini_tf.predictions import Confusion
+
+        form, labels, own = trained.recipe.objective.FORM, trained.labels, trained.objective.judge()
+        for option, file, fitting in (("confusion", self.confusion, ("classes", "tags")), ("calibration", self.calibration, ("classes",))):
+            if file is not None and form not in fitting:
+                told = f"it is of {' or '.join(fitting)}, and {trained.folder.name} was trained on {trained.recipe.objective.kind}"
+                raise UsageFault(f"--{option}: {told}")
+        if own is None or labels is None or not (self.confusion or (form == "classes" and len(labels.names) <= SHOWN)):
+            return own
+        return Confusion(own, len(labels.names))
+
+    def write(self, console: Console, trained: "Trained", judge: "Judge | None") -> dict[str, Any]:
+        """Write the files; what they show, as JSON says it."""
+        from mini_tf.drawing.calibration import draw_calibration
+        from mini_tf.drawing.confusion import draw_confusion
+        from mini_tf.predictions import Confusion
+        from mini_tf.scores.classes import calibration
+
+        names = trained.labels.names if trained.labels is not None else ()
+        result: dict[str, Any] = {}
+        if isinstance(judge, Confusion):
+            counts, judge = judge.counts, judge.judge
+            result["confusion"] = {"names": list(names), "counts": counts.tolist()}
+            wanted = [self.confusion] if self.confusion else []
+            files.write_all(console, wanted, result["confusion"], lambda suffix: draw_confusion(counts, names, trained.folder.name, suffix))
+        if self.calibration:
+            answered: Any = judge  # of classes, so it has what was answered and what is right
+            found = calibration(answered.probabilities, answered.truth)
+            result["calibration"] = {name: getattr(found, name) for name in found._fields}
+            result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
+            files.write_all(
+                console, [self.calibration], result["calibration"], lambda suffix: draw_calibration(*found, trained.folder.name, suffix)
+            )
+        return result
+
+    def show(self, console: Console, judge: "Judge | None", trained: "Trained") -> None:
+        """The confusion matrix of a few classes on stdout, where no file was asked for."""
+        from mini_tf.drawing.confusion import confusion_text
+        from mini_tf.predictions import Confusion
+
+        if self.confusion is None and isinstance(judge, Confusion) and trained.labels is not None:
+            names = trained.labels.names
+            console.picture(confusion_text(judge.counts, names, trained.folder.name, colored=console.colored, width=console.width))

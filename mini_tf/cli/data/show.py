@@ -1,0 +1,84 @@
+"""`minitf data show`: rows as the model reads them, and what is asked at each place."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mini_tf.cli.console import Console, command
+from mini_tf.cli.data.places import asked_of, labelled, read_of
+from mini_tf.cli.data.reading import open_recipe
+from mini_tf.cli.data.tables import label_table, pair_table, table
+from mini_tf.cli.options import RECIPE
+
+if TYPE_CHECKING:
+    from mini_tf.evaluate import AnyRows
+    from mini_tf.recipe.recipe import Recipe
+    from mini_tf.text.batch import Rows
+
+
+_ROWS = {"text": "pack PACK", "pairs": "pairs"}
+"""What a row is of each form of data; PACK stands for the word of the recipe."""
+
+
+@command
+def show(
+    console: Console,
+    arguments: RECIPE = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="How many rows.")] = 1,
+    split: Annotated[Literal["train", "val"], typer.Option("--split", help="Which side of the text.")] = "train",
+) -> None:
+    """The first rows of the first step, or of the held-out text: sources, inputs, targets, labels, document borders."""
+    from mini_tf.evaluate import pack
+
+    recipe, text = open_recipe(console, arguments)
+    objective, form = recipe.objective.build(text.tokenizer.vocabulary, text.labels), recipe.objective.FORM
+    packing = pack(recipe, text.train if split == "train" else text.val, text.tokenizer, objective)
+    numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
+    if form in ("classes", "numbers", "tags"):
+        assert text.labels is not None
+        shown = [labelled(text.tokenizer, text.labels, chosen, row, number) for row, number in enumerate(numbers)]
+    else:
+        batch = objective.prepare(chosen)
+        shown = [asked_of(text.tokenizer, chosen, batch, row, number) for row, number in enumerate(numbers)]
+    if chosen.source is not None:
+        shown = [row | {"source": read_of(text.source_tokenizer, chosen.source, n)} for n, row in enumerate(shown)]
+    sees = _sees(recipe, split)
+    result = {"split": split, "objective": recipe.objective.kind, "pack": packing.pack, "sees": sees, "n_rows": n_rows, "rows": shown}
+    head = f"{split}, {recipe.objective.kind}, {_ROWS.get(form, 'one example a row')}: {sees}".replace("PACK", packing.pack)
+    drawn = {"text": table, "pairs": pair_table, "turns": table}.get(form, label_table)
+    console.answer("\n\n".join([head, *(drawn(row, n_rows) for row in shown)]), result=result)
+
+
+def _sees(recipe: "Recipe", split: str) -> str:
+    """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
+    from mini_tf.recipe.recipe import SIDES
+
+    model: Any = recipe.model
+    if model.READS == "pairs":
+        source = ", and its whole source" if model.cross_attention is not None else ", and nothing of the source"
+        target = f"each token of a target sees what stands before it and itself{_narrowed(model.attention)}{source}"
+        return f"{target}; each token of a source sees both sides and itself{_narrowed(model.source_stack.attention)}"
+    border = "its row" if recipe.data.pack != "docs" else "its document within the row"
+    before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
+    return f"each token sees {SIDES[model.READS]} and itself, in {border}{before}{_narrowed(getattr(model, 'attention', ()))}"
+
+
+def _narrowed(mixers: Any) -> str:
+    """What each mixer of a stack leaves out; nothing where none does."""
+    near = {mixer.kind: f"at most {mixer.window} tokens away" for mixer in mixers if hasattr(mixer, "window")}
+    layers = [f"{mixer.kind}: {near.get(mixer.kind, 'all of these')}" for mixer in mixers]
+    return f" ({', then '.join(dict.fromkeys(layers))})" if near else ""
+
+
+def _choose(recipe: "Recipe", packing: "AnyRows", split: str, n: int) -> "tuple[list[int], Rows, int]":
+    """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
+    from mini_tf.training.plan import plan_of
+
+    if split == "val":
+        found = next(iter(packing.eval_rows(n)))
+        windows = -(-(len(packing.store) - packing.lookahead) // packing.context)
+        return list(range(len(found))), found, packing.n_rows if packing.pack == "none" else windows
+    step = plan_of(recipe.train, packing).rows(0)
+    first = step.epochs == step.epochs[0]
+    numbers = step.rows[first][:n]
+    return [int(i) for i in numbers], packing.take(numbers, int(step.epochs[0]), step.keys[first][:n]), packing.n_rows

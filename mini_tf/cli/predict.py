@@ -1,0 +1,129 @@
+"""`minitf predict`: the labels that a trained model gives to texts, as lines of JSON."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.console import Console, command, to_json
+from mini_tf.cli.figures import check_figures
+from mini_tf.cli.generate.lines import ahead_by_default
+from mini_tf.cli.lines import lines_of, one_source, refuse_broken
+from mini_tf.cli.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
+from mini_tf.errors import DataFault, GateMissed, UsageFault
+from mini_tf.recipe.gates import Gate, failures
+
+if TYPE_CHECKING:
+    from mini_tf.predictions import Prediction, Predictor
+    from mini_tf.text.examples import Reader
+    from mini_tf.text.forms import Example
+
+ROWS = 32
+"""Texts of a file that are answered together unless --batch-size says otherwise."""
+
+
+@command
+def predict(
+    console: Console,
+    run: RUN,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; else lines of stdin.")] = None,
+    input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Lines, or a table by its suffix.")] = None,
+    fields: FIELDS = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, max=4096, help="Texts at once.")] = None,
+    step: STEP = None,
+    average: AVERAGE = None,
+    device: DEVICE = "auto",
+    gates: GATES = None,
+) -> int:
+    """Classify, tag or rate texts: for each one a line of JSON {"line", "label", "scores"}, in the order of the input.
+
+    A line is a text, or a JSON object {"text": ...}. With --assert the input has labels, and the answers are held to them.
+    """
+    refuse_broken(texts or [])
+    one_source(texts, input)
+    if not texts and input is None and sys.stdin.isatty():
+        raise UsageFault("there is no text to predict of", hint='give one: "a text", or -i FILE')
+    held_to = [Gate.parse(gate) for gate in gates or []]
+
+    from mini_tf.evaluate import read_as_own
+    from mini_tf.predictions import Predictor
+    from mini_tf.run.trained import open_trained
+
+    trained = open_trained(run, step, device, average)
+    predictor = Predictor(trained, judged=bool(held_to))
+    if held_to:
+        check_figures(held_to, trained, "predict")
+    reader, file = predictor.reader(read_as_own(trained, fields=fields)), None if input == Path("-") else input
+    n_read = 0
+    for batch in _batches(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
+        for example, prediction in _answered(predictor, batch):
+            console.print_product(to_json(_line(predictor.form, example, prediction)))
+            n_read += 1
+    if not held_to:
+        return 0
+    if not n_read:
+        raise DataFault("there is no text, so --assert has nothing to judge")
+    scores = predictor.scores()
+    for name, value in scores.items():
+        console.say(f"{name} {value:.6g}")
+    if missed := failures(held_to, scores):
+        raise GateMissed(missed[0], faults=missed)
+    return 0
+
+
+def _at_once(texts: Sequence[str] | None, file: Path | None, wanted: int | None) -> int:
+    """Of a pipe each line is answered as it comes, since its writer may wait for that, unless a batch size is `wanted`."""
+    return wanted or (ROWS if texts else ahead_by_default(file, ROWS))
+
+
+def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Example]":
+    """The arguments, the rows of a table, or lines, each as it comes; DataFault at the first that is none."""
+    from mini_tf.predictions import read_line
+    from mini_tf.text.examples import find_tables
+    from mini_tf.text.sources import FORMATS
+
+    if file is not None and file.suffix.lower() in FORMATS:
+        yield from reader.read(find_tables(str(file), "--input"))
+        return
+    name = "argument " if texts else f"{file or 'stdin'}:"
+    for number, line in enumerate(texts or lines_of(file), 1):
+        yield read_line(reader, line, f"{name}{number}")
+
+
+def _batches(examples: "Iterator[Example]", n: int) -> "Iterator[list[Example]]":
+    """In groups of `n`; what came before a fault comes out before it."""
+    batch: list[Example] = []
+    try:
+        for example in examples:
+            batch.append(example)
+            if len(batch) == n:
+                yield batch
+                batch = []
+    except DataFault:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def _answered(predictor: "Predictor", examples: "list[Example]") -> "Iterator[tuple[Example, Prediction]]":
+    """Each with its answer; where one cannot be answered those before it still are."""
+    try:
+        found = predictor.predict(examples)
+    except DataFault:
+        if len(examples) == 1:
+            raise
+        for example in examples:
+            yield from _answered(predictor, [example])
+        return
+    yield from zip(examples, found, strict=True)
+
+
+def _line(form: str, example: "Example", prediction: "Prediction") -> dict[str, Any]:
+    from mini_tf.predictions import number_of
+
+    words = {"words": example.texts} if form == "tags" else {}
+    return {"line": number_of(example), **words, "label": prediction.label, "scores": prediction.scores}

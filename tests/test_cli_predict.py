@@ -1,0 +1,158 @@
+"""`minitf predict`: a filter from lines or tables to lines of JSON."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_tasks
+from commands import ROOT, minitf, refused
+from tiny_tasks import NAMES, ODD, OPINIONS
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_tasks.classifier(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_tasks.tagger(tmp_path_factory.mktemp("tags"))
+
+
+@pytest.fixture(scope="module")
+def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_tasks.regressor(tmp_path_factory.mktemp("numbers"))
+
+
+def predicted(*arguments: str | Path, stdin: str = "") -> list[dict[str, Any]]:
+    done = minitf("predict", *arguments, stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def evaluated(*arguments: str | Path) -> dict[str, Any]:
+    done = minitf("evaluate", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout)["metrics"])
+
+
+def test_every_way_to_give_texts_gives_the_same_lines(classifier: Path, tmp_path: Path) -> None:
+    texts = [row["text"] for row in OPINIONS[:40]]
+    lines = "".join(f"{text}\n" for text in texts)
+    found = predicted(classifier, *texts)
+    assert [one["line"] for one in found] == list(range(1, 41))
+    assert all(one.keys() == {"line", "label", "scores"} and one["scores"].keys() == {"good", "bad", ODD} for one in found)
+    (tmp_path / "lines.txt").write_text(lines)
+    tiny_tasks.opinions(tmp_path / "rows.jsonl", OPINIONS[:40])
+    in_json = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    for other in (
+        predicted(classifier, stdin=lines),
+        predicted(classifier, "--batch-size", "7", stdin=lines),
+        predicted(classifier, "-i", "-", stdin=in_json),
+        predicted(classifier, "-i", tmp_path / "lines.txt"),
+        predicted(classifier, "-i", tmp_path / "rows.jsonl"),
+        predicted(classifier, "-i", tmp_path / "lines.txt", "--json"),
+    ):
+        assert [(one["line"], one["label"]) for one in other] == [(one["line"], one["label"]) for one in found]
+        for one, same in zip(other, found, strict=True):
+            assert one["scores"] == pytest.approx(same["scores"], abs=1e-5)
+
+
+def test_predictions_of_classes_are_those_that_evaluation_counts(classifier: Path, tmp_path: Path) -> None:
+    file = tiny_tasks.opinions(tmp_path / "all.jsonl")
+    labels = [one["label"] for one in predicted(classifier, "-i", file)]
+    right = np.mean([label == row["label"] for label, row in zip(labels, OPINIONS, strict=True)])
+    assert evaluated(classifier, "--data", file)["accuracy"] == pytest.approx(right, abs=1e-12)
+    assert right > 0.5
+
+
+def test_predictions_of_tags_are_those_that_evaluation_counts(tagger: Path, tmp_path: Path) -> None:
+    rows = [*NAMES[:10], (NAMES[0][0] * 9, NAMES[0][1] * 9), *NAMES[10:]]  # one of them longer than the context
+    file = tiny_tasks.names(tmp_path / "all.conll", rows)
+    found = predicted(tagger, "-i", file)
+    assert [one["words"] for one in found] == [words for words, _ in rows]
+    assert [one["line"] for one in found][:2] == [1, 12]
+    assert all(len(one["label"]) == len(one["scores"]) == len(one["words"]) for one in found)
+    pairs = [(given, true) for one, (_, tags) in zip(found, rows, strict=True) for given, true in zip(one["label"], tags, strict=True)]
+    assert evaluated(tagger, "--data", file)["accuracy"] == pytest.approx(np.mean([given == true for given, true in pairs]), abs=1e-12)
+
+
+def test_predictions_of_numbers_are_those_that_evaluation_counts(regressor: Path, tmp_path: Path) -> None:
+    file = tiny_tasks.opinions(tmp_path / "all.jsonl")
+    given = np.array([one["label"] for one in predicted(regressor, "-i", file)])
+    figures, true = evaluated(regressor, "--data", file), np.array([row["stars"] for row in OPINIONS])
+    assert figures["rmse"] == pytest.approx(np.sqrt(np.mean((given - true) ** 2)), rel=1e-5)
+    assert figures["pearson"] == pytest.approx(np.corrcoef(given, true)[0, 1], abs=1e-5)
+
+
+def test_a_table_is_read_by_its_columns_and_needs_no_labels(classifier: Path, tmp_path: Path) -> None:
+    for name, rows in (("own.csv", [["text", "n"]]), ("other.csv", [["review", "n"]])):
+        with (tmp_path / name).open("w", newline="") as file:
+            csv.writer(file).writerows([*rows, *([row["text"], n] for n, row in enumerate(OPINIONS[:5]))])
+    own = predicted(classifier, "-i", tmp_path / "own.csv")
+    assert [one["line"] for one in own] == [2, 3, 4, 5, 6]
+    assert predicted(classifier, "-i", tmp_path / "other.csv", "--fields", "{text: review}") == own
+    refused(minitf("predict", classifier, "-i", tmp_path / "other.csv"), "other.csv:1: no column 'text'")
+
+
+def test_what_cannot_be_answered_is_refused_behind_the_answers_before_it(classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("a nice room\na dull room\n\na nice song\n")
+    for batch in ("1", "2", "9"):
+        done = minitf("predict", classifier, "-i", tmp_path / "lines.txt", "--batch-size", batch)
+        assert done.exit_code == 4
+        assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == [1, 2]
+        assert "lines.txt:3: 'text' is empty" in done.stderr
+    done = minitf("predict", classifier, "--json", stdin="fine\n{\n")
+    assert [json.loads(line).get("ok") for line in done.stdout.splitlines()] == [None, False]
+    refused(minitf("predict", classifier, stdin='{"\\u001b[2J": 1}\n'), "there is no 'text'")
+    refused(minitf("predict", classifier, ""), "argument 1: 'text' is empty")
+
+
+def test_assert_holds_predictions_to_the_labels_of_the_input(classifier: Path, tmp_path: Path) -> None:
+    file = tiny_tasks.opinions(tmp_path / "all.jsonl")
+    figures = evaluated(classifier, "--data", file)
+    done = minitf("predict", classifier, "-i", file, "--assert", "accuracy>0.5", "--assert", f"f1.good>={figures['f1.good'] - 1e-6}")
+    assert done.exit_code == 0, done.stderr
+    assert f"accuracy {figures['accuracy']:.6g}" in done.stderr
+    assert len(done.stdout.splitlines()) == len(OPINIONS)
+    missed = minitf("predict", classifier, "-i", file, "--assert", "matthews>1")
+    assert (missed.exit_code, len(missed.stdout.splitlines())) == (8, len(OPINIONS))
+    refused(minitf("predict", classifier, "text", "--assert", "accuracy>0"), "has not a label to be judged by")
+    refused(minitf("predict", classifier, "text", "--assert", "loss<1"), "predict measures no such figure", exit_code=2)
+    refused(minitf("predict", classifier, "text", "--assert", "f1.nice<1"), "there is no class 'nice'", exit_code=2)
+    unknown = tiny_tasks.opinions(tmp_path / "unknown.jsonl", [OPINIONS[0], OPINIONS[1] | {"label": "nice"}])
+    done = minitf("predict", classifier, "-i", unknown, "--assert", "accuracy>0")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (4, 1)
+    assert "unknown.jsonl:2: the label 'nice' is none" in done.stderr
+    refused(minitf("predict", classifier, "--assert", "accuracy>0"), "there is no text")
+
+
+def test_texts_come_from_one_place(classifier: Path, tmp_path: Path) -> None:
+    refused(minitf("predict", classifier, "text", "-i", tmp_path / "x"), "texts were given and --input", exit_code=2)
+    refused(minitf("predict", classifier, "-i", tmp_path / "none.csv"), "none.csv: no such file")
+    refused(minitf("predict", classifier, "-i", tmp_path / "none.txt"), "none.txt: No such file")
+    assert predicted(classifier, stdin="") == []
+
+
+def test_a_pipe_is_answered_line_by_line_until_nobody_reads(classifier: Path) -> None:
+    command = [sys.executable, "-m", "mini_tf", "predict", str(classifier)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for number, text in enumerate(("a nice soup", "a dull walk"), 1):
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["line"] == number
+        process.stdout.close()
+        process.stdin.write("a nice song\n")
+        process.stdin.close()
+        assert process.wait(60) == 141
+        assert process.stderr.read() == ""

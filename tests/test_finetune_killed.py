@@ -1,0 +1,36 @@
+"""`minitf finetune` that begins with another run, as real processes and kill -9: the same command again ends with the same bytes."""
+
+from pathlib import Path
+
+from commands import EXACT, ROOT, TINY, trained
+from test_killed import MODEL, SAVING, Training, assert_same
+
+TASK = (
+    *(f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder"),
+    *("train.steps=30", "train.batch_size=8", "train.micro_batch_size=4", "checkpoint.every_steps=3", "eval.every_steps=5"),
+    *("log.every_steps=1", "adapter={rank: 4, merge: true}", "train.freeze=[stack.layers.0.*]", "model.dropout_rate=0.2"),
+)
+
+
+class FineTuning(Training):
+    """`minitf finetune` in place of `minitf pretrain`."""
+
+    def __init__(self, place: Path, begun: Path) -> None:
+        super().__init__(place, (TINY, *TASK, f"model.init_from={begun}"), threads=1)
+        self.command[3] = "finetune"
+
+
+def test_killed_at_its_start_on_its_way_and_inside_a_save_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    begun = trained(tmp_path / "begun", *EXACT, MODEL.format("encoder"), "train.steps=2", "eval.tokens=300")
+    whole, cut = (FineTuning(tmp_path / name, begun) for name in ("whole", "cut"))
+    with whole.start() as beside:
+        assert cut.kill_when(lambda: (cut.folder / "run.json").exists()) is not None
+        on_the_way = cut.kill_when(lambda: (cut.folder / "checkpoints" / "step-00000006").exists())
+        assert on_the_way is not None
+        assert "step" in on_the_way
+        assert SAVING in cut.kill_inside(cut.is_saving, SAVING)
+        cut.finish()
+        _, stderr = beside.communicate(timeout=600)
+    assert beside.returncode == 0, stderr.decode()
+    assert_same(cut.product(), whole.product())
+    assert (cut.folder / "config.json").read_bytes() == (whole.folder / "config.json").read_bytes()

@@ -1,0 +1,204 @@
+"""A model of conversations answers: how turns are framed, where an answer ends, and what `minitf generate` prints of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import DATA, minitf, refused, tiny_model, trained
+from conversations import learnt_in, turned
+from test_generation_writing import Parrot
+from test_models import model_of
+
+from mini_tf.generation.writing import Prompt, Writer
+from mini_tf.recipe import reading, sections
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import Generate
+from mini_tf.responses import responder_of
+from mini_tf.run.trained import Trained, open_trained
+from mini_tf.text.example_store import in_memory
+from mini_tf.text.forms import Example
+from mini_tf.text.labelling import Labelling
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+BYTES = Tokenizer.train(sections.Tokenizer(kind="byte"), [])
+SEPARATOR = int(BYTES.vocabulary.separator or 0)
+TURNS = ["Be brief.", "Who?", "Me.", "Where is it?"]
+PROMPTS = ["turn red blue", "turn moon", "turn green fish sun", "turn", "", "turn cat tree bird turn cat tree bird", "sun sun sun"]
+
+
+def recipe_with(**wish: Any) -> Recipe:
+    recipe = reading.read("quickstart", ["objective=instruct", "data.train=rows.jsonl"]).recipe
+    return recipe.model_copy(update={"generate": Generate(**{"temperature": 0.0, **wish})})
+
+
+def writer_of(context: int, tokenizer: Tokenizer = BYTES) -> Writer:
+    return Writer(model_of("decoder"), tokenizer, recipe_with(), context=context)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return learnt_in(tmp_path_factory.mktemp("turning"))
+
+
+@pytest.fixture(scope="module")
+def model(run: Path) -> Trained:
+    return open_trained(run, device="cpu")
+
+
+def results(stdout: str) -> list[dict[str, Any]]:
+    return [json.loads(line)["result"] for line in stdout.splitlines()]
+
+
+# How turns are framed.
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("context", [9, 20, 100])
+def test_turns_stand_as_in_the_rows_that_were_learnt(n: int, context: int) -> None:
+    """What stands before an answer is what training reads there; of a long conversation its end."""
+    prompt = writer_of(100).conversation(TURNS[:n])
+    joined = b"|".join([b"", *(turn.encode() for turn in TURNS[:n]), b""])
+    assert [b"|" if id == SEPARATOR else bytes([BYTES.decode([id]).encode()[0]]) for id in prompt.ids] == [bytes([b]) for b in joined]
+    answer = "Yes"
+    example = Example([*TURNS[:n], answer], [*["user"] * n, "assistant"], "here")
+    rows = Labelling(in_memory([example], BYTES, "turns", Labels()), context).take(np.array([0]), 0, np.zeros(1, np.uint64))
+    asked = ~np.isnan(rows.labels[0])  # type: ignore[index]
+    before = rows.ids[0, : int(asked.argmax())].tolist()
+    assert writer_of(len(before)).conversation(TURNS[:n]).ids == before
+
+
+def test_a_prompt_is_one_turn_and_too_long_a_one_loses_its_beginning_but_no_separator() -> None:
+    [*ids] = map(int, BYTES.encode("abcdefgh"))
+    assert writer_of(10).prompt("abcdefgh") == Prompt([SEPARATOR, *ids, SEPARATOR], 8, 0, False)
+    assert writer_of(7).prompt("abcdefgh") == Prompt([SEPARATOR, *ids[3:], SEPARATOR], 8, 3, False)
+    assert writer_of(2).prompt("abcdefgh") == Prompt([SEPARATOR, SEPARATOR], 8, 8, False)
+    assert writer_of(1).prompt("abcdefgh").ids == [SEPARATOR]
+    assert writer_of(9).conversation([]) == Prompt([SEPARATOR], 0, 0, False)
+
+
+def test_special_tokens_in_a_prompt_are_plain_text() -> None:
+    for text in ("</s>", "a</s>b", "<pad>[MASK]"):
+        ids = writer_of(99).prompt(text).ids
+        assert (ids[0], ids[-1], len(ids)) == (SEPARATOR, SEPARATOR, 2 + len(text))
+        assert not BYTES.vocabulary.special_ids & {*ids[1:-1]}
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> None:
+    """Written as it was learnt: no blank joins its first word to the prompt's last."""
+    tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=300), ["the cat sat on a mat and the dog sat too"] * 9)
+    separator = int(tokenizer.vocabulary.separator or 0)
+    script = [*map(int, tokenizer.encode("sat on")), separator, *map(int, tokenizer.encode("the dog"))]
+    writer = Writer(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30))
+    heard: list[str] = []
+    [[written]] = writer.write([writer.prompt("the cat")], 0, rows=1, hear=heard.append)
+    assert (written.text, "".join(heard)) == ("sat on", "sat on")
+
+
+# What is learnt.
+
+
+def test_a_tiny_model_answers_what_it_never_saw(run: Path) -> None:
+    learnt = {json.loads(line)["prompt"] for line in (run.parent / "rows.jsonl").read_text().splitlines()}
+    asked = ["red blue", "moon dog fish", "bird"]
+    prompts = [f"turn {words}" for words in asked]
+    assert not learnt >= {*prompts}
+    done = minitf("generate", run, *prompts, "--greedy")
+    assert (done.exit_code, done.stdout) == (0, "".join(turned(words) + "\n" for words in asked))
+    assert done.stderr == ""
+    assert json.loads((run / "run.json").read_text())["metrics"]["val.exact_match"] > 0.9
+
+
+def test_the_last_token_of_an_answer_is_the_separator(run: Path, model: Trained) -> None:
+    [result] = results(minitf("generate", run, "turn red blue", "--greedy", "--logprobs", "1", "--json").stdout)
+    [tokens] = result["tokens"]
+    ids = [token["id"] for token in tokens]
+    assert ids == [*map(int, model.tokenizer.encode("blue red")), model.tokenizer.vocabulary.separator]
+    assert all(-0.1 < token["logprob"] <= 0 for token in tokens)
+
+
+@pytest.mark.parametrize("how", [("--greedy",), ("--temperature", "2", "--num-samples", "3", "--seed", "4", "--stop", "n")])
+def test_prompts_of_a_batch_are_answered_as_each_alone(how: tuple[str, ...], run: Path, tmp_path: Path) -> None:
+    """Of different length, some longer than the context."""
+    (tmp_path / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in PROMPTS))
+    alone = [results(minitf("generate", run, prompt, *how, "--json", "--seed", "4").stdout)[0] for prompt in PROMPTS]
+    for rows in ("1", "3", "50"):
+        together = minitf("generate", run, "-i", tmp_path / "prompts.txt", *how, "--json", "--batch-size", rows, "--seed", "4")
+        assert results(together.stdout) == alone
+    assert minitf("generate", run, "turn red blue", "--greedy", "--stream").stdout == "blue red\n"
+
+
+def test_a_prompt_that_is_cut_is_told(run: Path) -> None:
+    long = minitf("generate", run, "turn " + "red " * 30, "--greedy")
+    assert long.exit_code == 0
+    assert "tokens; the first " in long.stderr
+
+
+# Conversations as prompts.
+
+
+def messages(*turns: tuple[str, str]) -> str:
+    return json.dumps({"id": 7, "messages": [{"role": who, "content": text} for who, text in turns]})
+
+
+def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the assistant's last word, which a file to learn from has."""
+    one = ("user", "turn red blue")
+    asked = [messages(one), messages(one, ("assistant", "something else")), "  " + messages(one)]
+    done = minitf("generate", run, "--greedy", stdin="\n".join(["turn red blue", *asked]))
+    assert done.stdout == "blue red\n" * 4
+    read: list[list[str]] = []
+
+    def conversation(writer: Writer, turns: list[str]) -> Prompt:
+        read.append(turns)
+        return Prompt([0], 0, 0)
+
+    monkeypatch.setattr(Writer, "conversation", conversation)
+    minitf("generate", run, messages(("system", "</s>"), one, ("assistant", "blue red"), ("user", "sun")), "--max-new-tokens", "1")
+    assert read[0] == ["</s>", "turn red blue", "blue red", "sun"]
+
+
+@pytest.mark.parametrize("text", ['{"messages"', '{"prompt": "turn red"}', "{}", "[1]", '{"messages": [], "messages": []}', "{" * 9999])
+def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Trained) -> None:
+    writer = responder_of(model)
+    [[written]] = writer.write([writer.conversation([text])], 0)
+    assert results(minitf("generate", run, text, "--greedy", "--json").stdout) == [{"prompt": text, "texts": [written.text]}]
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ('{"messages": "hello"}', "'messages' must be a list of"),
+        ('{"messages": [{"role": "user"}]}', "turn 1 has no 'content'"),
+        (messages(("robot", "hello")), "the role of turn 1 must be system, user or assistant, not 'robot'"),
+        (messages(("user", " ")), "the content of turn 1 is empty"),
+    ],
+)
+def test_messages_that_are_no_conversation_are_refused_and_the_lines_before_them_answered(broken: str, told: str, run: Path) -> None:
+    refused(minitf("generate", run, "turn red", broken), "the prompt: ", told, exit_code=2)
+    lines = minitf("generate", run, "--greedy", "--batch-size", "9", stdin=f"turn red blue\n{broken}\nturn red\n")
+    assert (lines.exit_code, lines.stdout) == (4, "blue red\n")
+    assert lines.stderr.startswith("stdin:2: the prompt: ")
+    assert told in lines.stderr
+
+
+# What writes nothing.
+
+
+@pytest.mark.parametrize(("kind", "objective"), [("encoder", "classify"), ("decoder", "regress"), ("encoder", "tag")])
+def test_a_model_that_labels_writes_nothing(kind: str, objective: str, tmp_path: Path) -> None:
+    labels: dict[str, list[Any]] = {"classify": ["a", "b"], "regress": [1, 2], "tag": [["A", "B"], ["B", "B"]]}
+    rows = [{"text": f"text {n}", "label": labels[objective][n % 2]} for n in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = f"data={{train: {tmp_path / 'rows.jsonl'}, split: 20%}}"
+    few = ("train.steps=2", "eval.every_steps=1", "log.samples=2")
+    run = trained(tmp_path / "run", tiny_model(kind), data, f"objective={objective}", *few, recipe=DATA / "tiny.yaml")
+    refused(minitf("generate", run, "x"), f"run was trained to {objective}, and writes no text", "minitf predict", exit_code=2)
+    assert not list((run / "samples").glob("*"))
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert not {"val.bleu", "val.rouge1", "val.exact_match"} & {name for line in metrics for name in line}

@@ -1,0 +1,63 @@
+"""One vector for a row, by every pool, is what numpy makes of its real tokens; the answer is a linear map of it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import seeded
+
+from mini_tf.nn.answer import Answer, place_of, pooled
+from mini_tf.nn.places import Places
+from mini_tf.nn.tokens import Tokens
+
+
+def tokens(lengths: list[int]) -> Tokens:
+    """Rows of so many tokens, padded on the right; without places where none is padded."""
+    width = max(lengths)
+    segments = torch.tensor([[1] * length + [0] * (width - length) for length in lengths])
+    return Tokens(torch.zeros(len(lengths), width, dtype=torch.long), None if segments.all() else Places.packed(segments))
+
+
+@settings(deadline=None, max_examples=40)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_every_pool_is_made_of_the_real_tokens_alone(lengths: list[int]) -> None:
+    inputs = tokens(lengths)
+    hidden = seeded(*inputs.ids.shape, 3) - 5.0  # a maximum that pads of 0 would win
+    for row, length in enumerate(lengths):
+        hidden[row, length:] = torch.nan  # what stands in the pads reaches nothing
+    rows = [hidden[row, :length].numpy() for row, length in enumerate(lengths)]
+    np.testing.assert_allclose(pooled("mean", hidden, inputs).numpy(), [row.mean(0) for row in rows], atol=1e-12)
+    np.testing.assert_array_equal(pooled("max", hidden, inputs).numpy(), [row.max(0) for row in rows])
+    for pool, place in (("first", 0), ("last", -1)):
+        flat = hidden.flatten(0, 1)[place_of(pool, inputs)]  # type: ignore[arg-type]
+        np.testing.assert_array_equal(flat.numpy(), [row[place] for row in rows])
+
+
+def test_pads_get_no_gradient_from_a_pool() -> None:
+    hidden = seeded(2, 4, 3).requires_grad_()
+    inputs = tokens([2, 4])
+    for pool in ("mean", "max"):
+        (gradient,) = torch.autograd.grad(pooled(pool, hidden, inputs).sum(), hidden)
+        assert gradient[0, 2:].abs().max() == 0
+        torch.testing.assert_close(gradient.sum(1), torch.ones(2, 3).double())
+
+
+def test_an_answer_is_a_linear_map_with_dropout_before_it_in_training_alone() -> None:
+    torch.manual_seed(0)
+    answer, hidden = Answer(8, 3, 0.5).double(), seeded(5, 8)
+    expected = hidden @ answer.linear.weight.T + answer.linear.bias
+    torch.testing.assert_close(answer.eval()(hidden), expected)
+    torch.manual_seed(1)
+    drawn = torch.stack([answer.train()(hidden) for _ in range(2000)])
+    assert not torch.allclose(drawn[0], expected)
+    torch.testing.assert_close(drawn.mean(0), expected, rtol=0, atol=0.15)
+    with pytest.raises(ValueError, match="an answer has no vocabulary"):
+        answer(hidden, torch.tensor([1]))
+
+
+def test_a_new_answer_has_scores_of_about_unit_size_and_no_favourite() -> None:
+    torch.manual_seed(0)
+    answer = Answer(256, 500, 0.1)
+    assert answer.linear.weight.std().item() == pytest.approx(1 / 16, rel=0.02)
+    assert answer.linear.bias.abs().max() == 0

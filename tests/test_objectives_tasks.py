@@ -1,0 +1,451 @@
+"""Tasks on labelled rows: what is asked and how it is judged, against formulas and Hugging Face; what is learnt is in the labels."""
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mini_tf.errors import DataFault
+from mini_tf.nn.model import Model
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Objective, Sums
+from mini_tf.objectives._answering import Task
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+PAD, SEP, MASK, V = 0, 2, 3, 40
+VOCABULARY = Vocabulary(V, pad=PAD, unk=1, separator=SEP, mask=MASK)
+LABELS = Labels(("O", "B-x", "I-x"), (50, 30, 20))
+NUMBERS = Labels(mean=3.0, scale=0.5)
+KINDS = ["classify", "regress", "tag", "instruct"]
+POOLS = ["first", "last", "mean", "max"]
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+
+
+def objective_of(kind: str, labels: Labels | None = None, **settings: Any) -> Objective:
+    still = {} if kind == "instruct" else {"dropout_rate": 0.0}
+    own = labels or (NUMBERS if kind == "regress" else LABELS)
+    built = settings_of("objectives", kind)(**still | settings).build(VOCABULARY, own)  # type: ignore[attr-defined]
+    assert isinstance(built, Objective)
+    return built
+
+
+def model_of(arrangement: str, objective: Objective, **settings: Any) -> Model:
+    torch.manual_seed(0)
+    small = {"d_model": 16, "n_layers": 2, "n_heads": 2, "init_std": 0.4}
+    model: Model = settings_of("models", arrangement)(**small | settings).build(V, 32)  # type: ignore[attr-defined]
+    objective.equip(model)
+    return model.double()
+
+
+def rows_of(kind: str, n: int = 8, seed: int = 0, pad: int = PAD, only: int | None = None, pair: bool = False) -> Rows:
+    """n rows of random ids and labels, or the one that is asked for, as the plan gives them."""
+    draw = np.random.default_rng(seed)
+    found: list[tuple[list[int], list[float]]] = []
+    for _ in range(n):
+        ids = [SEP, *draw.integers(4, V, draw.integers(3, 9)).tolist(), SEP]
+        ids += [*draw.integers(4, V, draw.integers(1, 4)).tolist(), SEP] * pair
+        labels = np.full(len(ids), np.nan)
+        if kind == "tag":
+            labels[1:-1] = np.where(draw.random(len(ids) - 2) < 0.5, draw.integers(0, 3, len(ids) - 2), np.nan)
+            labels[1] = 0
+        elif kind == "instruct":
+            labels[draw.integers(2, len(ids) - 1) :] = 1
+        else:
+            labels[0] = draw.normal() if kind == "regress" else draw.integers(0, 3)
+        found.append((ids, labels.tolist()))
+    chosen = found if only is None else found[only : only + 1]
+    width = max(len(ids) for ids, _ in chosen)
+    ids = np.array([ids + [pad] * (width - len(ids)) for ids, _ in chosen])
+    segments = np.array([[1] * len(ids) + [0] * (width - len(ids)) for ids, _ in chosen])
+    asked = np.array([labels + [np.nan] * (width - len(labels)) for _, labels in chosen], np.float32)
+    keys = np.arange(n, dtype=np.uint64) if only is None else np.array([only], np.uint64)
+    return Rows(ids, keys, None if segments.all() else segments, labels=asked)
+
+
+def sums_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> Sums:
+    task = objective.task(model)
+    task.train(training)
+    sums = task(objective.prepare(rows))
+    assert isinstance(sums, Sums)
+    return sums
+
+
+def loss_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> Tensor:
+    [loss] = sums_of(objective, model, rows, training).parts.values()
+    return loss
+
+
+@cache
+def variants() -> list[Any]:
+    """Every task on an encoder and on a decoder, by every pool."""
+    pooled = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in POOLS]
+    weighted = [("classify", {"class_weights": "balanced", "label_smoothing": 0.2}), ("tag", {"class_weights": {"O": 0.2}})]
+    of_both = [(kind, given, model) for kind, given in [*pooled, *weighted, ("tag", {})] for model in ("encoder", "decoder")]
+    return [pytest.param(*one, id="-".join(map(str, one))) for one in [*of_both, ("instruct", {"label_smoothing": 0.1}, "decoder")]]
+
+
+# Rows by themselves, in company, and in micro-batches
+
+
+@pytest.mark.parametrize(("kind", "given", "arrangement"), variants())
+def test_padding_and_company_change_no_rows_loss_nor_answer(kind: str, given: dict[str, Any], arrangement: str) -> None:
+    objective = objective_of(kind, **given)
+    model = model_of(arrangement, objective)
+    for training in (True, False):
+        together = sums_of(objective, model, rows_of(kind), training)
+        alone = [sums_of(objective, model, rows_of(kind, only=n), training) for n in range(8)]
+        strange = sums_of(objective, model, rows_of(kind, pad=17), training)
+        for part, loss in together.parts.items():
+            torch.testing.assert_close(torch.stack([one.parts[part] for one in alone]).sum(), loss, **CLOSE)
+            torch.testing.assert_close(strange.parts[part], loss, **CLOSE)
+        if not training and together.answers is not None:
+            answers = [one.answers for one in alone if one.answers is not None]
+            torch.testing.assert_close(torch.cat(answers), together.answers, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_counts_as_much_alone_as_in_company(kind: str) -> None:
+    objective = objective_of(kind)
+    together = objective.prepare(rows_of(kind)).counts
+    alone = [objective.prepare(rows_of(kind, only=n)).counts for n in range(8)]
+    assert together == {name: sum(one[name] for one in alone) for name in together}
+    lookahead = int(kind == "instruct")
+    assert together["tokens"] == sum(rows_of(kind, only=n).ids.shape[1] - lookahead for n in range(8))
+
+
+@pytest.mark.parametrize(("kind", "given", "arrangement"), variants())
+def test_one_micro_batch_of_eight_is_eight_of_one(kind: str, given: dict[str, Any], arrangement: str) -> None:
+    objective = objective_of(kind, **given)
+    model = model_of(arrangement, objective)
+    found = []
+    for size in (8, 1):
+        model.zero_grad()
+        parts = [rows_of(kind).part(first, first + size) for first in range(0, 8, size)]
+        count = sum(objective.prepare(part).counts[kind] for part in parts)
+        losses = [loss_of(objective, model, part, training=True) / count for part in parts]
+        torch.stack(losses).sum().backward()
+        found.append((sum(losses), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}))
+    torch.testing.assert_close(*[loss for loss, _ in found], **CLOSE)
+    assert found[0][1]
+    for name, gradient in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name], gradient, **CLOSE)
+
+
+# The judgement
+
+
+def answers_of(objective: Objective, model: Model, rows: Rows) -> tuple[Tensor, Tensor]:
+    """Scores, in doubles, and what is right."""
+    answers = sums_of(objective, model, rows).answers
+    assert answers is not None
+    return answers.double(), objective.prepare(rows).labels
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag"])
+@pytest.mark.parametrize("given", [None, "balanced", {"O": 0.5, "I-x": 4.0}])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_loss_in_training_is_that_of_the_formula(kind: str, given: Any, smoothing: float) -> None:
+    """Row i counts w[y_i], and its label is (1 - e) onehot + e / C; evaluation knows neither."""
+    objective = objective_of(kind, class_weights=given, label_smoothing=smoothing)
+    model = model_of("encoder", objective)
+    answers, truth = answers_of(objective, model, rows_of(kind))
+    share = {None: [1.0] * 3, "balanced": [1 / 50, 1 / 30, 1 / 20]}.get(given if isinstance(given, str | None) else "", [0.5, 1.0, 4.0])
+    mean = sum(one * n for one, n in zip(share, LABELS.counts, strict=True)) / 100
+    expected, plain = 0.0, 0.0
+    for scores, label in zip(answers.tolist(), truth.tolist(), strict=True):
+        surprise = [math.log(sum(map(math.exp, scores))) - score for score in scores]
+        smoothed = (1 - smoothing) * surprise[label] + smoothing * sum(surprise) / 3
+        expected, plain = expected + share[label] / mean * smoothed, plain + surprise[label]
+    assert loss_of(objective, model, rows_of(kind), training=True).item() == pytest.approx(expected, rel=1e-5)
+    assert loss_of(objective, model, rows_of(kind)).item() == pytest.approx(plain, rel=1e-5)
+
+
+@pytest.mark.parametrize("counts", [(50, 30, 20), (1000, 1, 1), (7, 0, 3)])
+def test_balanced_classes_weigh_the_same_together_and_examples_one_on_average(counts: tuple[int, ...]) -> None:
+    settings = settings_of("objectives", "classify")(class_weights="balanced")
+    labels = Labels(LABELS.names, counts)
+    weights = settings.weights(labels)  # type: ignore[attr-defined]
+    totals = [float(weight) * n for weight, n in zip(weights, counts, strict=True) if n]
+    assert totals == pytest.approx([sum(counts) / len(totals)] * len(totals), rel=1e-5)
+    assert sum(totals) / sum(counts) == pytest.approx(1, rel=1e-5)
+    given = settings_of("objectives", "classify")(class_weights={"B-x": 3.0}).weights(labels)  # type: ignore[attr-defined]
+    assert float(given[1] / given[0]) == pytest.approx(3)
+    assert sum(float(weight) * n for weight, n in zip(given, counts, strict=True)) == pytest.approx(sum(counts))
+    assert settings_of("objectives", "classify")().weights(labels) is None  # type: ignore[attr-defined]
+
+
+def test_weights_of_a_class_that_is_not_there_are_refused() -> None:
+    with pytest.raises(DataFault, match="no such class: Z"):
+        objective_of("classify", class_weights={"Z": 2.0})
+
+
+def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained() -> None:
+    values = np.random.default_rng(0).normal(3.0, 0.5, 50)
+    labels = Labels(mean=float(values.mean()), scale=float(values.std()))
+    objective = objective_of("regress", labels)
+    rows = rows_of("regress", 50)
+    assert rows.labels is not None
+    rows.labels[:, 0] = (values - labels.mean) / labels.scale
+    model = model_of("encoder", objective)
+    given = answers_of(objective, model, rows)[0].squeeze(-1).detach().numpy() * labels.scale + labels.mean
+    share = ((given - values) ** 2).sum() / ((values - values.mean()) ** 2).sum()
+    assert loss_of(objective, model, rows).item() / 50 == pytest.approx(share, rel=1e-5)
+    for parameter in model.head.parameters():
+        parameter.data.zero_()  # the mean, whatever the text
+    assert loss_of(objective, model, rows).item() / 50 == pytest.approx(1, rel=1e-5)
+    judge = objective.judge()
+    assert judge is not None
+    for part in (rows.part(0, 30), rows.part(30, 50)):
+        judge.add(objective.prepare(part), torch.from_numpy(part.labels[:, :1]) + 2.0)  # type: ignore[index]
+    assert judge.scores()["rmse"] == pytest.approx(2.0 * labels.scale, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag"])
+def test_figures_are_of_all_batches_together(kind: str) -> None:
+    objective, rows = objective_of(kind), rows_of(kind, 20)
+    for wrong in (0, 1):
+        judge = objective.judge()
+        assert judge is not None
+        for first in range(0, 20, 7):
+            batch = objective.prepare(rows.part(first, first + 7))
+            judge.add(batch, F.one_hot((batch.labels + wrong * (first > 0)) % 3, 3).float())
+        scores = judge.scores()
+        share = [len(objective.prepare(part).labels) for part in (rows.part(0, 7), rows)]
+        if kind == "classify":
+            assert scores["accuracy"] == pytest.approx(share[0] / share[1] if wrong else 1.0)
+        else:
+            assert (scores["entity_f1"] == 1.0) == (not wrong)
+
+
+# What is hidden in training
+
+
+def test_hidden_tokens_are_drawn_by_each_rows_key_and_never_are_separators() -> None:
+    objective = objective_of("classify", token_dropout_rate=0.3)
+    rows = rows_of("classify", 300, pair=True)
+    hidden = objective.prepare(rows).draws["ids"].numpy()
+    changed = hidden != rows.ids
+    assert rows.segments is not None
+    assert set(hidden[changed]) == {MASK}
+    assert not changed[rows.ids == SEP].any()
+    open_to_it = (rows.segments == 1) & (rows.ids != SEP)
+    assert changed[open_to_it].mean() == pytest.approx(0.3, abs=4 * math.sqrt(0.21 / open_to_it.sum()))
+    for n in (0, 5):
+        alone = objective.prepare(rows_of("classify", 300, pair=True, only=n)).draws["ids"].numpy()[0]
+        np.testing.assert_array_equal(alone, hidden[n, : len(alone)])
+    other = Rows(rows.ids, rows.keys + np.uint64(1000), rows.segments, labels=rows.labels)
+    assert (objective.prepare(other).draws["ids"].numpy() != hidden).any()
+    assert not objective_of("classify").prepare(rows).draws
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
+def test_tokens_are_hidden_in_training_alone(kind: str) -> None:
+    objective, plain = objective_of(kind, token_dropout_rate=0.5), objective_of(kind)
+    model, rows = model_of("encoder", objective), rows_of(kind)
+    hidden = Rows(objective.prepare(rows).draws["ids"].numpy(), rows.keys, rows.segments, labels=rows.labels)
+    torch.testing.assert_close(loss_of(objective, model, rows), loss_of(plain, model, rows), rtol=0, atol=0)
+    torch.testing.assert_close(loss_of(objective, model, rows, True), loss_of(plain, model, hidden, True), **CLOSE)
+    assert abs(loss_of(objective, model, rows, True) - loss_of(plain, model, rows, True)) > 0.01
+
+
+# Which places answer, and what they see
+
+
+def test_tags_are_asked_for_at_the_first_token_of_their_words_alone() -> None:
+    rows = rows_of("tag")
+    batch = objective_of("tag").prepare(rows)
+    assert rows.labels is not None
+    assert batch.at is not None
+    asked = [(place, label) for place, label in enumerate(rows.labels.flatten().tolist()) if not math.isnan(label)]
+    assert list(zip(batch.at.tolist(), batch.labels.tolist(), strict=True)) == asked
+    assert batch.counts["tag"] == len(asked)
+
+
+@pytest.mark.parametrize(("arrangement", "pool", "seen"), [("decoder", "first", 1), ("decoder", "last", 9), ("encoder", "first", 9)])
+def test_a_pooled_place_sees_what_its_model_shows_it(arrangement: str, pool: str, seen: int) -> None:
+    """The last place of a decoder has read all; its first only itself; an encoder's first all."""
+    objective = objective_of("classify", pool=pool)
+    model = model_of(arrangement, objective)
+    ids = np.array([[SEP, 7, 8, 9, 10, 11, 12, 13, SEP]])
+    labels = np.array([[0.0] + [np.nan] * 8], np.float32)
+    first = answers_of(objective, model, Rows(ids, np.zeros(1, np.uint64), labels=labels))[0]
+    for place in range(1, 8):
+        other = ids.copy()
+        other[0, place] = 30
+        changed = answers_of(objective, model, Rows(other, np.zeros(1, np.uint64), labels=labels))[0]
+        assert torch.equal(changed, first) == (place >= seen)
+
+
+def test_a_decoders_last_place_depends_on_nothing_behind_it() -> None:
+    objective = objective_of("classify", pool="last")
+    model = model_of("decoder", objective)
+    ids, labels = np.array([[SEP, 7, 8, SEP, 20, 21]]), np.array([[0.0] + [np.nan] * 5], np.float32)
+    segments, keys = np.array([[1, 1, 1, 1, 0, 0]]), np.zeros(1, np.uint64)
+    padded = answers_of(objective, model, Rows(ids, keys, segments, labels=labels))[0]
+    alone = answers_of(objective, model, Rows(ids[:, :4], keys, labels=labels[:, :4]))[0]
+    torch.testing.assert_close(padded, alone, **CLOSE)
+
+
+def test_a_responses_loss_is_that_of_the_chain_rule_given_its_prompt() -> None:
+    objective = objective_of("instruct")
+    model = model_of("decoder", objective).eval()
+    prompt, response = [SEP, 7, 8, 9, SEP], [11, 12, 11, SEP]
+    labels = np.array([[np.nan] * 5 + [1.0] * 4], np.float32)
+    expected = 0.0
+    for n, label in enumerate(response):
+        hidden = model(Tokens(torch.tensor([[*prompt, *response[:n]]]))).y
+        expected -= model.logits(hidden)[0, -1].log_softmax(-1)[label].item()
+    rows = Rows(np.array([[*prompt, *response]]), np.zeros(1, np.uint64), labels=labels)
+    assert loss_of(objective, model, rows).item() == pytest.approx(expected, abs=1e-9)
+    batch = objective.prepare(rows)
+    assert batch.labels.tolist() == response
+    assert batch.at is not None
+    assert batch.at.tolist() == [4, 5, 6, 7]
+    assert batch.counts == {"instruct": 4, "tokens": 8, "penalty": 8}
+    # Of what is asked nothing hangs on what comes later; the prompt is read, but never asked for.
+    scores = model.logits(model(batch.inputs).y)
+    for place in (5, 6, 7):
+        ids = batch.inputs.ids.clone()
+        ids[0, place] = 30
+        changed = model.logits(model(Tokens(ids)).y)
+        torch.testing.assert_close(changed[:, :place], scores[:, :place], rtol=0, atol=0)
+        assert not torch.equal(changed[:, place:], scores[:, place:])
+
+
+@pytest.mark.parametrize("arrangement", ["encoder", "decoder"])
+def test_two_texts_have_two_types_and_a_separator_that_of_the_text_it_closes(arrangement: str) -> None:
+    ids = np.array([[SEP, 7, 8, SEP, 9, SEP, PAD], [SEP, 7, SEP, 8, 9, 10, SEP]])
+    segments = np.array([[1, 1, 1, 1, 1, 1, 0], [1] * 7])
+    labels = np.array([[1.0] + [np.nan] * 6] * 2, np.float32)
+    rows = Rows(ids, np.zeros(2, np.uint64), segments, labels=labels)
+    losses = []
+    for n_types in (0, 1, 2, 3):
+        objective = objective_of("classify")
+        assert isinstance(objective, Task)
+        model = model_of(arrangement, objective, n_types=n_types)
+        batch = objective.prepare(rows)
+        if n_types < 2:
+            assert batch.inputs.types is None
+        else:
+            assert batch.inputs.types is not None
+            assert (batch.inputs.types * torch.from_numpy(segments)).tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]]
+        losses.append(loss_of(objective, model, rows).item())
+    assert len(set(losses[1:])) == 3
+    one = Rows(ids[:1, :4], np.zeros(1, np.uint64), labels=labels[:1, :4])
+    assert objective.prepare(one).inputs.types.tolist() == [[0, 0, 0, 0]]  # type: ignore[union-attr]
+
+
+# Learning
+
+
+def learnable(kind: str, n: int, seed: int) -> Rows:
+    """Texts whose class is whether token 5 or token 6 stands in them, and whose tags are whether a token is even."""
+    draw = np.random.default_rng(seed)
+    ids = draw.integers(7, V, (n, 8))
+    truth = draw.integers(0, 2, n)
+    ids[np.arange(n), draw.integers(1, 7, n)] = 5 + truth
+    ids[:, [0, -1]] = SEP
+    labels = np.full((n, 8), np.nan, np.float32)
+    if kind == "tag":
+        labels[:, 1:-1:2] = ids[:, 1:-1:2] % 2
+    else:
+        labels[:, 0] = truth if kind == "classify" else 2.0 * truth - 1
+    return Rows(ids, draw.integers(0, 2**63, n).astype(np.uint64), labels=labels)
+
+
+def permuted(rows: Rows) -> Rows:
+    assert rows.labels is not None
+    labels = rows.labels.copy()
+    labels[~np.isnan(labels)] = np.random.default_rng(1).permutation(labels[~np.isnan(labels)])
+    return Rows(rows.ids, rows.keys, labels=labels)
+
+
+def trained(kind: str, rows: Rows, steps: int = 100) -> tuple[Objective, Model]:
+    """AdamW over batches of 32, with everything that draws turned on."""
+    labels = NUMBERS if kind == "regress" else Labels(("O", "B-x"), (1, 1))
+    objective = objective_of(kind, labels, dropout_rate=0.1, token_dropout_rate=0.05)
+    model = model_of("encoder", objective, n_layers=1, init_std=0.1, dropout_rate=0.1).float()
+    task = objective.task(model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(steps):
+        batch: Batch = objective.prepare(rows.part(first := step * 32 % len(rows), first + 32))
+        optimizer.zero_grad()
+        (task(batch).parts[kind] / batch.counts[kind]).backward()
+        optimizer.step()
+    return objective, model
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
+def test_what_is_learnt_is_in_the_labels(kind: str) -> None:
+    """Held-out texts are told apart by a model that saw true labels; one that saw permuted labels does so by chance."""
+    rows, held_out = learnable(kind, 640, 0), learnable(kind, 640, 1)
+    right = []
+    for given in (rows, permuted(rows)):
+        objective, model = trained(kind, given)
+        answers, truth = answers_of(objective, model, held_out)
+        named = answers.squeeze(-1) > 0 if kind == "regress" else answers.argmax(-1) > 0
+        right.append((named == (truth > 0)).double().mean().item())
+    assert right[0] > 0.95
+    assert abs(right[1] - 0.5) < 4 * 0.5 / math.sqrt(640)
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag"])
+def test_the_same_seed_gives_the_same_bytes(kind: str) -> None:
+    first, second = (trained(kind, learnable(kind, 64, 0), steps=5)[1].state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# Hugging Face, on copied weights
+
+
+def test_a_tagger_reproduces_hugging_faces_token_classification() -> None:
+    from transformers import BertConfig, BertForTokenClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=16,
+        attn_implementation="eager", initializer_range=0.2, num_labels=3,
+    )  # fmt: skip
+    theirs = BertForTokenClassification(config).eval()
+    objective = objective_of("tag")
+    ours = model_of(
+        "encoder", objective, d_model=24, n_layers=2, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12, n_types=2,
+        embed_norm=True, positions=settings_of("positions", "learned")(length=16),
+    ).float().eval()  # fmt: skip
+    layer = "bert.encoder.layer.{i}."
+    names = {"embedding.tokens.": "bert.embeddings.word_embeddings.", "embedding.position.table.": "bert.embeddings.position_embeddings.",
+             "embedding.types.": "bert.embeddings.token_type_embeddings.", "embedding.norm.": "bert.embeddings.LayerNorm.",
+             "head.linear.": "classifier."}  # fmt: skip
+    parts = {"own.norm": "attention.output.LayerNorm", "own.part.out": "attention.output.dense", "feed_forward.norm": "output.LayerNorm",
+             "feed_forward.part.up": "intermediate.dense", "feed_forward.part.down": "output.dense"}  # fmt: skip
+    for i in range(2):
+        for a, b in parts.items():
+            names[f"stack.layers.{i}.{a}."] = f"{layer.format(i=i)}{b}."
+    state = theirs.state_dict()
+    for name, tensor in ours.state_dict().items():
+        owner, kind = name.rpartition(".")[0] + ".", name.rpartition(".")[2]
+        if owner.endswith("qkv."):
+            own = layer.format(i=owner.split(".")[2]) + "attention.self."
+            tensor.copy_(torch.cat([state[f"{own}{which}.{kind}"] for which in ("query", "key", "value")]))
+        else:
+            tensor.copy_(state[names[owner] + kind])
+    rows = rows_of("tag")
+    assert rows.labels is not None
+    assert rows.segments is not None
+    ids, mask = torch.from_numpy(rows.ids), torch.from_numpy(rows.segments)
+    truth = torch.from_numpy(np.where(np.isnan(rows.labels), -100, rows.labels)).long()
+    with torch.no_grad():
+        expected = theirs(ids, attention_mask=mask, labels=truth)
+        sums = sums_of(objective, ours, rows)
+    batch = objective.prepare(rows)
+    assert sums.answers is not None
+    torch.testing.assert_close(sums.answers, expected.logits.flatten(0, 1)[batch.at], rtol=0, atol=1e-5)
+    torch.testing.assert_close(sums.parts["tag"] / batch.counts["tag"], expected.loss, rtol=0, atol=1e-5)

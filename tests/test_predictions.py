@@ -1,0 +1,143 @@
+"""What tasks say of new texts: each text by itself, as the model would answer it alone, and as evaluation counts it."""
+
+from pathlib import Path
+
+import pytest
+import tiny_tasks
+import torch
+from commands import minitf, refused, trained
+
+from mini_tf.errors import DataFault, UsageFault
+from mini_tf.nn.tokens import Tokens
+from mini_tf.predictions import Prediction, Predictor, number_of, read_line
+from mini_tf.run.trained import Trained, open_trained
+from mini_tf.text.forms import Example
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+TEXTS = [
+    "a dull soup",
+    "the nice room was a nice room and nicer than all the other rooms that there were in the town",
+    "green",
+    "nice film",
+]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return open_trained(tiny_tasks.classifier(tmp_path_factory.mktemp("classes")), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return open_trained(tiny_tasks.tagger(tmp_path_factory.mktemp("tags")), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def regressor(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return open_trained(tiny_tasks.regressor(tmp_path_factory.mktemp("numbers")), device="cpu")
+
+
+def predict(model: Trained, texts: list[list[str]]) -> list[Prediction]:
+    return Predictor(model).predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)])
+
+
+@torch.no_grad()
+def alone(model: Trained, text: str) -> torch.Tensor:
+    """What the head gives for the mean of the vectors of one text's tokens, its separators among them."""
+    separator, context = model.tokenizer.vocabulary.separator, model.recipe.train.context
+    ids = [separator, *model.tokenizer.encode(text)[: context - 2], separator]
+    y = model.model(Tokens(torch.tensor([ids]), None), None, None, None).y
+    return model.model.logits(y.mean(1))[0]
+
+
+def test_a_class_is_the_likeliest_by_the_softmax_of_the_head(classifier: Trained) -> None:
+    assert classifier.labels is not None
+    for text, (label, scores) in zip(TEXTS, predict(classifier, [[text] for text in TEXTS]), strict=True):
+        assert isinstance(scores, dict)
+        expected = alone(classifier, text).softmax(-1).tolist()
+        assert scores == pytest.approx(dict(zip(classifier.labels.names, expected, strict=True)), abs=1e-5)
+        assert label == max(scores, key=scores.__getitem__)
+        assert sum(scores.values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_number_has_its_own_unit(regressor: Trained) -> None:
+    assert regressor.labels is not None
+    assert regressor.labels.scale != 1
+    for text, (label, scores) in zip(TEXTS, predict(regressor, [[text] for text in TEXTS]), strict=True):
+        assert scores == {}
+        assert label == pytest.approx(float(alone(regressor, text)) * regressor.labels.scale + regressor.labels.mean, abs=1e-5)
+
+
+@pytest.mark.parametrize("task", ["classifier", "regressor", "tagger"])
+def test_no_prediction_depends_on_what_is_predicted_beside_it(task: str, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(task)
+    texts = [text.split() if task == "tagger" else [text] for text in TEXTS]
+    together, single = predict(model, texts), [predict(model, [text])[0] for text in texts]
+    turned = predict(model, texts[::-1])[::-1]
+    for one, other, third in zip(together, single, turned, strict=True):
+        if task != "regressor":
+            assert one.label == other.label == third.label
+        assert flat(one) == pytest.approx(flat(other), abs=1e-5)
+        assert flat(one) == pytest.approx(flat(third), abs=1e-5)
+
+
+def flat(prediction: Prediction) -> list[float]:
+    if isinstance(prediction.label, float):
+        return [prediction.label]
+    return list(prediction.scores.values() if isinstance(prediction.scores, dict) else prediction.scores)
+
+
+def test_a_sentence_longer_than_the_context_comes_back_whole(tagger: Trained) -> None:
+    words, _ = tiny_tasks.NAMES[0]
+    [short, long, last] = predict(tagger, [words, words * 20, words[:3]])
+    assert [len(one.label) for one in (short, long, last) if isinstance(one.label, list)] == [10, 200, 3]
+    assert isinstance(long.scores, list)
+    assert len(long.scores) == 200
+    assert all(0 < p <= 1 for p in long.scores)
+    assert flat(last) == pytest.approx(flat(predict(tagger, [words[:3]])[0]), abs=1e-5)
+
+
+def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
+    run = trained(tmp_path / "lm", "train.steps=1")
+    with pytest.raises(UsageFault, match="lm was trained on next_token, whose answers are no labels") as fault:
+        Predictor(open_trained(run, device="cpu"))
+    assert "minitf generate" in (fault.value.hint or "")
+    refused(minitf("predict", run, "text"), "use `minitf generate lm`", exit_code=2)
+
+
+def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trained) -> None:
+    classes, tags = Predictor(classifier).reader(classifier.recipe.data), Predictor(tagger).reader(tagger.recipe.data)
+    plain = read_line(classes, "a { b", "stdin:7")
+    assert plain == read_line(classes, '{"text": "a { b", "label": 1, "more": []}', "stdin:7")
+    assert number_of(plain) == 7
+    for line in ("a  b", '{"text": "a b"}', '{"words": ["a", "b"], "label": null}', '{"text": ["a", "b"]}'):
+        assert read_line(tags, line, "stdin:1").texts == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "there is no 'text'"), ('{"text": 3}', "must be text")],
+)
+def test_a_line_that_is_neither_is_refused_with_its_place(classifier: Trained, line: str, told: str) -> None:
+    reader = Predictor(classifier).reader(classifier.recipe.data)
+    with pytest.raises(DataFault, match=f"stdin:3: .*({told})"):
+        read_line(reader, line, "stdin:3")
+
+
+def test_two_texts_come_as_json_alone(classifier: Trained) -> None:
+    data = classifier.recipe.data.model_copy(update={"fields": {"text": "a", "text_pair": "b"}})
+    reader = Predictor(classifier).reader(data)
+    assert read_line(reader, '{"a": "x", "b": "y"}', "stdin:1").texts == ["x", "y"]
+    assert read_line(reader, '{"text": "x", "text_pair": "y"}', "stdin:1").texts == ["x", "y"]
+    with pytest.raises(DataFault, match="a line of plain text has not a second text") as fault:
+        read_line(reader, "x", "stdin:1")
+    assert fault.value.hint == 'write {"text": ..., "text_pair": ...}'
+
+
+def test_figures_of_predictions_are_those_of_the_judge(classifier: Trained) -> None:
+    predictor = Predictor(classifier, judged=True)
+    examples = [Example([row["text"]], [row["label"]], f"test:{n}") for n, row in enumerate(tiny_tasks.OPINIONS, 1)]
+    found = [one.label for start in range(0, len(examples), 7) for one in predictor.predict(examples[start : start + 7])]
+    right = sum(label == row["label"] for label, row in zip(found, tiny_tasks.OPINIONS, strict=True))
+    assert predictor.scores()["accuracy"] == pytest.approx(right / len(examples))
+    assert right > len(examples) / 2, "the run has learnt something"

@@ -1,0 +1,343 @@
+"""What a model takes over of the run that it begins with: named tensor by tensor, the same to the bit; nothing that means another thing."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
+from torch import Tensor
+
+from mini_tf.errors import RecipeFault, RunFault
+from mini_tf.limits import limits
+from mini_tf.models.encoder_decoder import EncoderDecoder
+from mini_tf.nn.tokens import Tokens
+from mini_tf.parts import Parts
+from mini_tf.pretrain import build
+from mini_tf.recipe.reading import read
+from mini_tf.run import initial
+from mini_tf.run.trained import open_trained
+from mini_tf.text.opening import open_text
+from mini_tf.training import memory
+from mini_tf.training.device import settle
+
+SHORT = (
+    *EXACT,
+    "runtime.precision=fp32",
+    "runtime.compile=false",
+    "train.steps=1",
+    "log.samples=0",
+    "eval.tokens=100",
+    "eval.translations=0",
+)
+TEXT, OTHER = f"data.train={DATA / 'tiny.txt'}", f"data.train={DATA / 'other.txt'}"
+PAIRS = f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"
+OPINIONS = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify")
+QUESTIONS = (f"data={{train: {ROOT / 'data' / 'questions.jsonl'}, split: 20%}}", "objective=instruct")
+SIZES = "model={{kind: {}, d_model: 16, n_layers: 2, n_heads: 2, bias: true, {}}}"
+MADE = {
+    "decoder": (SIZES.format("decoder", "positions: learned"), TEXT),
+    "untied": (SIZES.format("decoder", "tied: false"), TEXT),
+    "encoder": (SIZES.format("encoder", "head: bert, positions: learned"), TEXT),
+    "fourier": (SIZES.format("encoder", "positions: fourier"), TEXT),
+    "classify": (SIZES.format("encoder", "head: bert"), *OPINIONS),
+    "encoder_decoder": (SIZES.format("encoder_decoder", "shared_embeddings: true"), PAIRS),
+}
+HEAD = ("head.linear.weight", "head.linear.bias")
+MASKED_HEAD = ("head.transform.dense.weight", "head.transform.dense.bias", "head.transform.norm.weight", "head.transform.norm.bias")
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs, by the names of MADE."""
+    place = tmp_path_factory.mktemp("begin")
+    for name, recipe in MADE.items():
+        trained(place / name, *SHORT, *recipe)
+    return place
+
+
+def parts_of(run: Path, *overrides: str) -> Parts:
+    recipe = read(TINY, [*SHORT, f"model.init_from={run}", *overrides]).recipe
+    return build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), settle(recipe.runtime))
+
+
+def without_run(run: Path, *overrides: str) -> Parts:
+    """The same model, drawn anew as a whole."""
+    recipe = read(TINY, [*SHORT, f"model.init_from={run}", *overrides]).recipe
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"init_from": None}), "adapter": None})
+    return build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), settle(recipe.runtime))
+
+
+def theirs(run: Path) -> dict[str, Tensor]:
+    return open_trained(run, device="cpu").model.weights()
+
+
+def prefixed(names: Iterator[str] | dict[str, Tensor], *prefixes: str) -> set[str]:
+    return {name for name in names if name.startswith(prefixes)}
+
+
+CASES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "masked words to classes": ("encoder", ("model.kind=encoder", *OPINIONS), HEAD, (*MASKED_HEAD, "head.linear.bias")),
+    "the same classes": ("classify", ("model.kind=encoder", *OPINIONS), (), ()),
+    "the same classes in another order": (
+        "classify",
+        ("model.kind=encoder", OPINIONS[0], "objective={kind: classify, labels: [good, bad]}"),
+        HEAD,
+        HEAD,
+    ),
+    "other classes": ("classify", ("model.kind=encoder", OPINIONS[0], "objective={kind: classify, labels: [good, bad, odd]}"), HEAD, HEAD),
+    "masked words to masked words": ("encoder", ("model.kind=encoder", "objective=masked", OTHER), (), ()),
+    "words to answers": ("decoder", QUESTIONS, (), ()),
+    "words to answers, with a table of its own": ("untied", QUESTIONS, (), ()),
+    "words of a decoder to classes": ("untied", OPINIONS, HEAD, ("head.linear.weight",)),
+    "classes to masked words": ("classify", ("model.kind=encoder", "objective=masked", TEXT), (*MASKED_HEAD, "head.linear.bias"), HEAD),
+    "pairs to pairs": ("encoder_decoder", ("model.kind=encoder_decoder", PAIRS), (), ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_loaded_new_and_left_is_told_name_by_name(case: str, runs: Path) -> None:
+    name, overrides, new, left = CASES[case]
+    parts, before = parts_of(runs / name, *overrides), theirs(runs / name)
+    taken, ours = parts.taken, parts.model.weights()
+    assert taken is not None
+    assert (taken.run, set(taken.new), set(taken.left), taken.reads) == (name, set(new), set(left), "")
+    assert set(taken.loaded) == ours.keys() - set(new) == before.keys() - set(left)
+    assert all(torch.equal(ours[one], before[one]) for one in taken.loaded)
+    fresh = without_run(runs / name, *overrides).model.weights()
+    assert all(torch.equal(ours[one], fresh[one]) for one in new)
+    said = taken.spoken()
+    assert said.startswith(f"beginning with {name}: {len(taken.loaded)} tensors loaded")
+    assert (" new (" in said, " left behind (" in said) == (bool(new), bool(left))
+    assert all(one in said for one in new)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, runs: Path) -> None:
+    made = (SIZES.format("encoder_decoder", f"shared_embeddings: {str(shared).lower()}"), PAIRS, "eval.translations=0")
+    kind = made[0].replace("model=", "").removesuffix("}") + f", init_from: {runs / 'encoder'}, head: bert, positions: learned}}"
+    parts, before = parts_of(runs / "encoder", f"model={kind}", PAIRS), theirs(runs / "encoder")
+    ours, taken = parts.model.weights(), parts.taken
+    assert taken is not None
+    assert isinstance(parts.model, EncoderDecoder)
+    crosses = {name for name in ours if ".cross." in name}
+    assert set(taken.new) == crosses
+    assert crosses
+    assert taken.left == ()
+    for name in set(ours) - crosses:
+        source = name.replace("source_embedding.", "embedding.") if name.startswith("source_") else name.replace("encoder.", "stack.", 1)
+        assert torch.equal(ours[name], before[source])
+    assert ("source_embedding.tokens.weight" in ours) is not shared
+    assert taken.reads == (
+        "the layers of encoder were trained reading both sides, but the decoder reads only what stands before: they have to learn that anew"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "words"),
+    [
+        ("encoder", ("objective=next_token", TEXT), "both sides, but this model reads only what stands before"),
+        ("decoder", ("model.kind=encoder", *OPINIONS), "only what stands before, but this model reads both sides"),
+    ],
+)
+def test_layers_that_see_another_side_than_they_did_are_warned_of(
+    name: str, overrides: tuple[str, ...], words: str, runs: Path, tmp_path: Path
+) -> None:
+    done = minitf("finetune", TINY, *SHORT, f"model.init_from={runs / name}", *overrides, "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert f"warning: the layers of {name} were trained reading {words}: they have to learn that anew\n" in done.stderr
+    taken = parts_of(runs / name, *overrides).taken
+    assert taken is not None
+    assert {"stack.layers.0.own.part.qkv.weight", "embedding.position.table.weight"} <= set(taken.loaded)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("encoder", ("model.kind=encoder", *OPINIONS)),
+        ("fourier", ("model.kind=encoder", *OPINIONS)),
+        ("fourier", ("model.kind=encoder", *OPINIONS, "train.context=20")),
+        ("decoder", OPINIONS),
+        ("decoder", QUESTIONS),
+        ("untied", (*QUESTIONS, "adapter.rank=2")),
+        ("classify", ("model.kind=encoder", "objective=masked", TEXT)),
+    ],
+)
+def test_hidden_states_are_those_of_the_run_to_the_bit(name: str, overrides: tuple[str, ...], runs: Path) -> None:
+    before = open_trained(runs / name, device="cpu").model.eval()
+    after, fresh = (made(runs / name, *overrides).model.eval() for made in (parts_of, without_run))
+    ids = torch.randint(0, 256, (3, 20), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert torch.equal(after(Tokens(ids)).y, before(Tokens(ids)).y)
+        assert not torch.equal(fresh(Tokens(ids)).y, before(Tokens(ids)).y)
+
+
+def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None:
+    before = open_trained(runs / "encoder", device="cpu").model.eval()
+    after = parts_of(runs / "encoder", "model.kind=encoder_decoder", f"model.init_from={runs / 'encoder'}", PAIRS).model.eval()
+    assert isinstance(after, EncoderDecoder)
+    read: list[Tensor] = []
+    after.encoder.register_forward_hook(lambda module, given, mixed: read.append(mixed.y))
+    ids = torch.arange(40).view(2, 20)
+    with torch.no_grad():
+        after(Tokens(ids), Tokens(ids))
+        assert torch.equal(read[0], before(Tokens(ids)).y)
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "words"),
+    [
+        ("decoder", "model.d_model=32", "model.d_model: is 32, but 16 in decoder"),
+        ("decoder", "model.n_heads=4", "model.n_heads: is 4, but 2 in decoder"),
+        ("decoder", "model.n_layers=3", "model.n_layers: is 3, but 2 in decoder"),
+        ("decoder", "model.activation=relu", "model.activation: is relu, but gelu in decoder"),
+        ("decoder", "model.norm=rms", "model.norm: is rms, but layer in decoder"),
+        ("decoder", "model.norm_place=post", "model.norm_place: is post, but pre in decoder"),
+        ("decoder", "model.norm_eps=1e-6", "model.norm_eps: is 1e-06, but 1e-05 in decoder"),
+        ("decoder", "model.embed_scale=true", "model.embed_scale: is True, but False in decoder"),
+        ("decoder", "model.tied=false", "model.tied: is False, but True in decoder"),
+        ("decoder", "model.positions.kind=rotary", "model.positions: is rotary"),
+        ("decoder", "model.positions.length=64", "model.positions: is learned {'length': 64}, but learned {'length': 48} in decoder"),
+        ("untied", "model.positions.base=500", "model.positions: is rotary {'base': 500"),
+        ("untied", "model.attention.kind=window", "model.attention: is window"),
+        ("untied", "model.attention.scale=none", "model.attention: is softmax"),
+        ("untied", "tokenizer.kind=char", "tokenizer: is not the one of untied, which model.init_from begins with; leave"),
+    ],
+)
+def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, override: str, words: str, runs: Path, tmp_path: Path) -> None:
+    done = minitf("pretrain", TINY, *SHORT, f"model.init_from={runs / name}", override, "-d", tmp_path / "new")
+    refused(done, words, exit_code=3)
+    assert done.stderr.count("\n") <= 1 + ("tokenizer" in override)
+    assert not (tmp_path / "new").exists()
+
+
+def test_places_are_scaled_as_in_the_run_whatever_the_context_is(runs: Path) -> None:
+    """The features of fourier positions stretch over `length`, which decides no shape."""
+    overrides = ("model.kind=encoder", *OPINIONS)
+    assert parts_of(runs / "fourier", *overrides, "train.context=20").recipe.model.model_dump()["positions"]["length"] == 48
+    with pytest.raises(RecipeFault, match=r"model\.positions: is fourier .*'length': 20.*, but fourier .*'length': 48"):
+        parts_of(runs / "fourier", *overrides, "model.positions.length=20")
+    with pytest.raises(RecipeFault, match=r"model\.positions: is fourier .*'length': 20.*, but fourier .*'length': 48"):
+        parts_of(runs / "fourier", *overrides, "train.context=20", "model.positions.length=auto")
+
+
+@pytest.mark.parametrize(("key", "value"), [("n_heads", 4), ("n_layers", 1), ("attention", "window"), ("positions", "rotary")])
+def test_a_source_side_of_its_own_is_compared_with_the_run_too(key: str, value: object, runs: Path) -> None:
+    """Another number of heads has the same shapes, and would compute another thing."""
+    with pytest.raises(RecipeFault, match=rf"model\.encoder\.{key}: is {value}.* in encoder"):
+        parts_of(
+            runs / "encoder", "model.kind=encoder_decoder", f"model.init_from={runs / 'encoder'}", PAIRS, f"model.encoder.{key}={value}"
+        )
+
+
+@pytest.mark.parametrize(("name", "kind", "data"), [("decoder", "encoder_decoder", (PAIRS,)), ("encoder_decoder", "decoder", (TEXT,))])
+def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
+    done = minitf("pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new")
+    refused(done, f"model.init_from: {name} is a {name}, from which no {kind} can begin; model.kind={name}", exit_code=3)
+
+
+def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs: Path) -> None:
+    free = ("model.dropout_rate=0.3", "model.n_types=2", "model.init_std=0.5")
+    taken = parts_of(runs / "encoder", "model.kind=encoder", *OPINIONS, *free).taken
+    assert taken is not None
+    assert set(taken.new) == {*HEAD, "embedding.types.weight"}
+
+
+# Runs that are not what they should be.
+
+
+@pytest.fixture
+def copy(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "decoder", tmp_path / "begun"))
+
+
+def unpublished(run: Path) -> None:
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"model": None}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (unpublished, "has no trained model yet; train it first"),
+        (lambda run: (run / "run.json").unlink(), "is not a run folder"),
+        (lambda run: (run / "run.json").write_text("{}"), "run.json is damaged"),
+        (lambda run: (run / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors"),
+        (lambda run: (run / "config.json").unlink(), "config.json: there is no such file"),
+    ],
+)
+def test_a_run_that_is_damaged_or_not_trained_is_refused(damage: Callable[[Path], object], words: str, copy: Path, tmp_path: Path) -> None:
+    damage(copy)
+    done = minitf("pretrain", TINY, *SHORT, f"model.init_from={copy}", "-d", tmp_path / "new")
+    refused(done, words, exit_code=5)
+    assert not (tmp_path / "new").exists()
+
+
+def test_weights_that_change_while_they_are_read_are_refused(copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that is still training publishes better models."""
+    begin = initial.begin
+
+    def begin_and_train_on(*given: object) -> initial.Beginning:
+        found = begin(*given)  # type: ignore[arg-type]
+        record = json.loads((copy / "run.json").read_text())
+        record["model"]["sha256"] = "0" * 64
+        (copy / "run.json").write_text(json.dumps(record))
+        return found
+
+    monkeypatch.setattr(initial, "begin", begin_and_train_on)
+    done = minitf("pretrain", TINY, *SHORT, f"model.init_from={copy}", "-d", tmp_path / "new")
+    refused(done, "was changed just now; wait until it is trained", exit_code=5)
+    assert not (tmp_path / "new").exists()
+
+
+# Who a run is, and what it needs.
+
+
+def test_a_run_is_known_by_the_content_of_the_one_it_begins_with(copy: Path, runs: Path, tmp_path: Path) -> None:
+    command = ("pretrain", TINY, *SHORT, OTHER)
+    moved = Path(shutil.copytree(copy, tmp_path / "elsewhere" / "moved"))
+    other = trained(tmp_path / "other", *SHORT, *MADE["decoder"], "train.seed=1")
+    named = [minitf(*command, f"model.init_from={run}", "-n", "x", "-d", tmp_path / "out").stdout for run in (copy, moved)]
+    assert named == [f"{tmp_path / 'out' / 'x'}\n"] * 2
+    refused(
+        minitf(*command, f"model.init_from={other}", "-n", "x", "-d", tmp_path / "out"),
+        "was started with other contents (init)",
+        exit_code=5,
+    )
+    assert len({json.dumps(initial.contents(read(TINY, [f"model.init_from={run}"]).recipe)) for run in (copy, moved, other)}) == 2
+    assert initial.contents(read(TINY).recipe) == {}
+    none = minitf(*command, "-n", "x", "-d", tmp_path / "out")
+    refused(none, "belongs to another recipe: model.", exit_code=5)
+
+
+def test_only_what_learns_needs_memory_for_gradients_and_moments(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = ("train.freeze=[embedding.*, stack.*]", "model.kind=encoder", *OPINIONS)
+    adapted = ("adapter={rank: 1}", "model.kind=encoder", *OPINIONS)
+    n = sum(p.numel() for p in parts_of(runs / "encoder", *frozen).model.parameters())
+    answer = 2 * 16 + 2
+    narrow = sum(p.numel() for p in parts_of(runs / "encoder", *adapted).model.parameters()) - n
+    for overrides, parameters, learning in ((frozen, n, answer), (adapted, n + narrow, narrow + answer), (frozen[1:], n, n)):
+        needed = 4 * (parameters + 3 * learning)
+        for free, fits in ((needed, True), (needed - 1, False)):
+            available = -(-free * 100 // limits().memory_percent)
+            monkeypatch.setattr(memory, "free_bytes", lambda device, available=available: available)
+            if fits:
+                memory_of(runs, overrides)
+            else:
+                with pytest.raises(RecipeFault, match=rf"model: {parameters:,} parameters need at least"):
+                    memory_of(runs, overrides)
+
+
+def memory_of(runs: Path, overrides: tuple[str, ...]) -> None:
+    parts_of(runs / "encoder", *overrides, "train.micro_batch_size=8")
+
+
+def test_a_run_whose_folder_is_gone_cannot_be_begun_with(copy: Path) -> None:
+    recipe = read(TINY, [*SHORT, f"model.init_from={copy}"]).recipe
+    shutil.rmtree(copy)
+    with pytest.raises(RunFault, match="no such run"):
+        initial.contents(recipe)

@@ -1,0 +1,170 @@
+"""What a run writes at its evaluation points: whose answers are asked for, what they are held to, and that no draw moves by it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import EXACT, minitf, trained
+from conversations import learnt_in, recipe_in
+
+from mini_tf.evaluate import text_of
+from mini_tf.nn.tokens import Tokens
+from mini_tf.responses import asked, respond, responder_of
+from mini_tf.run.trained import Trained, open_trained
+from mini_tf.scores.summary import summary_scores
+from mini_tf.scores.translation import corpus_scores
+from mini_tf.text.example_store import ExampleStore
+from mini_tf.text.forms import Example
+from mini_tf.text.pair_store import PairStore
+from mini_tf.translations import judge, translate, translator_of
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}
+EVALUATED = 8
+"""eval.translations of the toy."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half learnt, so that figures are neither 0 nor 1; with samples."""
+    return learnt_in(tmp_path_factory.mktemp("turning"), "train.steps=40", "eval.every_steps=20", "log.samples=1", "checkpoint.keep_last=9")
+
+
+@pytest.fixture(scope="module")
+def model(run: Path) -> Trained:
+    return open_trained(run, device="cpu")
+
+
+def held_out(model: Trained) -> list[Example]:
+    store = text_of(model, None, "val")
+    assert isinstance(store, ExampleStore)
+    return list(store.examples())
+
+
+def answered(model: Trained, example: Example) -> str:
+    """By one whole reading a token, without anything that generation is made of."""
+    separator = int(model.tokenizer.vocabulary.separator or 0)
+    ids = [separator, *map(int, model.tokenizer.encode(example.texts[0])), separator]
+    first = len(ids)
+    while len(ids) - first < model.recipe.generate.max_new_tokens:
+        with torch.no_grad():
+            scores = model.model.logits(model.model(Tokens(torch.tensor([ids]))).y[:, -1])[0]
+        scores[sorted(model.tokenizer.vocabulary.special_ids - {separator})] = -torch.inf
+        ids.append(int(scores.argmax()))
+        if ids[-1] == separator:
+            break
+    return model.tokenizer.decode([id for id in ids[first:] if id != separator])
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def figures(line: dict[str, Any]) -> dict[str, float]:
+    return {name: line[f"val.{name}"] for name in FIGURES if f"val.{name}" in line}
+
+
+def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(run: Path, model: Trained) -> None:
+    examples = held_out(model)
+    assert len(examples) > EVALUATED
+    texts, wanted = [answered(model, one) for one in examples], [one.texts[1] for one in examples]
+
+    def scored(n: int) -> dict[str, float]:
+        return summary_scores(texts[:n], wanted[:n]) | corpus_scores(texts[:n], wanted[:n])
+
+    made = json.loads((run / "run.json").read_text())
+    assert made["model"]["step"] == 40
+    assert figures(made["metrics"]) == pytest.approx(scored(len(examples)))
+    assert 0 < made["metrics"]["val.rouge1"] < 1
+    evaluated = {line["step"]: figures(line) for line in lines(run) if "val.loss" in line}
+    assert [*evaluated] == [20, 40]
+    assert evaluated[40] == pytest.approx(scored(EVALUATED)) != evaluated[20]
+    assert [found for found, _ in respond(responder_of(model), examples)] == texts
+
+
+def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path, model: Trained) -> None:
+    last = (run / "samples" / "step-00000040.txt").read_text()
+    shown = [f"user: {one.texts[0]}\nexpected: {one.texts[1]}\nmodel: {answered(model, one)}\n" for one in held_out(model)[:8]]
+    assert last == "\n".join(shown)
+
+
+def test_the_last_thing_that_the_assistant_says_is_asked_for() -> None:
+    turns = [("system", "s"), ("user", "u"), ("assistant", "a"), ("user", "v"), ("assistant", "b"), ("user", "w")]
+    example = Example([text for _, text in turns], [who for who, _ in turns], "here")
+    assert asked(example) == (turns[:4], "b")
+    assert asked(Example(["a"], ["assistant"], "here")) == ([], "a")
+
+
+def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mini_tf.responses.CHUNK", 5)
+    looked: list[None] = []
+    examples = held_out(model)[:12]
+    assert len(list(respond(responder_of(model), examples, lambda: looked.append(None)))) == 12
+    assert len(looked) == 3
+
+
+def test_answering_moves_no_draw_of_training(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path)
+    few = ("train.steps=8", "eval.every_steps=2", "model.dropout_rate=0.2", "log.every_steps=1")
+    with_answers = trained(tmp_path / "with", *few, recipe=recipe)
+    without = trained(tmp_path / "without", *few, "eval.translations=0", recipe=recipe)
+    told, plain = ([{**line} for line in lines(run)] for run in (with_answers, without))
+    assert any(figures(line) for line in told)
+    assert not any(figures(line) for line in plain)
+    assert [line["loss"] for line in told] == [line["loss"] for line in plain]
+    weights = [(run / "model.safetensors").read_bytes() for run in (with_answers, without)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("missing", "told", "left"),
+    [
+        (("rouge_score",), "rouge-score is not installed, so there is no ROUGE while training", {"bleu", "chrf", "exact_match"}),
+        (("sacrebleu",), "sacrebleu is not installed, so there is no BLEU and chrF while training", {"rouge1", "rouge2", "rougeL"}),
+        (("rouge_score", "sacrebleu"), "rouge-score and sacrebleu are not installed", set()),
+    ],
+)
+def test_what_is_not_installed_is_told_once_and_training_goes_on(
+    missing: tuple[str, ...], told: str, left: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in missing:
+        monkeypatch.setitem(sys.modules, package, None)  # importing it raises ImportError
+    done = minitf("finetune", recipe_in(tmp_path), *EXACT, "train.steps=2", "eval.every_steps=1", "log.samples=1", "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.count(told) == 1
+    assert all(figures(line).keys() == left for line in lines(tmp_path / "run") if "val.loss" in line)
+    assert len(list((tmp_path / "run" / "samples").iterdir())) == 2
+
+
+def test_each_text_is_held_to_all_its_references() -> None:
+    written = [("the cat sat", ("a dog stood", "the cat sat")), ("one two", ["one two"])]
+    assert judge(iter(written)) == pytest.approx({**dict.fromkeys(FIGURES, 1.0), "bleu": judge(written)["bleu"], "chrf": 100.0})
+    first = judge((text, references[:1]) for text, references in written)
+    assert first["exact_match"] == 0.5
+    assert all(first[name] < judge(written)[name] for name in FIGURES - {"bleu"})
+
+
+def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
+    """A model that has learnt to say one thing alone, which is now the second of two targets that will do."""
+
+    def rows(name: str, target: str | list[str]) -> Path:
+        (tmp_path / name).write_text("".join(json.dumps({"source": f"line {n}", "target": target}) + "\n" for n in range(40)))
+        return tmp_path / name
+
+    model = "model={kind: encoder_decoder, d_model: 32, n_layers: 1, n_heads: 2}"
+    data = f"data={{train: {rows('learnt.jsonl', 'red dog')}, fields: {{source: source, target: target}}, split: 20%}}"
+    words = "tokenizer={kind: bpe, vocab_size: 300}"
+    run = open_trained(trained(tmp_path / "run", model, data, words, "eval.translations=0"), device="cpu")
+
+    def judged(*targets: str) -> dict[str, float]:
+        store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")
+        assert isinstance(store, PairStore)
+        return judge(translate(translator_of(run), store.pairs()))
+
+    told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
+    assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})
+    assert judged("many cats")["rouge1"] == judged("many cats")["exact_match"] == 0.0
