@@ -91,6 +91,8 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "adapter", "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         yield "adapter.merge", "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
+    if getattr(recipe.objective, "pool", None) == "first" and getattr(recipe.model, "READS", None) == "left":
+        yield "objective.pool", f"the first token of a {recipe.model.kind} sees nothing of the text; use mean or last"
     if getattr(recipe.objective, "FORM", "text") not in ("text", "pairs") and recipe.train.context < SHORTEST:
         yield "train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}"
     for mixer in _kinds(recipe, "PACKS") if recipe.data.pack == "docs" else ():
