@@ -181,7 +181,7 @@ def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(kind: str, 
     assert best(apart) == best(merged)
     assert checkpoint(apart).keys() == checkpoint(merged).keys()
     for step in (best(apart), STEPS):
-        model = open_trained(begun / kind, device="cpu").model if kind == "decoder" else headless(apart)
+        model = open_trained(apart, device="cpu").model
         whole = json.loads((apart / "config.json").read_text())["whole"]
         adapt(model, read(apart).recipe.adapter, whole)  # type: ignore[arg-type]
         model.load_weights(checkpoint(apart, step))
@@ -208,9 +208,23 @@ def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(kind: str, 
     assert recorded["val.loss"] == pytest.approx(measured[1]["loss"], abs=1e-6)
 
 
-def headless(run: Path) -> Model:
-    """A plain model of the run's shape."""
-    return open_trained(run, device="cpu").model
+def test_every_command_takes_an_adapted_run_and_one_that_began_with_another(begun: Path, tmp_path: Path) -> None:
+    """The run that it began with is gone."""
+    shutil.copytree(begun, tmp_path / "begun")
+    run = tmp_path / "run"
+    finetune(*task(tmp_path / "begun", "decoder", LORA.format("false")), "-d", run)
+    assert finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was kept") == 1
+    shutil.rmtree(tmp_path / "begun")
+    for command in (
+        ("inspect", "model", run),
+        ("inspect", "attention", run, "a text", "--step", "all"),
+        ("inspect", "attention", run, "a text", "--step", str(STEPS), "--json"),
+        ("generate", run, "Which day", "--max-new-tokens", "3", "--step", "last"),
+        ("evaluate", run, "--split", "train"),
+        ("runs", "show", run),
+    ):
+        done = minitf(*command)
+        assert done.exit_code == 0, (command, done.stderr)
 
 
 def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         ("untied", "model.positions.base=500", "model.positions: is rotary {'base': 500"),
         ("untied", "model.attention.kind=window", "model.attention: is window"),
         ("untied", "model.attention.scale=none", "model.attention: is softmax"),
-        ("untied", "tokenizer.kind=char", "tokenizer: is not the one of untied, which model.init_from begins with; leave"),
+        ("untied", "tokenizer.kind=char", "tokenizer: is not the tokenizer of untied, which model.init_from begins with; leave"),
     ],
 )
 def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, override: str, words: str, runs: Path, tmp_path: Path) -> None:
@@ -238,6 +238,12 @@ def test_a_source_side_of_its_own_is_compared_with_the_run_too(key: str, value: 
 def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new")
     refused(done, f"model.init_from: {name} is a {name}, from which no {kind} can begin; model.kind={name}", exit_code=3)
+
+
+def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
+    overrides = ("model.kind=encoder_decoder", f"model.init_from={runs / 'encoder_decoder'}", PAIRS, "tokenizer.source.kind=char")
+    with pytest.raises(RecipeFault, match="tokenizer: is not the source tokenizer of encoder_decoder"):
+        parts_of(runs / "encoder_decoder", *overrides)
 
 
 def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs: Path) -> None:

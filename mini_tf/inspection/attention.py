@@ -17,9 +17,7 @@ from mini_tf.inspection.choice import Choice, HeadPlace
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.sides import Side, Sides, sides_of
 from mini_tf.inspection.words import by_words
-from mini_tf.run.loading import load_model
-from mini_tf.run.tensors import specs
-from mini_tf.run.trained import Trained
+from mini_tf.run.trained import Trained, open_trained
 
 MOST_NAMED = 40
 """Words of a text that a message lists."""
@@ -123,7 +121,7 @@ def over_steps(trained: Trained, texts: Sequence[tuple[str, str | None]], wish: 
     if not steps:
         raise RunFault(f"{folder} has no checkpoint", where=[str(folder)])
     for step in reversed(steps):
-        model.load_weights(load_model(folder, step, specs(model.weights())))
+        model.load_weights(open_trained(folder, step, str(trained.setup.device)).model.weights())  # which merges an adapter
         for text, target in texts:
             yield replace(look(trained, text, wish, target), step=step)
 

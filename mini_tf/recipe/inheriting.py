@@ -13,7 +13,7 @@ from mini_tf.errors import RecipeFault
 from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.values import Written
+from mini_tf.recipe.values import Written, one_line
 from mini_tf.recipe.yaml_tree import Node, load, parse
 
 RESOLVED, CONFIG, SOURCE_TOKENIZER = "resolved.yaml", "config.json", "source_tokenizer.json"
@@ -48,7 +48,7 @@ def below(level: Node, lower: Node) -> Node:
 def _read(folder: Path, given: Node) -> Node:
     path = folder / RESOLVED
     if not os.path.isfile(path):
-        what = f"{folder} is no run folder" if os.path.isdir(folder) else f"there is no run {folder}"
+        what = f"{one_line(str(folder))} is no run folder" if os.path.isdir(folder) else f"there is no run {one_line(str(folder))}"
         raise _refusal(given, what, "`minitf runs list` shows what there is")
     run = parse(load(path, str(path)), str(path))
     if not isinstance(run.value, dict) or "kind" not in _mapping(run.value.get("model")):

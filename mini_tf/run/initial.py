@@ -117,19 +117,21 @@ def _source(name: str, theirs: Mapping[str, Tensor]) -> str | None:
 
 
 def _same_answers(recipe: Recipe, trained: Trained, text: AnyText) -> bool:
-    """Whether a head is asked for what the run's head was: words of the same vocabulary, or the same classes."""
+    """Whether a head is asked for what the run's head was: words of the same vocabulary, the same classes, or numbers in the same unit."""
     mine, theirs = recipe.objective, trained.recipe.objective
     tasks = {"classes", "numbers", "tags"}
     if mine.FORM not in tasks and theirs.FORM not in tasks:
         return True
-    names = (None if labels is None else labels.names for labels in (text.labels, trained.labels))
-    return mine.kind == theirs.kind and len(set(names)) == 1
+    answers = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in (text.labels, trained.labels)}
+    return mine.kind == theirs.kind and len(answers) == 1
 
 
 def _refuse_other_meaning(recipe: Recipe, trained: Trained, text: AnyText) -> None:
     name = trained.folder.name
-    if text.tokenizer.hash != trained.tokenizer.hash:
-        raise RecipeFault(f"tokenizer: is not the one of {name}, which model.init_from begins with", hint="leave the section tokenizer out")
+    for key in ("tokenizer", "source_tokenizer"):
+        if getattr(text, key).hash != getattr(trained, key).hash:
+            what = key.replace("_", " ")
+            raise RecipeFault(f"tokenizer: is not the {what} of {name}, which model.init_from begins with", hint="leave that section out")
     kinds = recipe.model.kind, trained.recipe.model.kind
     if kinds[0] != kinds[1] and "encoder_decoder" in kinds and kinds != ("encoder_decoder", "encoder"):
         raise RecipeFault(f"model.init_from: {name} is a {kinds[1]}, from which no {kinds[0]} can begin", hint=f"model.kind={kinds[1]}")
