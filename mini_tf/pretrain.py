@@ -18,6 +18,7 @@ from mini_tf.run import initial
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, begin, check_exact, open_run
 from mini_tf.run.trained import SOURCE_TOKENIZER, write_config
+from mini_tf.scores import NEEDED, left_out
 from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Session, Voice
 from mini_tf.text.opening import AnyText, open_text, reopen
@@ -178,6 +179,9 @@ def introduce(parts: Parts, voice: Voice) -> None:
         voice.say(f"learning: {learning:,} of the parameters, the others stay as they are")
     for line in summary(text):
         voice.say(line)
+    form = parts.recipe.objective.FORM
+    if form in ("classes", "numbers", "tags") and (lacking := left_out(*NEEDED[form])):
+        voice.say(lacking)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"
     rows = f"at most {passes} rows of like length" if train.batch_tokens else f"{passes} rows of {train.context}"

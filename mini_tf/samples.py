@@ -9,11 +9,11 @@ from mini_tf.generation.translating import Translator
 from mini_tf.generation.writing import Writer
 from mini_tf.parts import Parts
 from mini_tf.responses import asked, respond, responder
-from mini_tf.scores import available, left_out
+from mini_tf.scores import NEEDED, available, left_out
 from mini_tf.seeds import seed_of
 from mini_tf.text.example_store import ExampleText
 from mini_tf.text.pair_store import PairText
-from mini_tf.translations import SCORERS, judge, translate
+from mini_tf.translations import judge, translate
 
 SHOWN = 8
 """Translations or answers that a sample of a run holds."""
@@ -80,6 +80,7 @@ class Samples:
 
     @cached_property
     def _can_score(self) -> bool:
-        if lacking := left_out(*SCORERS):
+        packages = NEEDED[self.parts.recipe.objective.FORM]
+        if lacking := left_out(*packages):
             self.say(lacking)
-        return any(map(available, SCORERS))
+        return any(map(available, packages))

@@ -13,8 +13,6 @@ from mini_tf.text.pairs import Pair
 
 CHUNK = 128
 """Sources that are translated between two looks at whether to stop."""
-SCORERS = ("rouge-score", "sacrebleu")
-"""Packages that make the figures."""
 
 
 def translator_of(trained: Trained, wish: Generate | None = None, context: int | None = None) -> Translator:

@@ -292,7 +292,7 @@ def test_no_translations_are_made_where_none_are_wanted(tmp_path: Path) -> None:
     assert evaluated(run).keys() >= FIGURES
 
 
-def test_training_goes_on_without_what_scores_and_evaluate_refuses_before_it_works(
+def test_training_and_evaluate_go_on_without_what_scores_and_a_gate_that_needs_it_is_refused_before_the_work(
     two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("sacrebleu", "rouge_score"):
@@ -300,11 +300,16 @@ def test_training_goes_on_without_what_scores_and_evaluate_refuses_before_it_wor
     done = minitf("pretrain", TINY, *EXACT, *SMALL, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert unscored(tmp_path / "run")
-    told = "rouge-score and sacrebleu are not installed, so there is no ROUGE, BLEU and chrF while training: pip install"
+    told = "rouge-score and sacrebleu are not installed, so there is no ROUGE, BLEU and chrF: pip install"
     assert done.stderr.count(told) == 1
     assert len(list((tmp_path / "run" / "samples").iterdir())) == 3
+    without = minitf("evaluate", two)
+    assert without.exit_code == 0
+    assert told in without.stderr
+    assert "loss" in without.stdout
+    assert "bleu" not in without.stdout
     monkeypatch.setattr("mini_tf.evaluate.evaluate_trained", None)  # what would be the work
-    missing = minitf("evaluate", two)
+    missing = minitf("evaluate", two, "--assert", "bleu>1")
     refused(missing, "BLEU and chrF need sacrebleu; pip install", exit_code=9)
     assert missing.stderr.count("\n") == 1
     monkeypatch.setattr("mini_tf.evaluate.evaluate_trained", evaluate_trained)

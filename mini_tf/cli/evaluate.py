@@ -49,9 +49,12 @@ def evaluate(
 
     from mini_tf.evaluate import evaluate_trained, text_of
     from mini_tf.run.trained import open_trained
+    from mini_tf.scores import NEEDED, left_out
 
     trained = open_trained(run, step, device, average)
     check_figures(held_to, trained, "evaluate")
+    if lacking := left_out(*NEEDED.get(trained.recipe.objective.FORM, ())):
+        console.say(lacking)
     judge = pictures.judge(trained)
     store = text_of(trained, data, split or "val", console.detail, fields)
     scores = evaluate_trained(trained, store, judge)
@@ -70,12 +73,15 @@ def evaluate(
 def _written(console: Console, trained: "Trained", store: "AnyStore") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what a model of pairs or conversations writes, and by which rules they were made; nothing of others."""
     from mini_tf.responses import respond, responder_of
+    from mini_tf.scores import NEEDED, available
     from mini_tf.scores.translation import signatures
     from mini_tf.text.example_store import ExampleStore
     from mini_tf.text.pair_store import PairStore
     from mini_tf.text.pairing import Pairing
     from mini_tf.translations import judge, translate, translator_of
 
+    if not any(map(available, NEEDED.get(trained.recipe.objective.FORM, ()))):
+        return {}, {}
     if isinstance(store, PairStore):
         if cut := Pairing(store, trained.model.context).n_cut:
             console.say(
@@ -86,7 +92,7 @@ def _written(console: Console, trained: "Trained", store: "AnyStore") -> tuple[d
         written = judge(respond(responder_of(trained), store.examples()))
     else:
         return {}, {}
-    return written, {f"{name}_signature": signature for name, signature in signatures().items()}
+    return written, {f"{name}_signature": signature for name, signature in signatures().items()} if "bleu" in written else {}
 
 
 def _table(metrics: dict[str, float | str]) -> str:

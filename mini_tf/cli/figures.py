@@ -24,18 +24,10 @@ OF_FORMS = {
     },
 }
 """By the form of data that a run reads; bits per byte only where every token is asked for. f1. goes on with a class."""
-PACKAGES = {
-    "pairs": ("rouge-score", "sacrebleu"),
-    "turns": ("rouge-score", "sacrebleu"),
-    "classes": ("scikit-learn",),
-    "numbers": ("scikit-learn",),
-    "tags": ("scikit-learn", "seqeval"),
-}
-"""Optional ones that make the figures."""
 
 
 def check_figures(gates: "Sequence[Gate]", trained: "Trained", command: str) -> None:
-    """UsageFault where a run of this form has no such figure, or no such class; Unavailable where a package for its figures is missing."""
+    """UsageFault where a run of this form has no such figure, or no such class; Unavailable where a package for a figure is missing."""
     from mini_tf.scores import require
 
     form = trained.recipe.objective.FORM
@@ -49,4 +41,4 @@ def check_figures(gates: "Sequence[Gate]", trained: "Trained", command: str) -> 
             raise UsageFault(
                 f"--assert {gate.metric}: there is no class {wanted!r}", hint=f"there are: {', '.join(trained.labels.names[:20])}"
             )
-    require(*PACKAGES.get(form, ()))
+        require(*(package for package, figures in measured.PACKAGES.items() if f"val.{gate.metric}".startswith(figures)))

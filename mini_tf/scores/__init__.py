@@ -2,7 +2,7 @@
 
 The figures come from well-kept packages that a base install lacks. What is trivial is given without them, so that training goes on:
 `class_scores`, `number_scores` and `entity_scores` then return accuracy or rmse alone, `corpus_scores` and `summary_scores` raise
-Unavailable. A run says once what it goes without (`left_out`); a command that promises the figures asks first (`require`).
+Unavailable. Who goes without them says so (`left_out`); who promised a figure asks first (`require`).
 """
 
 from mini_tf.errors import Unavailable
@@ -14,6 +14,14 @@ PACKAGES = {
     "seqeval": "entity F1",
 }
 """What the extra `scores` installs, and which figures each is for."""
+NEEDED: dict[str, tuple[str, ...]] = {
+    "pairs": ("rouge-score", "sacrebleu"),
+    "turns": ("rouge-score", "sacrebleu"),
+    "classes": ("scikit-learn",),
+    "numbers": ("scikit-learn",),
+    "tags": ("scikit-learn", "seqeval"),
+}
+"""By the form of data that an objective reads: the packages that make its figures."""
 INSTALL = "pip install 'minitf[scores]'"
 
 
@@ -39,7 +47,7 @@ def left_out(*packages: str) -> str:
         return ""
     named = " and ".join(lacking)
     figures = ", ".join(PACKAGES[package] for package in lacking)
-    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures} while training: {INSTALL}"
+    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures}: {INSTALL}"
 
 
 def _figures(package: str) -> str:
