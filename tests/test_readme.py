@@ -36,7 +36,7 @@ def run(script: str, folder: Path) -> str:
 
 def few_steps(script: str) -> str:
     """The commands as printed, but with models that are hardly trained, and held to nothing."""
-    return re.sub(r"minitf pretrain ([a-z-]+)", rf"minitf pretrain \1 {FEW_STEPS}", re.sub(r" --assert '[^']*'", "", script))
+    return re.sub(r"minitf (pretrain|finetune) ([a-z0-9-]+)", rf"minitf \1 \2 {FEW_STEPS}", re.sub(r" --assert '[^']*'", "", script))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     folder = tmp_path_factory.mktemp("tour")
     shutil.copytree(ROOT / "data", folder / "data")
     return folder, {
-        name: run(few_steps(block(name)), folder) for name in ("tour", "prompt", "encoder", "translate", "inside", "tokenizers")
+        name: run(few_steps(block(name)), folder) for name in ("tour", "prompt", "encoder", "translate", "finetune", "inside", "tokenizers")
     }
 
 

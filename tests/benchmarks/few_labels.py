@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-STEPS = {200: 400, 1000: 800}
+STEPS = {200: 250, 1000: 400}
 """train.steps for so many labels; with all of them the recipe's own horizon."""
 
 
