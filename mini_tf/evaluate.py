@@ -123,7 +123,7 @@ def read_as_own(trained: Trained, val: str | None = None, fields: str | None = N
     own, said = trained.recipe.data, [] if val is None else [f"data.val={val.strip()}"]
     if fields is not None:
         said += [f"data.fields={fields}", "data.header=auto"]
-    if own.pairs:
+    if trained.recipe.objective.FORM == "pairs":
         like = "{source: a, target: b}" if val is not None and val.lstrip().startswith("{") else "translate-toy"
         read = reading.read("transformer-nano", [f"data.train={like}", *said]).recipe.data
     else:

@@ -1,6 +1,6 @@
 """What a run is made of before its first step: objective, text as rows, model, setup; and what steps through it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,7 +32,9 @@ class Parts:
     model: Model
     task: nn.Module
     taken: Taken | None = None
-    """What the model took over of another run."""
+    """What the model took over of another run; None too where it has weights of its own."""
+    whole: Sequence[str] | None = None
+    """Beside an adapter, the parameters that learn as a whole."""
 
     @cached_property
     def train(self) -> AnyRows:

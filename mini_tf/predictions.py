@@ -1,7 +1,8 @@
-"""What a model that learnt to classify, tag or regress says of new texts; no answer depends on what is asked beside it."""
+"""What a model that learnt to classify, tag or regress says of new texts; but for rounding no answer depends on what is asked beside it."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,10 +51,11 @@ class Predictor:
             raise UsageFault(f"{trained.folder.name} was trained on {kind}, whose answers are no labels", hint=hint)
         self.labels, self.task = trained.labels, trained.objective.task(trained.model).eval()
         self.judge = trained.objective.judge() if judged else None
+        self._n_answered = 0
 
     def reader(self, data: Data) -> Reader:
         """How the rows of tables are read whose columns `data` names; without labels unless they are judged."""
-        return Reader.of(data, self.form, answered=self.judge is not None)
+        return Reader.of(data, self.form, answered=self.judge is not None, labels=self.labels)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """An answer for each example, one or more; DataFault where the tokenizer leaves nothing of a text, or a true label is unknown."""
@@ -62,12 +64,16 @@ class Predictor:
         setup, objective, found = self.trained.setup, self.trained.objective, list[Tensor]()
         with torch.no_grad(), torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
             torch.manual_seed(seed_of("evaluate"))  # a model may draw noise of its own
-            for batch in map(objective.prepare, rows):
+            for part in rows:
+                assert part.examples is not None
+                # To the judge all examples are of one text, in which each has a number of its own.
+                batch = objective.prepare(replace(part, examples=part.examples + self._n_answered))
                 with setup.autocast():
                     answers = self.task(batch.to(setup.device), None).answers
                 if self.judge is not None:
                     self.judge.add(batch, answers)
                 found.append(answers.cpu())
+        self._n_answered += len(examples)
         return self._told(torch.cat(found), examples)
 
     def scores(self) -> dict[str, float]:

@@ -1,13 +1,16 @@
 """From a recipe to a run: read the text, build the model, train it; `pretrain` is the whole river."""
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
+from mini_tf.nn.answer import Answer
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.sketch import sketched
@@ -16,11 +19,13 @@ from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import initial
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import Place, begin, check_exact, open_run
-from mini_tf.run.trained import SOURCE_TOKENIZER, write_config
+from mini_tf.run.initial import listed
+from mini_tf.run.opening import Place, begin, check_exact, folder_of, open_run
+from mini_tf.run.trained import SOURCE_TOKENIZER, read_whole, write_config
 from mini_tf.scores import NEEDED, left_out
 from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Session, Voice
+from mini_tf.text.labels import Labels
 from mini_tf.text.opening import AnyText, open_text, reopen
 from mini_tf.text.pairing import Pairing
 from mini_tf.text.summary import summary
@@ -43,6 +48,8 @@ class Options:
     extend: int | None = None
     dry_run: bool = False
     command: tuple[str, ...] = ()
+    check: Callable[[Labels | None], None] = lambda labels: None
+    """Refuses to begin where the run cannot give what is asked of it, once its labels are known."""
 
 
 def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
@@ -50,9 +57,11 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
     began, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
         cost = estimate(recipe, voice)
-        voice.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes in all; nothing was kept")
+        all_of = f"for {cost.seeds} seeds" if cost.seeds > 1 else "in all"
+        voice.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes {all_of}; nothing was kept")
         return Outcome(None, cost.metrics)
-    identity, text = identified(resolved, voice)
+    identity, text = identified(resolved, options.place, voice)
+    options.check(text.labels)
     with open_run(options.place, identity, options.command) as run:
         if recipe.adapter is not None and recipe.adapter.merge:
             run.published_as = partial(merged_weights, settings=recipe.adapter)
@@ -65,13 +74,14 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             run.extend(options.extend)
         if run.status == "continued":
             voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
-        parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail)
-        initial.refuse_changed(recipe, identity.hashes)
+        begun = run.folder if run.checkpoints.steps() else None
+        parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail, begun)
+        if begun is None:
+            initial.refuse_changed(recipe, identity.hashes)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
-        whole = parts.taken.new if recipe.adapter is not None and parts.taken is not None else None
-        run.write("config.json", write_config(recipe, vocabulary_sizes(text), text.labels, whole))
+        run.write("config.json", write_config(recipe, vocabulary_sizes(text), text.labels, parts.whole))
         run.write("tokenizer.json", text.tokenizer.to_json())
         if text.source_tokenizer is not text.tokenizer:
             run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
@@ -81,10 +91,14 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             return session.finish(session.learn(stop), stop)
 
 
-def identified(resolved: Resolved, voice: Voice) -> tuple[Identity, AnyText]:
-    """Which run a recipe means, by the contents of all that it reads; and its text."""
-    begins = initial.contents(resolved.recipe)  # before the text, which may take long
-    text = opened(resolved.recipe, voice)
+def identified(resolved: Resolved, place: Place, voice: Voice) -> tuple[Identity, AnyText]:
+    """Which run a recipe means, by the contents of all that it reads; and its text.
+
+    Where the run that it begins with is gone, the one that stands at `place` says what that was, and with which tokenizer.
+    """
+    begun = folder_of(place)
+    begins = initial.contents(resolved.recipe, begun)  # before the text, which may take long
+    text = opened(initial.with_own_tokenizer(resolved.recipe, begun), voice)
     return Identity.of(resolved, text.hashes | begins), text
 
 
@@ -96,8 +110,11 @@ def opened(recipe: Recipe, voice: Voice) -> AnyText:
     return text
 
 
-def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: None) -> Parts:
-    """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided."""
+def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:
+    """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided.
+
+    begun: the run's own folder, where its own weights are to be loaded: then the run that it began with is not opened.
+    """
     setup.apply()
     objective = recipe.objective.build(text.tokenizer.vocabulary, text.labels)
     if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
@@ -114,25 +131,32 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
         return model
 
     sketch = sketched(model_of)
-    beginning = initial.begin(sketch, recipe, text) if recipe.model.init_from is not None else None
+    beginning = initial.begin(sketch, recipe, text) if recipe.model.init_from is not None and begun is None else None
     setup.apply()  # opening the other run took the machine as that one wants it
     taken = beginning.taken if beginning is not None else None
-    refuse_too_large(limited(sketch, recipe, taken), recipe.optimizer, setup.device)
+    whole = None if recipe.adapter is None else learns_whole(sketch, taken) if begun is None else read_whole(begun)
+    refuse_too_large(limited(sketch, recipe, whole), recipe.optimizer, setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "weights"))
     model = model_of()
     if beginning is not None:
         beginning.load_into(model)
-    limited(model, recipe, taken).to(setup.device)
-    parts = Parts(recipe, text, objective, setup, model, objective.task(model), taken)
+    limited(model, recipe, whole).to(setup.device)
+    parts = Parts(recipe, text, objective, setup, model, objective.task(model), taken, whole)
     parts = replace(parts, setup=decide(parts, say))
     parts.setup.apply()
     return parts
 
 
-def limited(model: Model, recipe: Recipe, taken: initial.Taken | None) -> Model:
-    """The same model, in which only that learns which the recipe lets learn."""
+def learns_whole(model: Model, taken: initial.Taken | None) -> list[str]:
+    """What learns beside an adapter as it is: what is new, and the head of a task, whether new or taken over."""
+    new = taken.new if taken is not None else ()
+    return [name for name in model.weights() if name in new or (isinstance(model.head, Answer) and name.startswith("head."))]
+
+
+def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:
+    """The same model, in which only that learns which the recipe lets learn. whole: what learns as a whole beside an adapter."""
     if recipe.adapter is not None:
-        adapt(model, recipe.adapter, taken.new if taken is not None else ())
+        adapt(model, recipe.adapter, whole or ())
     freeze(model, recipe.train.freeze)
     return model
 
@@ -172,11 +196,16 @@ def introduce(parts: Parts, voice: Voice) -> None:
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
     if parts.taken is not None:
         voice.say(parts.taken.spoken())
+        for line in parts.taken.lists():
+            voice.detail(line)
         if parts.taken.reads:
             voice.warn(parts.taken.reads)
     learning = sum(p.numel() for p in parts.model.parameters() if p.requires_grad)
     if learning < parameters:
         voice.say(f"learning: {learning:,} of the parameters, the others stay as they are")
+    if parts.whole is not None:
+        whole = [name for name, parameter in parts.model.named_parameters() if name in parts.whole and parameter.requires_grad]
+        voice.say(f"as a whole, beside the adapter: {listed(whole)}" if whole else "nothing but the adapter learns")
     for line in summary(text):
         voice.say(line)
     form = parts.recipe.objective.FORM

@@ -15,7 +15,7 @@ from mini_tf.diagnosis import spoken
 from mini_tf.errors import Diverged, RunFault, UsageFault
 from mini_tf.pretrain import Options, identified, pretrain
 from mini_tf.recipe.reading import Resolved
-from mini_tf.run import loading, manifest
+from mini_tf.run import finding, loading, manifest, seed_runs
 from mini_tf.run.folder import Run
 from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.session import Outcome, Voice
@@ -47,14 +47,13 @@ def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
     Of several seeds, `metrics` hold each figure's median under its own name, and what `spread` has besides.
     """
     seeds = resolved.recipe.train.seeds
-    if seeds == 1:
+    if seeds == 1 or options.dry_run:
         return pretrain(resolved, options, voice)
     if options.extend is not None:
         way = "extend its seed folders one by one: minitf pretrain RUN/seed-1 -d RUN/seed-1 --extend N"
         raise UsageFault(f"--extend: a run of {seeds} seeds is not extended as a whole", hint=way)
-    if options.dry_run:
-        return _estimate(resolved, options, voice)
-    identity, _ = identified(resolved, voice)
+    identity, text = identified(resolved, options.place, voice)
+    options.check(text.labels)
     with open_run(options.place, identity, options.command) as run:
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
             voice.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")
@@ -69,7 +68,7 @@ def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
                 if outcome.folder is None or outcome.exit_code:
                     return _stopped(run, outcome.exit_code, f"in seed-{number}")
                 done.append(_finished(outcome.folder, single.recipe.train.seed))
-                run.record_seeds(one.line for one in done)
+                seed_runs.record_seeds(run, (one.line for one in done))
             return _finish(run, done, voice)
 
 
@@ -121,7 +120,7 @@ def _train_one(run: Run, number: int, single: Resolved, options: Options, voice:
     named = f"seed-{number} (train.seed {single.recipe.train.seed})"
     voice.say(named)
     try:
-        return pretrain(single, Options(Place(run.seed_folder(number)), command=options.command), voice)
+        return pretrain(single, Options(Place(finding.seed_folder(run.folder, number)), command=options.command), voice)
     except Diverged as fault:
         raise Diverged(f"{named}: {fault.message}", hint=fault.hint, where=fault.where) from fault
     finally:
@@ -139,10 +138,12 @@ def _finish(run: Run, done: Sequence[Repeat], voice: Voice) -> Outcome:
     """Give the run the median run's model, and tell of all."""
     figures = [one.figures for one in done]
     median, metrics = done[median_run(figures)], spread(figures)
-    run.adopt(median.folder)
+    seed_runs.record_seeds(run, (one.line | ({"median": True} if one is median else {}) for one in done))
+    seed_runs.adopt(run, median.folder)
     for one in done:
         voice.say(f"{one.folder.name}  train.seed {one.seed}  {_told(one.figures)}{'  <- the median' if one is median else ''}")
-    voice.say(_summary(main_figure(median.figures), metrics, len(done)))
+    voice.say(f"each figure's own median over {len(done)} seeds: {_spread_of(main_figure(median.figures), metrics)}")
+    voice.say(f"the model is that of {median.folder.name}, which has all checkpoints too")
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
     return Outcome(run.folder, metrics)
 
@@ -155,19 +156,9 @@ def _told(figures: Figures) -> str:
     return f"{name} {finite[name]:.4f}" + (f", {rest}" if rest else "")
 
 
-def _summary(name: str, metrics: Figures, seeds: int) -> str:
+def _spread_of(name: str, metrics: Figures) -> str:
     median = metrics[name]
     if median is None:
-        return f"median of {seeds} seeds: {name} is not finite in all of them"
+        return f"{name} is not finite in all of them"
     mean, std, least, most = (metrics[f"{name}.{what}"] for what in ("mean", "std", "min", "max"))
-    return f"median of {seeds} seeds: {name} {median:.4f} (mean {mean:.4f}, standard deviation {std:.4f}, {least:.4f} to {most:.4f})"
-
-
-def _estimate(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
-    """A dry run of one seed, its time multiplied."""
-    seeds = resolved.recipe.train.seeds
-    outcome = pretrain(next(singles(resolved)), options, voice)
-    of_all = [name for name in outcome.metrics if name in ("minutes", "seconds") or name.startswith("seconds.")]
-    metrics = outcome.metrics | {name: seeds * (outcome.metrics[name] or 0.0) for name in of_all}
-    voice.say(f"that is one seed; {seeds} of them take {metrics['minutes']:.1f} minutes")
-    return Outcome(None, metrics)
+    return f"{name} {median:.4f} (mean {mean:.4f}, standard deviation {std:.4f}, {least:.4f} to {most:.4f})"

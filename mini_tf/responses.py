@@ -44,17 +44,17 @@ def responder_of(trained: Trained) -> Writer:
 
 
 def respond(writer: Writer, examples: Iterable[Example], each_chunk: Callable[[], None] = lambda: None) -> Iterator[tuple[str, list[str]]]:
-    """The answer to each conversation, and the assistant's own beside it.
+    """The answer to each conversation, and beside it the assistant's own, and others that are as good.
 
     each_chunk is called now and then; what it raises ends the work.
     """
     left = iter(examples)
-    while chunk := [asked(example) for example in islice(left, CHUNK)]:
+    while chunk := list(islice(left, CHUNK)):
         each_chunk()
-        prompts = [writer.conversation([text for _, text in one.before]) for one in chunk]
+        prompts = [writer.conversation([text for _, text in asked(one).before]) for one in chunk]
         # Those of like length are answered together, for a padded place costs what a token costs.
         order = sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids))
         answers = writer.write([prompts[number] for number in order], seed_of("respond"), rows=ROWS)
         texts = {number: written.text for number, [written] in zip(order, answers, strict=True)}
         for number, one in enumerate(chunk):
-            yield texts[number], [one.answer]
+            yield texts[number], [asked(one).answer, *one.further]

@@ -249,8 +249,8 @@ class Session:
         yield f"done: {spoken(metrics)}{best}"
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
-        smoothed = getattr(self.parts.recipe.objective, "label_smoothing", 0.0) > 0
-        yield overfitting(step / self.training.feed.plan.epoch_steps, self.tally.train_loss, self.tally.val_loss, smoothed)
+        epochs = step / self.training.feed.plan.epoch_steps
+        yield overfitting(epochs, self.tally.train_loss, self.tally.val_loss, self.parts.recipe.objective)
         sample = self.run.last_sample()
         form = self.parts.recipe.objective.FORM
         if sample and form == "text" and self.parts.recipe.model.READS == "left":

@@ -55,6 +55,21 @@ def test_the_class_of_a_text_is_asked_for_at_the_separator_before_it(tmp_path: P
         assert all(place["target"] is None for place in others)
 
 
+def test_what_training_hides_is_shown_with_what_stood_there(tmp_path: Path) -> None:
+    arguments = (*classes(tmp_path), "train.context=64", "objective.token_dropout_rate=0.5")
+    [row], [plain] = (data("show", *given)["rows"] for given in (arguments, arguments[:-1]))
+    hidden = [place for place in row["places"] if place["replaced"] is not None]
+    assert 0 < len(hidden) < len(row["places"])
+    assert len({place["reads"] for place in hidden}) == 1
+    assert [place["replaced"] or place["reads"] for place in row["places"]] == [place["reads"] for place in plain["places"]]
+    assert all(place["replaced"] is None for place in plain["places"])
+    shown = minitf("data", "show", "bert-nano", *SMALL, *arguments, "-q").stdout
+    assert "original" in shown
+    assert sum(repr(place["replaced"]) in shown for place in hidden) == len(hidden)
+    judged = data("show", *arguments, "--split", "val")["rows"]
+    assert all(place["replaced"] is None for one in judged for place in one["places"]), "nothing is hidden there"
+
+
 def test_a_number_is_shown_in_its_own_unit(tmp_path: Path) -> None:
     shown = data("show", *numbers(tmp_path), "train.context=64", "--rows", "1000", "--split", "val")
     known = {f"|{row['text']}|": row["stars"] for row in OPINIONS}
@@ -97,6 +112,19 @@ def test_the_tables_stand_for_the_same_and_steer_nothing(tmp_path: Path) -> None
         assert not set(shown) & (set(STEERING) - {"\n"}), "though one class is called with an escape sequence"
 
 
+def test_prompts_that_stand_on_both_sides_are_counted_whatever_their_answers(tmp_path: Path) -> None:
+    asked = [{"prompt": f"what is {n} ?", "response": "it is so ."} for n in range(20)]
+    train, val = tmp_path / "train.jsonl", tmp_path / "val.jsonl"
+    tiny_tasks.opinions(train, asked)
+    tiny_tasks.opinions(val, [row | {"response": "it is not ."} for row in asked[:7]] + [{"prompt": "why ?", "response": "so ."}])
+    given = turns(tmp_path)[1:]
+    assert data("stats", f"data={{train: '{train}', val: '{val}'}}", *given)["examples_on_both_sides"] == 7
+    rows = [row | {"response": f"it is {n} ."} for n in range(4) for row in asked]
+    divided = data("stats", f"data={{train: '{tiny_tasks.opinions(train, rows)}', split: 20%}}", *given)
+    assert divided["examples_on_both_sides"] == 0
+    assert divided["train"]["documents"] + divided["val"]["documents"] == 80
+
+
 def test_statistics_count_examples_and_labels_on_both_sides(tmp_path: Path) -> None:
     counted = data("stats", *classes(tmp_path))
     train, val = counted["train"], counted["val"]
@@ -113,4 +141,8 @@ def test_statistics_count_examples_and_labels_on_both_sides(tmp_path: Path) -> N
     stars = data("stats", *numbers(tmp_path))
     assert {*stars["train"]["labels"]} == {"mean", "std", "min", "max"}
     assert min(stars[side]["labels"]["min"] for side in ("train", "val")) == pytest.approx(min(row["stars"] for row in OPINIONS))
-    assert data("stats", *turns(tmp_path))["val"]["labels"]["tokens_asked_for"] > 10
+    shown, counted = (
+        data(command, *turns(tmp_path), *more) for command, more in (("show", ("--rows", "99", "--split", "val")), ("stats", ()))
+    )
+    asked = sum(place["target"] is not None for row in shown["rows"] for place in row["places"])
+    assert counted["val"]["labels"]["tokens_asked_for"] == asked > 10

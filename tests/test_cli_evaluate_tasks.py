@@ -101,12 +101,27 @@ def test_gates_hold_tasks_to_their_own_figures(classifier: Path, regressor: Path
     assert minitf("evaluate", regressor, "--assert", "rmse<99", "--assert", "pearson<=1", "--assert", "spearman<=1").exit_code == 0
     assert minitf("evaluate", tagger, "--assert", "entity_f1<=1", "--assert", "entity_f1.PER<=1").exit_code == 0
     for run, gate, told in (
-        (classifier, "rmse<1", "evaluate measures no such figure here; it does loss, accuracy, f1_macro"),
-        (regressor, "accuracy>0", "evaluate measures no such figure here"),
-        (tagger, "perplexity>0", "evaluate measures no such figure here"),
+        (classifier, "rmse<1", "evaluate measures no such figure; it does loss, accuracy, f1_macro"),
+        (regressor, "accuracy>0", "evaluate measures no such figure"),
+        (tagger, "perplexity>0", "evaluate measures no such figure"),
+        (tagger, "f1_macro>0", "evaluate measures no such figure"),
+        (tagger, "entity_f1.ORG>0", "there is no class 'ORG'"),
         (classifier, "f1.god>0", "there is no class 'god'"),
     ):
         refused(minitf("evaluate", run, "--assert", gate), told, exit_code=2)
+
+
+def test_what_training_will_not_measure_is_told_once_the_labels_are_known(tmp_path: Path) -> None:
+    tags, classes = tiny_tasks.names(tmp_path / "names.conll"), tiny_tasks.opinions(tmp_path / "opinions.jsonl")
+    for file, kind, gate, told in (
+        (tags, "tag", "val.f1_macro>0", "training measures no such figure; it does val.loss, val.accuracy, val.entity_f1"),
+        (tags, "tag", "val.entity_f1.ORG>0", "there is no class 'ORG'"),
+        (classes, "classify", "val.f1.god>0", "there is no class 'god'"),
+    ):
+        for seeds in (1, 2):
+            asked = (f"data={{train: '{file}', split: 20%}}", f"objective.kind={kind}", f"train.seeds={seeds}", "--assert", gate)
+            refused(minitf("pretrain", "bert-nano", *tiny_tasks.SMALL, *asked, "-d", tmp_path / "run"), told, exit_code=2)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_file_of_another_layout_is_read_by_fields(classifier: Path, tmp_path: Path) -> None:

@@ -302,6 +302,16 @@ def test_a_dry_run_is_the_same_estimate() -> None:
     assert [dry[name] == same[name] for name in ("parameters", "flops_per_step", "memory_bytes", "steps")] == [True] * 4
 
 
+def test_seeds_take_their_time_one_after_the_other() -> None:
+    found = costs(TINY, "train.steps=3", "train.seeds=5")["metrics"]
+    assert (found["seeds"], found["steps"]) == (5, 3)
+    assert found["seconds.training"] == pytest.approx(5 * 3 * found["seconds_per_step"])
+    assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
+    told = minitf("cost", TINY, "train.steps=3", "train.seeds=5", *QUICK).stdout
+    assert "until all 5 seeds are finished\n" in told
+    assert "3 steps, 5 times\n" in told
+
+
 def test_one_recipe_is_told_in_lines_and_several_in_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)

@@ -369,7 +369,7 @@ def publish(run: Path, weights: dict[str, Tensor]) -> None:
 
 def parts_of(*overrides: str) -> Parts:
     recipe = read(TINY, list(overrides)).recipe
-    text = open_text(recipe.data, recipe.tokenizer, needs=recipe.objective.TOKENS)
+    text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
     return build(recipe, text, Setup(micro_batch_size=8))
 
 

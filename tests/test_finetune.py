@@ -1,5 +1,6 @@
 """`minitf finetune` from end to end: a run that begins with another one, adapted or in part frozen, stopped, killed and continued."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,6 +20,8 @@ from mini_tf.nn.lora import adapt
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.reading import read
+from mini_tf.run import folder
+from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 from mini_tf.run.trained import open_trained
 
@@ -122,7 +125,7 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
         assert minitf(*command).exit_code == 0, command
     assert open_trained("c").recipe.model.init_from == str(tmp_path / "outputs" / "b")
     gone = minitf("finetune", "outputs/c/resolved.yaml", "-n", "d")
-    refused(gone, "no such run", exit_code=5)
+    refused(gone, "is gone; -d FOLDER continues", exit_code=5)
     refused(minitf("finetune", "c.yaml", "-n", "d"), "there is no run", exit_code=3)
 
 
@@ -228,12 +231,20 @@ def test_every_command_takes_an_adapted_run_and_one_that_began_with_another(begu
 
 
 def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp_path: Path) -> None:
-    """Targets that name everything: an adapter for a head that was loaded, none for one that is new, nor for new cross-attention."""
+    """Targets that name everything: an adapter for none of the heads of a task, loaded or new, nor for new cross-attention."""
     everything = "adapter={rank: 2, targets: ['*']}"
     first, second = tmp_path / "first", tmp_path / "second"
     finetune(*task(begun, "encoder", everything), "-d", first)
     finetune(*task(begun, "encoder", everything, f"model.init_from={first}"), "-d", second)
-    assert (f"head.linear{NARROW}A.0" in checkpoint(first), f"head.linear{NARROW}A.0" in checkpoint(second)) == (False, True)
+    assert (f"head.linear{NARROW}A.0" in checkpoint(first), f"head.linear{NARROW}A.0" in checkpoint(second)) == (False, False)
+    assert [json.loads((run / "config.json").read_text())["whole"] for run in (first, second)] == [
+        ["head.linear.weight", "head.linear.bias"]
+    ] * 2
+    assert all(not torch.equal(checkpoint(second)[name], checkpoint(first)[name]) for name in ("head.linear.weight", "head.linear.bias"))
+    log = (second / "log.txt").read_text().splitlines()
+    assert "as a whole, beside the adapter: head.linear.weight, head.linear.bias" in log
+    assert any(line.startswith("loaded: ") and "stack.layers.1.feed_forward" in line for line in log)
+    assert {"new: none", "left behind: none"} <= set(log)
     pairs = f"data={{train: {ROOT / 'tests' / 'data' / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"
     third = tmp_path / "third"
     finetune(
@@ -407,3 +418,65 @@ def test_several_seeds_begin_with_the_same_run(begun: Path, tmp_path: Path) -> N
     assert base
     assert all(torch.equal(after[0][name], after[1][name]) for name in base)
     assert not torch.equal(after[0]["head.linear.weight"], after[1]["head.linear.weight"])
+
+
+# Without the run that it began with.
+
+
+@pytest.mark.parametrize("overrides", [("train.freeze=[embedding.*]",), (LORA.format("true"),)])
+def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...], begun: Path, tmp_path: Path) -> None:
+    base = Path(shutil.copytree(begun, tmp_path / "begun"))
+    arguments = task(base, "encoder", *overrides)
+    whole, cut, bare = (tmp_path / name for name in ("whole", "cut", "bare"))
+    finetune(*arguments, "-d", whole)
+    train_and_die(partial(die_at_record, 3), (*arguments, "-d", cut))
+    train_and_die(partial(die_at_record, 1), (*arguments, "-d", bare))
+    shutil.move(base, tmp_path / "moved")
+    assert "already complete" in finetune("-d", whole, recipe=whole)
+    assert f"continuing {cut} from step 2" in finetune("-d", cut, recipe=cut)
+    assert_same(cut, whole)
+    for run in (whole, cut):
+        finetune("-d", run, "--extend", "2", recipe=run)
+    assert_same(cut, whole)
+    gone = f"model.init_from: the run {base / 'encoder'} is gone; -d FOLDER continues a run that began with it"
+    refused(minitf("finetune", whole), gone, exit_code=5)
+    refused(minitf("finetune", bare, "-d", bare), gone, exit_code=5)
+    refused(minitf("finetune", TINY, *arguments, "-d", whole), "`minitf pretrain RUN -d RUN`", exit_code=3)
+    shutil.copytree(begun / "encoder", base / "encoder")
+    record = json.loads((base / "encoder" / "run.json").read_text())
+    record["model"]["sha256"] = "0" * 64
+    (base / "encoder" / "run.json").write_text(json.dumps(record))
+    refused(minitf("finetune", whole, "-d", whole), "was started with other contents (init)", exit_code=5)
+
+
+def test_a_step_that_diverged_is_done_again_without_the_run_it_began_with(begun: Path, tmp_path: Path) -> None:
+    base = Path(shutil.copytree(begun / "encoder", tmp_path / "encoder"))
+    run = tmp_path / "run"
+    finetune(*task(tmp_path, "encoder", LORA.format("false"), "train.stop_above=0.001"), "-d", run, exit_code=7)
+    shutil.rmtree(base)
+    done = minitf("inspect", "crash", run, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["reproduced"] is True
+
+
+def test_a_merged_model_whose_run_died_before_it_told_of_it_can_be_used(begun: Path, tmp_path: Path) -> None:
+    run, arguments = tmp_path / "run", task(begun, "encoder", LORA.format("true"))
+
+    def die_when_published() -> None:
+        done = folder.replace
+
+        def told(disk: Disk, path: Path, content: bytes) -> None:
+            done(disk, path, content)
+            if path.name == "model.safetensors":
+                os._exit(DEAD)
+
+        folder.replace = told
+
+    train_and_die(die_when_published, (*arguments, "-d", run))
+    record = json.loads((run / "run.json").read_text())
+    assert (record["model"], record["publishing"]) == (None, hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest())
+    assert minitf("evaluate", run).exit_code == 0
+    finetune(*arguments, "-d", run)
+    finetune(*arguments, "-d", tmp_path / "whole")
+    assert_same(run, tmp_path / "whole")
+    assert json.loads((run / "run.json").read_text())["publishing"] is None

@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mini_tf.errors import DataFault
+from mini_tf.errors import RecipeFault
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, Sums
 from mini_tf.objectives._answering import Task
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.reading import read
+from mini_tf.scores.entities import entity_scores
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
@@ -183,8 +185,41 @@ def test_balanced_classes_weigh_the_same_together_and_examples_one_on_average(co
 
 
 def test_weights_of_a_class_that_is_not_there_are_refused() -> None:
-    with pytest.raises(DataFault, match="no such class: Z"):
+    with pytest.raises(RecipeFault, match=r"^objective\.class_weights: no such class 'Z'; there are O, B-x, I-x$"):
         objective_of("classify", class_weights={"Z": 2.0})
+    with pytest.raises(RecipeFault, match="no such class 'B-y'; did you mean B-x"):
+        objective_of("tag", class_weights={"O": 1.0, "B-y": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("balance", "must be balanced or {class: weight}, got 'balance'; did you mean balanced?"),
+        ("[1, 2]", "must be balanced or {class: weight}, got a list"),
+        ("{good: .inf}", "the weight of a class must be above 0 and at most 1e+09, got '.inf' for 'good'"),
+        ("{good: 0}", "the weight of a class must be above 0 and at most 1e+09, got 0.0 for 'good'"),
+        ("{good: 1e300}", "at most 1e+09, got 1e+300 for 'good'"),
+        ("{god: 2}", "no such class 'god'; did you mean good?"),
+    ],
+)
+def test_weights_that_are_none_are_refused_in_words(given: str, told: str) -> None:
+    classes = ["data={train: x.jsonl}", "model.kind=encoder", "objective={kind: classify, labels: [good, bad]}"]
+    with pytest.raises(RecipeFault) as refusal:
+        read(None, [*classes, f"objective.class_weights={given}"])
+    assert told in refusal.value.message
+    for right in ("balanced", "{good: 2}", "null"):
+        read(None, [*classes, f"objective.class_weights={right}"])
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag"])
+def test_weights_are_no_less_exact_under_autocast(kind: str) -> None:
+    objective = objective_of(kind, class_weights={"O": 0.3, "I-x": 5.1})
+    answers, labels = torch.randn(4001, 3, generator=torch.Generator().manual_seed(0)), torch.arange(4001) % 3
+    exact = objective.loss(answers, labels, True)  # type: ignore[attr-defined]
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = objective.loss(answers, labels, True)  # type: ignore[attr-defined]
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
 def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained() -> None:
@@ -206,6 +241,38 @@ def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained(
     for part in (rows.part(0, 30), rows.part(30, 50)):
         judge.add(objective.prepare(part), torch.from_numpy(part.labels[:, :1]) + 2.0)  # type: ignore[index]
     assert judge.scores()["rmse"] == pytest.approx(2.0 * labels.scale, rel=1e-5)
+
+
+def test_numbers_far_from_0_lose_nothing_in_their_figures() -> None:
+    """At 1e6 two floats are a sixteenth apart, which would drown an error of a hundredth."""
+    objective = objective_of("regress", Labels(mean=1e6, scale=0.01))
+    judge, rows = objective.judge(), rows_of("regress", 50)
+    assert judge is not None
+    assert rows.labels is not None
+    judge.add(objective.prepare(rows), torch.from_numpy(rows.labels[:, :1]) + 1.0)
+    scores = judge.scores()
+    assert (scores["rmse"], scores["pearson"]) == pytest.approx((0.01, 1.0), rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
+    """One entity of four words, cut in the middle; of it the end alone is named right, as far as its own row can tell."""
+    names, true, named = ("O", "B-x", "I-x"), [1, 2, 2, 2], [0, 0, 2, 2]
+    objective = objective_of("tag", Labels(names, (1, 1, 1)))
+    ids, labels = np.full((4, 4), 7), np.full((4, 4), np.nan, np.float32)
+    ids[:, [0, 3]], labels[:, 1:3] = SEP, np.array([true, [0, 1, 0, 1]]).reshape(4, 2)
+    chosen = torch.tensor([named, [0, 1, 0, 1]]).reshape(4, 2)
+    rows = Rows(ids, np.arange(4, dtype=np.uint64), labels=labels, examples=np.array([5, 5, 6, 6]))
+    judge = objective.judge()
+    assert judge is not None
+    for first in range(0, 4, size):
+        judge.add(objective.prepare(rows.part(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
+    sentences = [[[names[tag] for tag in tags] for tags in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])]
+    assert judge.scores() == entity_scores(*sentences, names)
+    alone = objective.judge()
+    assert alone is not None
+    alone.add(objective.prepare(rows.part(0, 2)), F.one_hot(torch.tensor(named), 3).float())
+    assert alone.scores()["entity_f1"] == 0
 
 
 @pytest.mark.parametrize("kind", ["classify", "tag"])

@@ -11,6 +11,7 @@ from mini_tf.errors import DataFault, UsageFault
 from mini_tf.nn.tokens import Tokens
 from mini_tf.predictions import Prediction, Predictor, number_of, read_line
 from mini_tf.run.trained import Trained, open_trained
+from mini_tf.scores.entities import entity_scores
 from mini_tf.text.forms import Example
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -97,6 +98,18 @@ def test_a_sentence_longer_than_the_context_comes_back_whole(tagger: Trained) ->
     assert flat(last) == pytest.approx(flat(predict(tagger, [words[:3]])[0]), abs=1e-5)
 
 
+def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger: Trained) -> None:
+    words, tags = tiny_tasks.NAMES[0]
+    examples = [Example(words[n:] * 5, tags[n:] * 5, f"test:{n + 1}") for n in range(6)]
+    scores = []
+    for size in (1, 4, 6):
+        predictor = Predictor(tagger, judged=True)
+        found = [one for first in range(0, 6, size) for one in predictor.predict(examples[first : first + size])]
+        scores.append(predictor.scores())
+    given = [list(one.label) for one in found if isinstance(one.label, list)]
+    assert scores == [entity_scores([example.answers for example in examples], given, ["B-PER"])] * 3
+
+
 def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "lm", "train.steps=1")
     with pytest.raises(UsageFault, match="lm was trained on next_token, whose answers are no labels") as fault:
@@ -132,6 +145,28 @@ def test_two_texts_come_as_json_alone(classifier: Trained) -> None:
     with pytest.raises(DataFault, match="a line of plain text has not a second text") as fault:
         read_line(reader, "x", "stdin:1")
     assert fault.value.hint == 'write {"text": ..., "text_pair": ...}'
+
+
+def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
+    rows = [{"text": row["text"], "text_pair": "a room", "label": row["label"]} for row in tiny_tasks.OPINIONS]
+    file = tiny_tasks.opinions(tmp_path / "two.jsonl", rows)
+    run = trained(
+        tmp_path / "run",
+        *tiny_tasks.SMALL,
+        f"data={{train: '{file}', split: 20%}}",
+        "objective.kind=classify",
+        "train.steps=1",
+        recipe="bert-nano",
+    )
+    given = minitf("predict", run, "-i", file)
+    assert len(given.stdout.splitlines()) == len(rows)
+    refused(minitf("predict", run, "a nice room"), "argument 1: a line of plain text has not a second text", '"text_pair": ...}')
+    single = tiny_tasks.opinions(tmp_path / "one.jsonl")
+    told = f"{single}:1: no column 'text_pair'; there are: text, label, stars; --fields '{{text: COLUMN, text_pair: COLUMN}}'"
+    refused(minitf("predict", run, "-i", single), told)
+    one = minitf("predict", run, stdin='{"text": "a nice room", "text_pair": "b"}\n{"text": "a nice room"}\n')
+    assert len(one.stdout.splitlines()) == 1
+    assert "stdin:2: there is no 'text_pair'" in one.stderr
 
 
 def test_figures_of_predictions_are_those_of_the_judge(classifier: Trained) -> None:

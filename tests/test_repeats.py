@@ -15,18 +15,19 @@ import typer
 import yaml
 from commands import EXACT, TINY, minitf, refused, trained
 
+from mini_tf.cli.figures import check_gates
 from mini_tf.cli.finetune import finetune, task_recipes
-from mini_tf.cli.measured import check_gate
 from mini_tf.cost import whole as whole_cost
 from mini_tf.errors import UsageFault
 from mini_tf.recipe import reading
 from mini_tf.recipe.gates import Gate
 from mini_tf.repeats import main_figure, median_run, spread
-from mini_tf.run import manifest
+from mini_tf.run import manifest, seed_runs
 from mini_tf.run.folder import Run
 
 SHORT = (*EXACT, "log.samples=0", "train.steps=4", "checkpoint.every_steps=2", "eval.tokens=300", "log.every_steps=1")
 SEEDS = (*SHORT, "train.seeds=3", "train.seed=1")
+TURNS = ("objective.kind=instruct", "data.fields={prompt: a, response: b}")
 FOLDERS = ("seed-1", "seed-2", "seed-3")
 
 
@@ -82,6 +83,8 @@ def test_the_run_has_the_median_and_the_spread_of_every_figure(whole: Path) -> N
         assert {what: measured[f"{name}.{what}"] for what in expected} == pytest.approx(expected)
     lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     timeless = [{name: value for name, value in one.items() if name != "minutes"} for one in alone]
+    [median] = [number for number, line in enumerate(lines) if line.pop("median", False)]
+    assert (whole / "model.safetensors").read_bytes() == (whole / FOLDERS[median] / "model.safetensors").read_bytes()
     assert lines == [{"seed": 1 + number} | one for number, one in enumerate(timeless)]
 
 
@@ -96,7 +99,7 @@ def test_the_run_is_used_as_any_other_and_is_the_median_run(whole: Path) -> None
     assert minitf("inspect", "model", whole).exit_code == 0
     assert yaml.safe_load((whole / "resolved.yaml").read_text())["train"]["seeds"] == 3
     shown = minitf("runs", "show", whole)
-    assert "\nmedian of 3 seeds, whose model is model.safetensors:\n" in shown.stdout
+    assert f"\neach figure's own median over 3 seeds (model.safetensors is that of {median}):\n" in shown.stdout
     result = json.loads(minitf("runs", "show", whole, "--json").stdout)
     assert [one["seed"] for one in result["result"]["seeds"]] == [1, 2, 3]
     assert result["metrics"] == manifest.read(whole).metrics
@@ -107,12 +110,12 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     measured = figures(tmp_path / "run")
     assert (done.exit_code, done.stdout) == (8, f"{tmp_path / 'run'}\n")
     assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
-    told = done.stderr.splitlines()[-5:]
+    told = done.stderr.splitlines()[-6:]
     assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
     [median] = [line for line in told[:3] if line.endswith("  <- the median")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
     assert told[3] == (
-        f"median of 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
+        f"each figure's own median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
         f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
     )
 
@@ -157,19 +160,23 @@ DEAD = 9
 
 
 def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) -> None:
-    """Let it happen before or after the given call of one of Run's methods, counted from 1."""
-    done, calls = getattr(Run, deed), [0]
+    """Let it happen before or after the given call of one of Run's methods, or of seed_runs, counted from 1."""
+    done, calls = getattr(owner(deed), deed), [0]
 
-    def counted(self: Run, *given: Any, **named: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         calls[0] += 1
         if calls[0] == number and not after:
             happens()
-        result = done(self, *given, **named)
+        result = done(*given, **named)
         if calls[0] == number and after:
             happens()
         return result
 
-    setattr(Run, deed, counted)
+    setattr(owner(deed), deed, counted)
+
+
+def owner(deed: str) -> Any:
+    return Run if hasattr(Run, deed) else seed_runs
 
 
 def train_and_die(prepare: Callable[[], object], arguments: Sequence[str | Path]) -> None:
@@ -236,7 +243,7 @@ def test_a_signal_behind_the_last_step_of_a_seed_begins_no_other(
 ) -> None:
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Run, deed, getattr(Run, deed))  # put back in the end
+        patch.setattr(owner(deed), deed, getattr(owner(deed), deed))  # put back in the end
         at_call(deed, 1, after, lambda: signal.raise_signal(signal.SIGTERM))
         stopped = minitf("pretrain", TINY, *SEEDS, "-d", folder)
     assert (stopped.exit_code, stopped.stdout) == (143, f"{folder}\n")
@@ -261,6 +268,15 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
     assert minitf("evaluate", folder).exit_code == 5
     assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
     assert_same(folder, whole)
+
+
+@pytest.mark.parametrize("which", [("--step", "best"), ("--average", "2")])
+def test_where_its_checkpoints_are_is_told(which: tuple[str, str], whole: Path) -> None:
+    refused(
+        minitf("evaluate", whole, *which),
+        f"has no checkpoint; each of its seeds has checkpoints of its own: {whole / 'seed-1'}, ...",
+        exit_code=5,
+    )
 
 
 def test_fresh_starts_over_beside_it(whole: Path, tmp_path: Path) -> None:
@@ -288,7 +304,7 @@ def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch
     measured = json.loads(done.stdout)["metrics"]
     assert measured["seconds"] == pytest.approx(sum(value for name, value in measured.items() if name.startswith("seconds.")))
     assert measured["seconds.training"] == pytest.approx(3 * 4 * measured["seconds_per_step"])
-    assert f"that is one seed; 3 of them take {measured['minutes']:.1f} minutes\n" in done.stderr
+    assert f"{measured['minutes']:.1f} minutes for 3 seeds; nothing was kept\n" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -310,7 +326,7 @@ def test_a_refused_start_leaves_nothing_and_takes_no_seed_away(tmp_path: Path, m
     refused(minitf("pretrain", TINY, *SEEDS, "runtime.device=cuda:99", "-d", folder), "cuda:99", exit_code=9)
     assert not folder.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "record_seeds", Run.record_seeds)
+        patch.setattr(seed_runs, "record_seeds", seed_runs.record_seeds)
         at_call("record_seeds", 1, False, partial(_raise, UsageFault("refused after a seed")))
         assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 2
     assert manifest.read(folder / "seed-1").state == "done"
@@ -331,14 +347,27 @@ def _raise(error: Exception) -> None:
         (("train.seeds=2",), "minutes.max", ""),
         ((), "val.accuracy.std", "one seed has no std"),
         (("train.seeds=2",), "val.accuracy.median", "training measures no such figure"),
-        ((), "val.f1_macro", "it is a figure of classes or tags, and next_token reads text"),
-        ((), "val.rougeL", "this run translates nothing"),
+        ((), "val.f1_macro", "it is a figure of classify and tag, and the objective is next_token"),
+        ((), "val.rougeL", "it is a figure of instruct and seq2seq, and the objective is next_token"),
+        ((*TURNS, "eval.translations=0"), "val.rougeL", "with eval.translations=0 nothing is written"),
+        (TURNS, "val.rougeL", ""),
+        (TURNS, "val.bits_per_byte", "training measures no such figure"),
+        ((), "val.bits_per_byte", ""),
+        (("model.kind=encoder",), "val.bits_per_byte", "training measures no such figure"),
+        (("objective.kind=classify",), "val.perplexity", "training measures no such figure"),
+        (("objective.kind=classify",), "val.bits_per_byte", "training measures no such figure"),
+        (("objective.kind=regress",), "val.accuracy", "training measures no such figure"),
+        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.f1_macro", "training measures no such figure"),
+        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.f1_macro", ""),
+        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.entity_f1", "training measures no such figure"),
+        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.y", "there is no class 'y'"),
+        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.x", ""),
         ((), "val.f1.", "training measures no such figure"),
         (("objective.kind=classify",), "val.f1.positive", ""),
         (("objective.kind=classify",), "val.f1.mean", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.f1.positive.min", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.matthews.std", ""),
-        (("objective.kind=classify",), "val.entity_f1", "it is a figure of tags, and classify reads classes"),
+        (("objective.kind=classify",), "val.entity_f1", "it is a figure of tag, and the objective is classify"),
         (("objective.kind=tag",), "val.entity_f1", ""),
         (("objective.kind=regress",), "val.spearman", ""),
     ],
@@ -346,10 +375,11 @@ def _raise(error: Exception) -> None:
 def test_a_gate_is_refused_where_a_run_can_never_meet_it(overrides: tuple[str, ...], figure: str, words: str) -> None:
     recipe = reading.read(TINY, overrides).recipe
     if not words:
-        check_gate(Gate(figure, "<", 1), recipe)
+        check_gates([Gate(figure, "<", 1)], "training", recipe)
         return
-    with pytest.raises(UsageFault, match=words):
-        check_gate(Gate(figure, "<", 1), recipe)
+    with pytest.raises(UsageFault) as refusal:
+        check_gates([Gate(figure, "<", 1)], "training", recipe)
+    assert words in f"{refusal.value.message}; {refusal.value.hint}"
 
 
 @pytest.fixture

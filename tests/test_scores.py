@@ -194,15 +194,15 @@ def test_a_text_needs_a_reference() -> None:
             scored(["a", "b"], [["a"], []])
 
 
-@pytest.mark.parametrize(("package", "module"), list(zip(PACKAGES, ("sacrebleu", "rouge_score", "sklearn", "seqeval"), strict=True)))
+@pytest.mark.parametrize(("package", "module"), list(zip(PACKAGES, ("rouge_score", "sacrebleu", "sklearn", "seqeval"), strict=True)))
 def test_a_missing_package_is_named_with_its_figures(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (missing(*PACKAGES), left_out(*PACKAGES)) == ([], "")
     require(*PACKAGES)
     monkeypatch.setitem(sys.modules, module, None)
     assert missing(*PACKAGES) == [package]
     assert version(package) is None
-    assert left_out(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'")
-    with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
+    assert left_out(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package].spoken}: pip install 'minitf[scores]'")
+    with pytest.raises(Unavailable, match=f"{PACKAGES[package].spoken} needs? {package}$") as refusal:
         require(*PACKAGES)
     assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")
 
@@ -210,5 +210,5 @@ def test_a_missing_package_is_named_with_its_figures(package: str, module: str, 
 def test_versions_are_those_the_packages_tell() -> None:
     assert version("sacrebleu") == sacrebleu.__version__
     assert version("seqeval") == ""
-    with pytest.raises(ValueError, match="must be one of sacrebleu, rouge-score, scikit-learn, seqeval"):
+    with pytest.raises(ValueError, match="must be one of rouge-score, sacrebleu, scikit-learn, seqeval"):
         version("antigravity")

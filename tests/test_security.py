@@ -109,6 +109,10 @@ def hostile_files(folder: Path) -> None:
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for side in range(2):
         (folder / f"side{side}.txt").write_text("".join(f"{pair[side]}\n" for pair in pairs).replace("\0", ""))
+    labels = (EVIL, f"../../{EVIL}\x1b]0;x\x07", "{{ ''.__class__ }} !!python/object:os.system")
+    rows = [{"text": text, "label": label, "__reduce__": EVIL} for text, _ in pairs for label in labels]
+    (folder / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "task.yaml").write_text(json.dumps({"data": {"train": "labels.jsonl"}, "objective": "classify", "train": {"steps": 3}}))
     for name in ("model.pt", "pickled.txt", "tokenizer.pkl"):
         (folder / name).write_bytes(pickle.dumps(_Sentinel(), 2))
     foreign_tokenizer(folder / "foreign")
@@ -141,6 +145,7 @@ def foreign_tokenizer(folder: Path) -> None:
 
 
 TINY_MODEL = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4", "train.context=32")
+SHORT = ("train.batch_size=4", "train.context=32", "runtime.compile=false", *EXACT)
 QUICK = (*TINY_MODEL, "train.steps=3", "log.samples=1", "generate.max_new_tokens=8", "runtime.compile=false", *EXACT)
 TRANSLATION = (
     "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2}",
@@ -169,6 +174,10 @@ WORKS: list[list[str]] = [
     ["evaluate", "runs/pairs", "--data", "{source: side0.txt, target: side1.txt}"],
     ["generate", "runs/pairs", f"{{{{ {EVIL} }}}}", "\x1b]0;x\x07", "--n-best", "2"],
     ["inspect", "attention", "runs/pairs", "a\x1b[31m b", "-o", "made/p.png"],
+    ["finetune", "task.yaml", "model={kind: decoder, init_from: runs/text}", *SHORT, "-d", "runs/task"],
+    ["evaluate", "runs/task", "--data", "labels.jsonl", "--confusion", "made/c.png", "--calibration", "made/c.svg"],
+    ["predict", "runs/task", "-i", "labels.jsonl", "--assert", "accuracy>=0"],
+    ["predict", "runs/task", f"a {{{{ {EVIL} }}}} \x1b]0;x\x07"],
     ["inspect", "align", "runs/pairs", "-o", "made/l.png", "-o", "made/l.json"],
     ["cost", "data.train=translate-toy", "tokenizer.kind=byte", *TRANSLATION, "--seconds", "0"],
     ["runs", "list", "runs"],
@@ -190,6 +199,11 @@ REFUSED = {
     ("pretrain", "data.train=corpus.txt", "tokenizer={path: tokenizer.pkl}"): 4,
     ("generate", "model.pt", "x"): 5,
     ("generate", "foreign", "x"): 5,
+    ("predict", "model.pt", "x"): 5,
+    ("predict", "runs/task", f"{{{{ {EVIL} }}}}"): 4,
+    ("predict", "runs/task", "-i", "model.pt"): 4,
+    ("finetune", "task.yaml", "model={kind: decoder, init_from: model.pt}"): 3,
+    ("finetune", "task.yaml", "data.train=pickled.txt", "model={kind: decoder, init_from: runs/text}"): 4,
 }
 
 
@@ -228,7 +242,7 @@ def test_nothing_is_written_outside_the_run_folders_the_cache_and_the_named_file
     assert audited.strays() == []
     assert list((audited.folder / "home").iterdir()) == []
     assert {path.name for path in (audited.folder / "made").iterdir()} == {
-        *("a.png", "a.json", "a.svg", "w.png", "t.json", "p.png", "l.png", "l.json")
+        *("a.png", "a.json", "a.svg", "w.png", "t.json", "p.png", "l.png", "l.json", "c.png", "c.svg")
     }
 
 

@@ -243,6 +243,53 @@ def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_
     assert refusal(train, val=copy).startswith("data.val: all of its 60 examples also stand in data.train (leave data.val out")
 
 
+def test_two_answers_to_one_prompt_stand_on_one_side(tmp_path: Path) -> None:
+    rows = [{"prompt": f"question {n % 40}", "response": f"answer {n}"} for n in range(120)]
+    text = opened(table(tmp_path / "a.jsonl", rows), Question("turns"), fields={}, split=Split(share=0.2))
+    train, val = ({texts[0] for texts, _ in raw(store)} for store in (text.train, text.val))
+    assert not train & val
+    assert val == {row["prompt"] for row in rows if hash_text(row["prompt"]) < 0.2 * 2**64}
+    assert text.val.known_by() == {hash_text(prompt) for prompt in val}
+
+
+def test_of_two_given_files_of_conversations_whole_ones_are_kept_apart(tmp_path: Path) -> None:
+    train = table(tmp_path / "a.jsonl", [{"prompt": "q", "response": "r"}, {"prompt": "p", "response": "s"}])
+    val = table(tmp_path / "b.jsonl", [{"prompt": "q", "response": "r"}, {"prompt": "q", "response": "other"}])
+    text = opened(train, Question("turns"), fields={}, val=val)
+    assert raw(text.val) == [(["q", "other"], ["user", "assistant"])]
+    assert text.train.known_by() & text.val.known_by() == {hash_text("q")}
+
+
+def test_further_responses_are_kept_and_later_turns_are_left_out_and_counted(tmp_path: Path) -> None:
+    several = table(tmp_path / "a.jsonl", [{"prompt": f"q{n}", "response": ["one", "", f"{n}"]} for n in range(20)])
+    text = opened(several, Question("turns"), fields={})
+    assert {(one.texts[1], one.further) for one in text.train.examples()} <= {("one", (f"{n}",)) for n in range(20)}
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    chats = table(tmp_path / "b.jsonl", [{"messages": [{"role": "system", "content": f"{n}"}, *turns]} for n in range(20)])
+    text = opened(chats, Question("turns"), fields={})
+    assert all(answers == ["system", "user", "assistant"] for _, answers in both(text))
+    assert "20 turns behind the assistant's last one were left out: nothing is asked for there" in text.notes
+
+
+# One text, or two
+
+
+def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_path: Path) -> None:
+    one = [{"text": f"a{n}", "label": "xy"[n % 2]} for n in range(20)]
+    two = [row | {"text_pair": "b"} for row in one]
+    train, other = table(tmp_path / "two.jsonl", two), table(tmp_path / "one.jsonl", one)
+    texts = {n: opened(file, fields={}) for n, file in ((1, other), (2, train))}
+    assert {n: text.labels.n_texts for n, text in texts.items()} == {1: 1, 2: 2}
+    for val in (table(tmp_path / "val.jsonl", [{"text": "c", "text_pair": "d", "label": "x"}, {"text": "c", "label": "x"}]),):
+        assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; the run is trained on two texts")
+        assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is one too many; the run is trained on one text")
+    given = {n: Question("classes", labels=text.labels) for n, text in texts.items()}
+    with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
+        encode_examples(other, texts[2].tokenizer, Data(train="x"), given[2])
+    with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is one too many"):
+        encode_examples(train, texts[1].tokenizer, Data(train="x"), given[1])
+
+
 # Which column a fault is in
 
 
@@ -325,5 +372,8 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     assert "\x1b" not in labels + missing
     numbers = list(summary(opened(table(tmp_path / "b.csv", REVIEWS), Question("numbers"))))
     assert numbers[-1].startswith("labels: mean 4.")
+    turns = opened(table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), Question("turns"), fields={})
+    n = turns.train.n_documents
+    assert list(summary(turns))[-1] == f"asked for: {4 * n} of {len(turns.train)} tokens"
     many = [{"text": f"t{n}", "label": f"c{n % 20:02}"} for n in range(400)]
     assert " and 8 more" in list(summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]

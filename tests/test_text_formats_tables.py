@@ -162,7 +162,12 @@ def test_a_number_is_that_column_where_no_line_has_names(
             LABELLED,
             "no column 'text'; there are: 0 (no header) (without a header columns are asked for by number, from 0)",
         ),
-        ("a.csv", "review,stars\na,b\n", LABELLED, "no column 'text'; there are: review, stars (data.fields={text: COLUMN, label: COLUMN}"),
+        (
+            "a.csv",
+            "review,stars\na,b\n",
+            LABELLED,
+            "no column 'text'; there are: review, stars ('data.fields={text: COLUMN, label: COLUMN}'",
+        ),
         ("a.csv", "text,text,label\na,b,c\n", LABELLED, ":1: 2 columns are called 'text'"),
         ("a.csv", "text,label,x,x\na,b,c,d\n", Columns(("text",), optional=("x",)), ":1: 2 columns are called 'x'"),
         ("a.csv", "text,label\na,b\n\nc\n", LABELLED, ":4: 1 columns, but the first line has 2"),

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
-from mini_tf.text.forms import ASKED, FORMS, Encoded, Example, labels_of
-from mini_tf.text.labels import Labels
+from mini_tf.text.forms import ASKED, FORMS, Encoded, Example
+from mini_tf.text.labels import Labels, labels_of
 from mini_tf.text.tokenizer import Tokenizer
 
 KINDS = ["char", "byte", "bpe", "wordpiece", "unigram"]
@@ -65,7 +66,7 @@ def refused(form: str, example: Example, labels: Labels = CLASSES, used: Tokeniz
 @pytest.mark.parametrize("texts", [["the cat </s>"], ["the </s>", "</s><mask> mat"]])
 @pytest.mark.parametrize("form", ["classes", "numbers"])
 def test_texts_stand_between_separators_and_are_labelled_at_the_first(form: str, texts: list[str], kind: str) -> None:
-    labels = CLASSES if form == "classes" else Labels(mean=4.0, scale=0.5)
+    labels = replace(CLASSES if form == "classes" else Labels(mean=4.0, scale=0.5), n_texts=len(texts))
     one = encoded(form, Example(texts, ["good" if form == "classes" else "3.25"], "f:1"), labels, kind)
     separator = tokenizer(kind).vocabulary.separator
     parts = [tokenizer(kind).encode(text).tolist() for text in texts]
@@ -80,7 +81,7 @@ def test_no_text_can_hold_a_special_token(form: str, kind: str) -> None:
     names = list(tokenizer(kind).special_tokens)
     example = Example([f"a{names[0]}b", *names], ["good"] if form == "classes" else ["good"] * (1 + len(names)), "f:1")
     example = example._replace(answers=[ASKED] * (1 + len(names))) if form == "turns" else example
-    ids = encoded(form, example, kind=kind).ids
+    ids = encoded(form, example, replace(CLASSES, n_texts=1 + len(names)), kind).ids
     vocabulary = tokenizer(kind).vocabulary
     assert (ids == vocabulary.separator).sum() == (0 if form == "tags" else len(names))
     assert not set(ids.tolist()) & (vocabulary.special_ids - {vocabulary.separator, vocabulary.unk})
@@ -122,11 +123,20 @@ def test_classes_stand_in_the_order_of_their_names_and_whole_numbers_in_that_of_
 
 
 def test_what_classes_there_are_is_kept_in_json() -> None:
-    for labels in (Labels(("b", "a"), (2, 0)), Labels(mean=-1.5, scale=0.1), Labels()):
+    for labels in (Labels(("b", "a"), (2, 0)), Labels(mean=-1.5, scale=0.1, n_texts=2), Labels()):
         assert Labels.of_json(labels.to_json()) == labels
     good = Labels(("b", "a"), (2, 0)).to_json()
     bad: list[tuple[str, object]] = [("names", ["a", "a"]), ("names", None), ("counts", [1]), ("counts", [1, -1]), ("counts", [1, True])]
-    for key, value in [*bad, ("mean", math.nan), ("scale", 0.0), ("scale", math.inf), ("scale", "1")]:
+    for key, value in [
+        *bad,
+        ("mean", math.nan),
+        ("scale", 0.0),
+        ("scale", math.inf),
+        ("scale", "1"),
+        ("n_texts", None),
+        ("n_texts", 3),
+        ("n_texts", True),
+    ]:
         with pytest.raises(ValueError, match=key):
             Labels.of_json(good | {key: value})
 
@@ -213,7 +223,8 @@ def test_words_that_are_one_token_together_are_refused() -> None:
 @pytest.mark.parametrize("form", ["classes", "numbers", "turns"])
 def test_a_text_that_a_tokenizer_leaves_nothing_of_is_refused(form: str) -> None:
     example = Example(["cat", "\u200d"], {"classes": ["bad"], "numbers": ["1"], "turns": ["user", ASKED]}[form], "f:9")
-    assert refused(form, example, used=pieces_of_play(normalizers.BertNormalizer())).startswith(
+    labels = replace(CLASSES, n_texts=2)
+    assert refused(form, example, labels, pieces_of_play(normalizers.BertNormalizer())).startswith(
         "f:9: the tokenizer leaves nothing of the text"
     )
 
@@ -249,12 +260,33 @@ def test_a_prompt_and_its_response_are_two_turns_of_which_the_first_of_several_r
     names = {role: role for role in ("prompt", "response", "messages")}
     read = FORMS["turns"].read
     assert read({"prompt": ["Sum", "up."], "response": ["", "one", "two"]}, "f:1", names) == Example(
-        ["Sum up.", "one"], ["user", ASKED], "f:1"
+        ["Sum up.", "one"], ["user", ASKED], "f:1", ("two",)
     )
     messages = [{"role": "system", "content": "Be kind."}, {"role": ASKED, "content": "Hi"}]
     assert read({"messages": messages}, "f:1", names) == Example(["Be kind.", "Hi"], ["system", ASKED], "f:1")
     with pytest.raises(DataFault, match="f:1: needs prompt and response, or messages"):
         read({"prompt": "a"}, "f:1", names)
+
+
+def test_a_conversation_ends_with_what_the_assistant_says_last_and_is_known_by_what_stands_before() -> None:
+    def read(*who: str) -> Example:
+        messages = [{"role": role, "content": f"{role} {n}"} for n, role in enumerate(who)]
+        return FORMS["turns"].read({"messages": messages}, "f:1", {"messages": "messages"})
+
+    one = read("user", ASKED, "user", ASKED, "user", "system")
+    assert (one.answers, one.texts[-1], one.n_later) == (["user", ASKED, "user", ASKED], "assistant 3", 2)
+    assert read("user", ASKED, "user", ASKED) == one._replace(n_later=0)
+    known_by = FORMS["turns"].known_by
+    assert known_by(one._replace(texts=[*one.texts[:-1], "another"])) == known_by(one)
+    assert known_by(read("user", ASKED)) != known_by(one)
+    assert known_by(read(ASKED)) != known_by(read(ASKED)._replace(texts=["another"]))
+
+
+@pytest.mark.parametrize("form", ["classes", "numbers"])
+def test_a_row_has_as_many_texts_as_the_training_side(form: str) -> None:
+    answers, two = ["1" if form == "numbers" else "good"], replace(CLASSES, n_texts=2)
+    assert refused(form, Example(["a"], answers, "f:7"), two).startswith("f:7: 'text_pair' is missing; the run is trained on two texts")
+    assert refused(form, Example(["a", "b"], [], "f:7")).startswith("f:7: 'text_pair' is one too many; the run is trained on one text")
 
 
 def test_a_tokenizer_file_of_another_makes_the_same_of_a_row(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Rows of labelled examples: every form at contexts short and long, what is cut and what is asked, in batches and one by one."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
@@ -38,7 +40,7 @@ def some_examples(form: str, n: int = 40, longest: int = 30) -> list[Example]:
             words = [text(3 if number % 5 else longest) for _ in range(draw.integers(1, 9))]
             return Example(words, draw.choice(TAGS.names, len(words)).tolist(), where)
         if form == "turns":
-            who = [ASKED, *draw.choice(["user", ASKED], draw.integers(0, 3))][:: draw.choice([-1, 1])]
+            who = [*draw.choice(["user", ASKED], draw.integers(0, 3)), ASKED]
             return Example([text(10) for _ in who], list(map(str, who)), where)
         answer = str(draw.normal()) if form == "numbers" else str(draw.choice(TAGS.names))
         return Example([text() for _ in range(2 if form == "two texts" else 1)], [answer], where)
@@ -50,6 +52,7 @@ def some_examples(form: str, n: int = 40, longest: int = 30) -> list[Example]:
 def labelling(form: str, context: int) -> Labelling:
     labels = Labels(mean=0.5, scale=2.0) if form == "numbers" else Labels() if form == "turns" else TAGS
     kind = "classes" if form == "two texts" else form
+    labels = replace(labels, n_texts=2) if form == "two texts" else labels
     return Labelling(in_memory(some_examples(form), CHAR, kind, labels), context)
 
 
@@ -95,13 +98,50 @@ def every_row(form: str, context: int, batch_size: int = 7) -> list[Row]:
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("form", ["classes", "two texts", "numbers"])
+@pytest.mark.parametrize("form", ["classes", "numbers"])
 def test_what_is_too_long_for_its_class_loses_its_end(form: str, context: int) -> None:
     expected = []
     for ids, labels in (whole(one, form) for one in some_examples(form)):
         cut = len(ids) > context
         expected.append(([*ids[: context - 1], SEP], [*labels[: context - 1], None]) if cut else (ids, labels))
     assert every_row(form, context) == expected
+
+
+@pytest.mark.parametrize("context", [5, 6, *CONTEXTS[1:]])
+def test_of_two_texts_the_longer_one_loses_its_end_first_and_both_are_there(context: int) -> None:
+    """Token by token, as BERT takes them away."""
+    expected = []
+    for example in some_examples("two texts"):
+        one, other = (CHAR.encode(text).tolist() for text in example.texts)
+        while len(one) + len(other) + 3 > context:
+            (one if len(one) > len(other) else other).pop()
+        assert one
+        assert other
+        labels = [float(TAGS.names.index(example.answers[0])), *[None] * (len(one) + len(other) + 2)]
+        expected.append(([SEP, *one, SEP, *other, SEP], labels))
+    assert every_row("two texts", context) == expected
+
+
+def test_a_row_that_asks_for_nothing_is_left_out_and_a_store_of_such_is_refused() -> None:
+    said = [("hello", "user"), ("yes", ASKED)]
+    trailing = Example([*(text for text, _ in said), "a" * 30], [*(who for _, who in said), "user"], "f:1")
+    whole = Example([text for text, _ in said], [who for _, who in said], "f:2")
+    packing = Labelling(in_memory([trailing, whole, trailing], CHAR, "turns", Labels()), 12)
+    [rows] = packing.eval_rows(5)
+    assert (packing.n_rows, rows.examples.tolist() if rows.examples is not None else None) == (1, [1])
+    with pytest.raises(DataFault, match="in none of 1 examples is anything asked for, as far as 12 tokens reach"):
+        Labelling(in_memory([trailing], CHAR, "turns", Labels()), 12).n_rows  # noqa: B018
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_says_which_example_it_is_a_part_of(form: str) -> None:
+    packing = labelling(form, 13)
+    found = [rows.part(0, len(rows)).examples for rows in packing.eval_rows(7)]
+    told = np.concatenate([one for one in found if one is not None])
+    assert told.dtype == np.int64
+    assert told.tolist() == [int(n) for row in range(packing.n_rows) for n in packing.documents(np.array([row]), 0)]
+    assert set(told.tolist()) == set(range(40))
+    assert (len(told) > 40) == (form == "tags")
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -171,7 +211,8 @@ def test_sizes_are_those_of_the_rows(form: str, context: int) -> None:
     assert max(lengths) <= context
     assert packing.row_tokens == pytest.approx(np.mean(lengths))
     wholes = [len(whole(one, form)[0]) - lookahead for one in some_examples(form)]
-    assert packing.n_cut == sum(one > context for one in wholes)
+    assert packing.n_longer == sum(one > context for one in wholes)
+    assert packing.n_cut == (0 if form == "tags" else packing.n_longer)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -14,6 +14,7 @@ from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Rows
 from mini_tf.text.pair_store import PairText, open_pairs
 from mini_tf.text.pairing import Pairing
+from mini_tf.text.summary import summary
 
 LENGTHS = [(n * 7 % 13 + 1, n * 5 % 11 + 1) for n in range(50)]
 
@@ -130,3 +131,12 @@ def test_rows_are_cut_into_parts_with_their_sources(text: PairText) -> None:
     for whole, cut in ((rows, parts), (rows.source, [part.source for part in parts])):
         assert whole is not None
         assert np.array_equal(np.concatenate([part.ids for part in cut if part is not None]), whole.ids)
+
+
+def test_the_summary_says_how_long_both_sides_are(text: PairText) -> None:
+    pairs, sources, targets = summary(text)
+    assert pairs == f"pairs: {text.train.n_documents} to learn from, {text.val.n_documents} held out"
+    for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
+        lengths = [len(pair[side]) for pair in documents(text)]
+        half, most = np.quantile(lengths, [0.5, 0.95]).astype(int)
+        assert line == f"lengths of {role}: half have at most {half} tokens, 95 % at most {most}, the longest {max(lengths)}"

@@ -29,7 +29,7 @@ STAGES = {
 """Each part of a run's time, and what is counted there or what it is."""
 HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLOP", "parameters")
 MEANING = (
-    "minutes: until a run is finished; ms, GFLOP: of a step; MFU: of the best product in the precision used; "
+    "minutes: until a run is finished, with all its seeds; ms, GFLOP: of a step; MFU: of the best product in the precision used; "
     "MiB: of weights, gradients, optimizer and activations."
 )
 
@@ -77,7 +77,7 @@ def _record(name: str, cost: "Cost") -> dict[str, Any]:
 def _told(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line for each figure, then one for each part of the time."""
     found, memory, step = cost.found, cost.memory, cost.pace.seconds
-    flops = cost.work.flops
+    flops, it = cost.work.flops, "it is" if cost.seeds == 1 else f"all {cost.seeds} seeds are"
     how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
@@ -87,12 +87,13 @@ def _told(name: str, cost: "Cost") -> list[str]:
         "": f"activations are those of {found['micro_batch_size']} rows; the most seen was {in_bytes(cost.pace.peak_bytes)}",
         "speed": f"{duration(step)} a step of {cost.work.tokens:,} tokens, {short(cost.work.tokens / step)} tokens/s",
         "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the best {found['precision']} product here",
-        "time": f"{duration(cost.total)} until it is finished",
+        "time": f"{duration(cost.total)} until {it} finished",
     }
     lines = [f"{what:<11} {told}" for what, told in facts.items()]
     for part, seconds in cost.seconds.items():
         stage, meaning = STAGES[part]
         meaning = f"{cost.counts[part]:,} {meaning}" if part in cost.counts else meaning
+        meaning += f", {cost.seeds} times" if cost.seeds > 1 else ""
         lines.append(f"  {stage:<11} {duration(seconds):>8}  {meaning}")
     return lines
 

@@ -7,7 +7,7 @@ import typer
 
 from mini_tf.cli.class_pictures import ClassPictures
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.figures import check_figures
+from mini_tf.cli.figures import check_gates
 from mini_tf.cli.files import FORCE
 from mini_tf.cli.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
 from mini_tf.errors import GateMissed, UsageFault
@@ -52,7 +52,7 @@ def evaluate(
     from mini_tf.scores import NEEDED, left_out
 
     trained = open_trained(run, step, device, average)
-    check_figures(held_to, trained, "evaluate")
+    check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
     if lacking := left_out(*NEEDED.get(trained.recipe.objective.FORM, ())):
         console.say(lacking)
     judge = pictures.judge(trained)

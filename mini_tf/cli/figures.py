@@ -1,44 +1,92 @@
-"""What `evaluate` and `predict` measure, by the names that --assert uses; a gate that can never be met is refused at once."""
+"""What the commands measure, by the names that --assert uses: a gate that can never be met is refused before any work is done."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from mini_tf.cli import measured
 from mini_tf.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate
-    from mini_tf.run.trained import Trained
+    from mini_tf.recipe.recipe import Recipe
 
-OF_TEXTS = tuple(name.removeprefix("val.") for name in measured.OF_TEXTS)
-"""Of what the model writes, compared with its references."""
-OF_LOSS = ("loss", "targets")
-"""What predictions alone do not tell."""
-OF_FORMS = {
-    "text": ("loss", "perplexity", "bits_per_byte", "accuracy", "targets"),
-    "pairs": ("loss", "perplexity", "bits_per_byte", "accuracy", "targets", *OF_TEXTS),
-    "turns": ("loss", "perplexity", "accuracy", "targets", *OF_TEXTS),
-    **{
-        form: ("loss", *(["accuracy"] if form != "numbers" else []), *(name.removeprefix("val.") for name in names), "targets")
-        for form, names in measured.OF_FORMS.items()
-    },
-}
-"""By the form of data that a run reads; bits per byte only where every token is asked for. f1. goes on with a class."""
+OF_SEEDS = (".mean", ".std", ".min", ".max")
+"""Behind any name where several seeds are trained; the name alone is their median."""
 
 
-def check_figures(gates: "Sequence[Gate]", trained: "Trained", command: str) -> None:
-    """UsageFault where a run of this form has no such figure, or no such class; Unavailable where a package for a figure is missing."""
-    from mini_tf.scores import require
+def check_gates(
+    gates: "Sequence[Gate]", command: Literal["training", "evaluate", "predict"], recipe: "Recipe", classes: Sequence[str] | None = None
+) -> None:
+    """UsageFault where `command` measures no such figure of a run of this recipe, Unavailable where the package for it is missing.
 
-    form = trained.recipe.objective.FORM
-    names = [name for name in OF_FORMS[form] if command == "evaluate" or name not in OF_LOSS]
+    classes: the names of the run's classes or tags, where they are known; by default those that the recipe lists.
+    """
+    from mini_tf.scores import packages_of, require
+
+    if classes is None:
+        classes = getattr(recipe.objective, "labels", None)
+    names = _names(command, recipe, classes)
     for gate in gates:
-        if not any(gate.metric.startswith(name) and gate.metric != name if name[-1] == "." else gate.metric == name for name in names):
-            listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
-            raise UsageFault(f"--assert {gate.metric}: {command} measures no such figure here; it does {listed}")
-        figure, dot, wanted = gate.metric.partition(".")
-        if dot and figure == "f1" and trained.labels is not None and wanted not in trained.labels.names:
-            raise UsageFault(
-                f"--assert {gate.metric}: there is no class {wanted!r}", hint=f"there are: {', '.join(trained.labels.names[:20])}"
-            )
-        require(*(package for package, figures in measured.PACKAGES.items() if f"val.{gate.metric}".startswith(figures)))
+        figure = _without_statistic(gate.metric, recipe.train.seeds, names) if command == "training" else gate.metric
+        if not _is_among(figure, names):
+            raise _no_such_figure(gate.metric, figure, command, recipe, names)
+        if classes is not None:
+            _check_class(gate.metric, figure, classes)
+        require(*packages_of(figure.removeprefix("val.")))
+
+
+def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
+    """All that a command measures; a name that ends in a dot goes on with a class or a type."""
+    from mini_tf.scores import FIGURES, OF_ENTITIES, OF_TEXTS
+    from mini_tf.scores.entities import mark_entities
+
+    form, lacking = recipe.objective.FORM, set[str]()
+    if recipe.model.READS == "both":
+        lacking |= {"bits_per_byte"}  # who sees both sides is not asked for every token
+    if form == "tags" and classes is not None:
+        lacking |= {"f1_macro"} if mark_entities(classes) else {*OF_ENTITIES}
+    if command == "training" and not recipe.eval.translations:
+        lacking |= {*OF_TEXTS}
+    if command == "predict":
+        lacking |= {"loss"}
+    found = [name for name in FIGURES[form] if name not in lacking]
+    if command == "training":
+        return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
+    return [*found, "targets"] if command == "evaluate" else found
+
+
+def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
+    """val.accuracy of val.accuracy.mean; UsageFault where there is one seed, which has no mean. But a class may be called `mean`."""
+    figure, dot, statistic = name.rpartition(".")
+    if dot + statistic not in OF_SEEDS or not _is_among(figure, names):
+        return name
+    if seeds > 1:
+        return figure
+    if _is_among(name, names):
+        return name
+    raise UsageFault(f"--assert {name}: one seed has no {statistic}", hint="train.seeds=5 trains several")
+
+
+def _is_among(figure: str, names: Sequence[str]) -> bool:
+    return any(figure.startswith(name) and figure != name if name.endswith(".") else figure == name for name in names)
+
+
+def _no_such_figure(told: str, figure: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
+    from mini_tf.recipe.kinds import listing, settings_of
+    from mini_tf.scores import FIGURES, OF_TEXTS
+
+    kind, form, bare = recipe.objective.kind, recipe.objective.FORM, figure.removeprefix("val.")
+    if bare in OF_TEXTS and bare in FIGURES[form]:
+        return UsageFault(f"--assert {told}: with eval.translations=0 nothing is written that could be judged", hint="leave that out")
+    forms = {word: getattr(settings_of("objectives", word), "FORM", "") for word in listing("objectives")}
+    others = [word for word, of in forms.items() if _is_among(bare, FIGURES.get(of, ())) and bare not in FIGURES["text"]]
+    listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
+    hint = f"it is a figure of {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
+    return UsageFault(f"--assert {told}: {command} measures no such figure; it does {listed}", hint=hint)
+
+
+def _check_class(told: str, figure: str, classes: Sequence[str]) -> None:
+    """UsageFault where a figure is of one class, or of one type of entities, that there is not."""
+    kind, _, wanted = figure.removeprefix("val.").partition(".")
+    known = [*dict.fromkeys(tag.partition("-")[2] or "_" for tag in classes if tag != "O")] if kind == "entity_f1" else [*classes]
+    if kind in ("f1", "entity_f1") and wanted and wanted not in known:
+        raise UsageFault(f"--assert {told}: there is no class {wanted!r}", hint=f"there are: {', '.join(known[:20])}")

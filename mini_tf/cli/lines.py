@@ -4,12 +4,13 @@ import itertools
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from mini_tf.errors import DataFault, UsageFault
 from mini_tf.limits import limits, spoken
 
 _BYTE_ORDER_MARK = "\ufeff"
+T = TypeVar("T")
 
 
 def lines_of(file: Path | None) -> Iterator[str]:
@@ -28,6 +29,23 @@ def lines_of(file: Path | None) -> Iterator[str]:
             yield from _decoded(lines, str(file))
     except (OSError, ValueError) as error:
         raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
+
+
+def in_groups(items: Iterator[T], n: int) -> Iterator[list[T]]:
+    """`n` at a time, the last ones fewer; what came before a fault of the data comes out before it."""
+    group: list[T] = []
+    try:
+        for item in items:
+            group.append(item)
+            if len(group) == n:
+                yield group
+                group = []
+    except DataFault:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
 
 
 def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:

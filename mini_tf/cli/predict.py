@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command, to_json
-from mini_tf.cli.figures import check_figures
+from mini_tf.cli.figures import check_gates
 from mini_tf.cli.generate.lines import ahead_by_default
-from mini_tf.cli.lines import lines_of, one_source, refuse_broken
+from mini_tf.cli.lines import in_groups, lines_of, one_source, refuse_broken
 from mini_tf.cli.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
 from mini_tf.errors import DataFault, GateMissed, UsageFault
 from mini_tf.recipe.gates import Gate, failures
@@ -53,11 +53,10 @@ def predict(
 
     trained = open_trained(run, step, device, average)
     predictor = Predictor(trained, judged=bool(held_to))
-    if held_to:
-        check_figures(held_to, trained, "predict")
+    check_gates(held_to, "predict", trained.recipe, predictor.labels.names)
     reader, file = predictor.reader(read_as_own(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0
-    for batch in _batches(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
+    for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
         for example, prediction in _answered(predictor, batch):
             console.print_product(to_json(_line(predictor.form, example, prediction)))
             n_read += 1
@@ -90,23 +89,6 @@ def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) 
     name = "argument " if texts else f"{file or 'stdin'}:"
     for number, line in enumerate(texts or lines_of(file), 1):
         yield read_line(reader, line, f"{name}{number}")
-
-
-def _batches(examples: "Iterator[Example]", n: int) -> "Iterator[list[Example]]":
-    """In groups of `n`; what came before a fault comes out before it."""
-    batch: list[Example] = []
-    try:
-        for example in examples:
-            batch.append(example)
-            if len(batch) == n:
-                yield batch
-                batch = []
-    except DataFault:
-        if batch:
-            yield batch
-        raise
-    if batch:
-        yield batch
 
 
 def _answered(predictor: "Predictor", examples: "list[Example]") -> "Iterator[tuple[Example, Prediction]]":

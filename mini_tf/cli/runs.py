@@ -63,7 +63,12 @@ def show(console: Console, run: RUN) -> None:
     if last:
         lines += ["", f"training, last report (step {last.pop('step', '?')}):", *_lines(last)]
     if record.metrics and seeds:
-        lines += ["", f"median of {len(seeds)} seeds, whose model is model.safetensors:", *_lines(record.metrics)]
+        of = next((number for number, report in enumerate(seeds, start=1) if report.get("median")), "?")
+        lines += [
+            "",
+            f"each figure's own median over {len(seeds)} seeds (model.safetensors is that of seed-{of}):",
+            *_lines(record.metrics),
+        ]
     elif record.metrics and record.model:
         lines += ["", f"model.safetensors (step {record.model['step']}), over the whole held-out text:", *_lines(record.metrics)]
     elif measured or record.metrics:

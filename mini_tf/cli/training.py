@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.console import Console, command
-from mini_tf.cli.measured import check_gate
+from mini_tf.cli.figures import check_gates
 from mini_tf.cli.options import GATES, RECIPE
 
 if TYPE_CHECKING:
     from mini_tf.pretrain import Options
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
+    from mini_tf.text.labels import Labels
 
 FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
@@ -44,7 +45,10 @@ def training_command(
         from mini_tf.pretrain import Options
         from mini_tf.run.opening import Place
 
-        options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv))
+        def check(labels: "Labels | None") -> None:
+            check_gates(held_to, "training", resolved.recipe, None if labels is None else labels.names)
+
+        options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), check)
         return _train(console, resolved, options, held_to)
 
     body.__name__, body.__doc__ = name, summary
@@ -67,16 +71,15 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
     from mini_tf.recipe.gates import Gate
 
     held_to = [Gate.parse(gate) for gate in gates]
-    for gate in held_to:
-        check_gate(gate, resolved.recipe)
-    if not expect:
-        return held_to
-    way = "use --assert 'val.loss<1.9'"
-    if not resolved.shipped:
-        raise UsageFault("--expect holds only for a recipe as shipped, without overrides (--device aside)", hint=way)
-    if not resolved.recipe.expect:
-        raise UsageFault(f"--expect: the recipe {resolved.name} has no `expect`", hint=way)
-    return held_to + [Gate.parse(metric + comparison) for metric, comparison in resolved.recipe.expect.items()]
+    if expect:
+        way = "use --assert 'val.loss<1.9'"
+        if not resolved.shipped:
+            raise UsageFault("--expect holds only for a recipe as shipped, without overrides (--device aside)", hint=way)
+        if not resolved.recipe.expect:
+            raise UsageFault(f"--expect: the recipe {resolved.name} has no `expect`", hint=way)
+        held_to += [Gate.parse(metric + comparison) for metric, comparison in resolved.recipe.expect.items()]
+    check_gates(held_to, "training", resolved.recipe)
+    return held_to
 
 
 def _print_config(console: Console, resolved: "Resolved") -> int:

@@ -25,6 +25,7 @@ IMPORTS = time.process_time()
 class Cost:
     """found: how the machine would be used (`Setup.found`). peak: operations a second of the best product, in the type
     that products are computed in. counts, seconds: how often a run does what, and how long it takes in all, by the same names.
+    seeds: there are so many runs one after the other; `seconds` are those of all, `counts` of one.
     """
 
     found: dict[str, Any]
@@ -35,10 +36,11 @@ class Cost:
     peak: float
     counts: dict[str, int]
     seconds: dict[str, float]
+    seeds: int
 
     @property
     def total(self) -> float:
-        """Seconds from the start of the process to its end."""
+        """Seconds from the start of the first run to the end of the last."""
         return sum(self.seconds.values())
 
     @property
@@ -57,6 +59,7 @@ class Cost:
             **{f"memory_bytes.{name}": size for name, size in vars(self.memory).items()},
             "peak_bytes": self.pace.peak_bytes,
             "steps": self.counts["training"],
+            "seeds": self.seeds,
             "seconds": self.total,
             **{f"seconds.{name}": seconds for name, seconds in self.seconds.items()},
             "minutes": self.total / 60,
@@ -73,6 +76,7 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
     chores = chores_of(parts, memory.optimizer)
     counts, times = whole_run(recipe, parts.course.horizon, pace.seconds, chores, step_work(parts.model, recipe))
+    times = {"start": IMPORTS + opening, "warm_up": pace.warm_up, **times}
     return Cost(
         found=setup.found,
         parameters=sum(p.numel() for p in parts.model.parameters()),
@@ -81,7 +85,8 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
         pace=pace,
         peak=peak_flops(setup.device, setup.products),
         counts=counts,
-        seconds={"start": IMPORTS + opening, "warm_up": pace.warm_up, **times},
+        seconds={name: recipe.train.seeds * each for name, each in times.items()},
+        seeds=recipe.train.seeds,
     )
 
 

@@ -1,16 +1,17 @@
 """What the tasks on labelled examples share: their settings, how a row is read, and the class of a whole text or of a place in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, WrapValidator
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from mini_tf.errors import DataFault
+from mini_tf.errors import RecipeFault
 from mini_tf.nn.answer import Answer, Pool, place_of, pooled
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
@@ -18,12 +19,37 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.data import Text
+from mini_tf.recipe.values import near, show
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """answers, labels and whether this is training, to the summed loss."""
+LARGEST_WEIGHT = 1e9
+
+
+def _fitting_weights(value: Any, either: Any) -> Any:
+    """What is no weights is told with what would be."""
+    if value is None or value == "balanced":
+        return either(value)
+    if not isinstance(value, dict):
+        meant = "; did you mean balanced?" if isinstance(value, str) and near(value, ["balanced"]) else ""
+        raise PydanticCustomError("value", "{m}", {"m": f"must be balanced or {{class: weight}}, got {show(value)}{meant}"})
+    for name, weight in value.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= LARGEST_WEIGHT:
+            told = f"the weight of a class must be above 0 and at most {LARGEST_WEIGHT:g}, got {show(weight)} for {show(name)}"
+            raise PydanticCustomError("value", "{m}", {"m": told})
+    return either(value)
+
+
+ClassWeights = Annotated[Literal["balanced"] | dict[str, float] | None, WrapValidator(_fitting_weights)]
+
+
+def _no_such_class(name: str, names: Sequence[str]) -> str:
+    meant = near(name, names)
+    there = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"no such class {show(name)}; {f'did you mean {meant}?' if meant else f'there are {there}'}"
 
 
 class TaskSettings(ObjectiveSettings):
@@ -43,7 +69,7 @@ class ClassSettings(TaskSettings):
 
     labels: Annotated[tuple[Text, ...], Field(min_length=2, max_length=65536)] | None = None
     """The classes by name, in this order; null: those of the training side."""
-    class_weights: Annotated[str, Field(pattern="^balanced$")] | dict[str, float] | None = None
+    class_weights: ClassWeights = None
     """What an example of a class counts in training: balanced = as much as to make all classes equal; or {name: weight}."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each label's weight that is spread evenly over the classes in training."""
@@ -51,19 +77,24 @@ class ClassSettings(TaskSettings):
     def rules(self) -> Any:
         if self.labels and len(set(self.labels)) < len(self.labels):
             yield "labels", "a class stands there twice"
-        if isinstance(self.class_weights, dict) and any(not weight > 0 for weight in self.class_weights.values()):
-            yield "class_weights", "weights are above 0"
-        if isinstance(self.class_weights, dict) and self.labels and (strange := set(self.class_weights) - set(self.labels)):
-            yield "class_weights", f"no such class: {sorted(strange)[0]}"
+        if self.labels is not None and (strange := self._without_class(self.labels)):
+            yield "class_weights", _no_such_class(strange[0], self.labels)
+
+    def _without_class(self, names: Sequence[str]) -> list[str]:
+        """What has a weight and is no class."""
+        return [name for name in self.class_weights if name not in names] if isinstance(self.class_weights, dict) else []
 
     def weights(self, labels: Labels) -> Tensor | None:
-        """(C,): what an example of each class counts: on average of the training side 1. None where all count the same."""
+        """(C,): what an example of each class counts: on average of the training side 1. None where all count the same.
+
+        RecipeFault where a weight is of a class that there is not.
+        """
         if self.class_weights is None:
             return None
         counts = torch.tensor(labels.counts, dtype=torch.float64)
         if isinstance(self.class_weights, dict):
-            if strange := sorted(set(self.class_weights) - set(labels.names)):
-                raise DataFault(f"objective.class_weights: no such class: {strange[0]}", hint=f"there are: {', '.join(labels.names[:20])}")
+            if strange := self._without_class(labels.names):
+                raise RecipeFault(f"objective.class_weights: {_no_such_class(strange[0], labels.names)}")
             weights = torch.tensor([self.class_weights.get(name, 1.0) for name in labels.names], dtype=torch.float64)
         else:
             weights = 1.0 / counts.clamp(min=1)
@@ -135,6 +166,6 @@ def classified(weights: Tensor | None, smoothing: float) -> Loss:
             return F.cross_entropy(answers, labels, reduction="sum", label_smoothing=smoothing)
         # Not by torch's own weights, which would spread what is smoothed unevenly.
         losses = F.cross_entropy(answers, labels, reduction="none", label_smoothing=smoothing)
-        return losses @ weights.to(losses)[labels]
+        return (losses * weights.to(losses)[labels]).sum()  # a dot product would be autocast to half precision
 
     return loss

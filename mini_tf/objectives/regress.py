@@ -63,5 +63,6 @@ class Numbers:
         self._given.append(answers.squeeze(-1).cpu().numpy())
 
     def scores(self) -> dict[str, float]:
-        truth, given = (np.concatenate(side) * self.labels.scale + self.labels.mean for side in (self._truth, self._given))
-        return number_scores(truth, given)
+        # In doubles, since numbers may be far from 0 and near to each other.
+        truth, given = (np.concatenate(side).astype(np.float64) for side in (self._truth, self._given))
+        return number_scores(*(side * self.labels.scale + self.labels.mean for side in (truth, given)))

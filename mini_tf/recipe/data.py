@@ -19,7 +19,7 @@ BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
 Form = Literal["text", "pairs", "classes", "numbers", "tags", "turns"]
 """What an objective reads of a row: a text; a source and a target; a text with its class, with a number; words with a tag each; a
 conversation."""
-ROLES: dict[Form, tuple[str, ...]] = {
+COLUMNS: dict[Form, tuple[str, ...]] = {
     "text": ("text",),
     "pairs": ("source", "target"),
     "classes": ("text", "text_pair", "label"),

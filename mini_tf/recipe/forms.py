@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mini_tf.recipe.data import BUILT_IN_PAIRS, ROLES, Form, TwoFiles
+from mini_tf.recipe.data import BUILT_IN_PAIRS, COLUMNS, Form, TwoFiles
 from mini_tf.recipe.sections import Data, ObjectiveSettings
 
 _SAID: dict[Form, str] = {
@@ -48,7 +48,7 @@ def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: b
 
 
 def _columns(data: Data, form: Form) -> Iterator[tuple[str, str]]:
-    for name in sorted(set(data.fields) - set(ROLES[form])):
+    for name in sorted(set(data.fields) - set(COLUMNS[form])):
         yield "data.fields", f"no such role {name!r}; {_SAID[form]}"
     together = _TOGETHER.get(form, ())
     if named := [name for name in together if name in data.fields]:

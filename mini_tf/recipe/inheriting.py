@@ -49,7 +49,10 @@ def _read(folder: Path, given: Node) -> Node:
     path = folder / RESOLVED
     if not os.path.isfile(path):
         what = f"{one_line(str(folder))} is no run folder" if os.path.isdir(folder) else f"there is no run {one_line(str(folder))}"
-        raise _refusal(given, what, "`minitf runs list` shows what there is")
+        way = (
+            "`minitf runs list` shows what there is; a run that began with one that is gone is its own recipe: `minitf pretrain RUN -d RUN`"
+        )
+        raise _refusal(given, what, way)
     run = parse(load(path, str(path)), str(path))
     if not isinstance(run.value, dict) or "kind" not in _mapping(run.value.get("model")):
         raise _refusal(given, f"{path} names no model")

@@ -24,6 +24,8 @@ DEFAULT_RECIPE = "quickstart"
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
 _PATHS = (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path"), ("model", "init_from"))
 """The keys that name files, or runs."""
+LATER: dict[str, Any] = {"adapter": None, "optimizer.layer_decay": 1.0, "train.freeze": [], "train.seeds": 1}
+"""Keys that recipes have had since runs were first known by what decides them, with the values under which they decide nothing."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
 
 
@@ -94,7 +96,7 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
     Without log, checkpoint, generate, expect, runtime.device and train.micro_batch_size, which changes only the order of sums and
     the draws of dropout; without what ends a run early or lets it go on, but changes no step that is made; and without the names of
     data and tokenizer files, since contents decide and not paths: their hashes belong beside this (data.errors is in them). Names
-    of built-in corpora stay.
+    of built-in corpora stay. LATER keys stand there only where they decide something, so that earlier runs keep their names.
     """
     plain = recipe.model_dump(mode="json")
     for section in ("log", "checkpoint", "generate", "expect"):
@@ -109,6 +111,11 @@ def decisive(recipe: Recipe) -> dict[str, Any]:
         given = plain["data"][side]
         if given not in BUILT_IN_DATA:
             plain["data"][side] = None if given is None else "files"
+    for key, default in LATER.items():
+        section, _, name = key.rpartition(".")
+        holder = plain[section] if section else plain
+        if holder[name] == default:
+            del holder[name]
     return plain
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import Form, Text
@@ -171,6 +172,12 @@ class Adapter(Section):
     """Which matrices of the model get some, by patterns of their names."""
     merge: bool = False
     """model.safetensors is a plain model, what was learnt added to its matrices; checkpoints keep both apart."""
+
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if isinstance(given, str) and given == "lora":
+            raise PydanticCustomError("value", "{m}", {"m": "must be a mapping such as {kind: lora}, got 'lora'"})
+        return super()._read(given)
 
 
 class Eval(Section):

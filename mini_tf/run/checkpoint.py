@@ -21,6 +21,7 @@ from mini_tf.errors import RunFault, StorageFault
 from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storing, sweep
+from mini_tf.run.finding import seed_folder
 from mini_tf.run.hashes import Hashes
 
 FORMAT = 1
@@ -187,7 +188,9 @@ class Checkpoints:
         """The checkpoint of a step, `last` or `best` (lowest score), by its manifest alone; RunFault where there is none."""
         steps = self.steps()
         if not steps:
-            raise RunFault(f"{self.folder.parent} has no checkpoint", where=[str(self.folder.parent)])
+            one = seed_folder(self.folder.parent)
+            hint = f"each of its seeds has checkpoints of its own: {one}, ..." if one.is_dir() else ""
+            raise RunFault(f"{self.folder.parent} has no checkpoint", hint=hint, where=[str(self.folder.parent)])
         if which == "best":
             which = next(iter(self.by_score()), "last")
         step = steps[0] if which == "last" else int(which)

@@ -47,6 +47,11 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def seed_folder(folder: Path, number: int = 1) -> Path:
+    """Of a run of several seeds: where the run of one of them lives, counted from 1."""
+    return folder / f"seed-{number}"
+
+
 def list_runs(folder: Path) -> list[Path]:
     """The run folders directly in a folder, by name; what is no run is passed over."""
     if not folder.is_dir():

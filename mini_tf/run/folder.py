@@ -17,7 +17,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -32,14 +32,15 @@ from mini_tf.plain_file import read_plain
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
-from mini_tf.run.finding import has_locks
+from mini_tf.run.finding import has_locks, seed_folder
 from mini_tf.run.loading import Saved
 from mini_tf.run.manifest import Manifest, RunState
-from mini_tf.run.metrics import Lines, curve, to_line
+from mini_tf.run.metrics import Lines, curve
 from mini_tf.run.tensors import Spec
 
-_MODEL_TEXTS = ("config.json", "tokenizer.json", "source_tokenizer.json")
-_TEXTS = ("recipe.yaml", "resolved.yaml", *_MODEL_TEXTS)
+MODEL_TEXTS = ("config.json", "tokenizer.json", "source_tokenizer.json")
+"""What is needed to use model.safetensors."""
+_TEXTS = ("recipe.yaml", "resolved.yaml", *MODEL_TEXTS)
 _REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
@@ -82,7 +83,7 @@ class Run:
             for folder in (self.folder, self.folder / "samples"):
                 sweep(self.disk, folder)
             self.checkpoints.sweep()
-        self._update(state="running", exit_code=None, error=None, pid=os.getpid(), host=os.uname().nodename)
+        self.update(state="running", exit_code=None, error=None, pid=os.getpid(), host=os.uname().nodename)
         while self._unlogged:
             with suppress(OSError):
                 self.log(self._unlogged.pop(0))
@@ -108,14 +109,14 @@ class Run:
         if saved:
             best = self.checkpoints.first_sound(self.checkpoints.by_score(), warn)
             if best is not None:  # a process may have been killed before it told of it
-                self._update(best=self._best_with(best.step, best.score))
+                self.update(best=self._best_with(best.step, best.score))
             self.publish(warn=warn)
         return saved
 
     def _forget_after(self, step: int) -> None:
         best, model = self.manifest.best, self.manifest.model
         best = best if best and best["step"] <= step else None
-        self._update(step=step, best=best, model=model if model and model["step"] <= step else None)
+        self.update(step=step, best=best, model=model if model and model["step"] <= step else None)
 
     def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None:
         """A line of metrics.jsonl: `step` and what was measured there, no clock; the seconds go into timing.jsonl."""
@@ -136,7 +137,7 @@ class Run:
             COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
         }
         self.checkpoints.save(step, parts, score, self.fingerprint)
-        self._update(step=step, best=self._best_with(step, score))
+        self.update(step=step, best=self._best_with(step, score))
 
     def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:
         """The best so far, where that may be this step."""
@@ -171,41 +172,21 @@ class Run:
                 f"{MODEL}, made of step {before['step']}, is lost or damaged, and so is its checkpoint; "
                 f"the next best takes its place: step {chosen.step}"
             )
-            self._update(metrics={})
+            self.update(metrics={})
         content, sha256 = (chosen.folder / MODEL).read_bytes(), chosen.sha256[MODEL]
         if self.published_as is not None:
             content = tensors.pack(self.published_as(tensors.read(chosen.folder / MODEL)))
             sha256 = hashlib.sha256(content).hexdigest()
+            self.update(publishing=sha256)  # no checkpoint has these bytes: killed before the next lines, they are known by this
         with storing(f"publishing step {chosen.step}", self._last()):
             replace(self.disk, self.folder / MODEL, content)
             hashes.note(self.folder / MODEL, sha256)
-        self._update(model={"step": chosen.step, "score": chosen.score, "sha256": sha256})
-
-    def seed_folder(self, number: int) -> Path:
-        """Of a run of several seeds: where the run of one of them lives, counted from 1."""
-        return self.folder / f"seed-{number}"
-
-    def record_seeds(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """metrics.jsonl of a run of several seeds, as a whole: a line for each that is done."""
-        with storing(f"recording the seeds of {self.folder}"):
-            replace(self.disk, self._metrics.path, "".join(f"{to_line(report)}\n" for report in reports).encode())
-
-    def adopt(self, other: Path) -> None:
-        """Take over a finished run's model, with all that is needed to use it. RunFault where it is not what that run published."""
-        record = manifest.read(other)
-        if not loading.is_published(other, record, self.checkpoints.hashes):
-            raise RunFault(f"{other / MODEL} is lost or damaged", hint="the same command puts it right", where=[str(other / MODEL)])
-        with storing(f"taking over {MODEL} of {other}"):
-            for name in _MODEL_TEXTS:
-                if (other / name).exists():
-                    replace(self.disk, self.folder / name, read_plain(other / name, limits().record_bytes))
-            replace(self.disk, self.folder / MODEL, (other / MODEL).read_bytes())
-        self._update(step=record.step, best=record.best, model=record.model, auto=record.auto)
+        self.update(model={"step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
 
     def note_auto(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """What `auto` resolved to: kept at the first start, and from then on given back as it was."""
         if not self.manifest.auto:
-            self._update(auto=dict(found))
+            self.update(auto=dict(found))
         return self.manifest.auto
 
     def extend(self, steps: int) -> None:
@@ -273,7 +254,7 @@ class Run:
         finite = {
             key: value if math.isfinite(value) else None for key, value in (metrics or self.manifest.metrics).items() if value is not None
         }
-        self._update(state=state, exit_code=exit_code, error=error, metrics=finite)
+        self.update(state=state, exit_code=exit_code, error=error, metrics=finite)
 
     def close(self) -> None:
         """Let another process have the folder."""
@@ -287,7 +268,7 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             with suppress(OSError, StorageFault):  # the disk may be what failed
-                begun = self._metrics.path.exists() or self.seed_folder(1).exists()
+                begun = self._metrics.path.exists() or seed_folder(self.folder).exists()
                 if isinstance(error, _REFUSED_STARTS) and self.status == "new" and not begun:
                     self._vanish()
                 elif error is not None and self.begun and self.manifest.state == "running":
@@ -302,7 +283,8 @@ class Run:
         if not self._stood_before:
             self.disk.remove(self.folder)
 
-    def _update(self, **fields: Any) -> None:
+    def update(self, **fields: Any) -> None:
+        """Change fields of run.json."""
         self.manifest, self.begun = self.manifest.model_copy(update=fields), True
         with storing(f"writing {manifest.NAME}"):
             manifest.write(self.folder, self.manifest, self.disk)

@@ -1,7 +1,9 @@
 """The run that a model begins with (model.init_from): which of its tensors go where, and what does not fit, told before a step is made."""
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +12,12 @@ from torch import Tensor
 from mini_tf.errors import RecipeFault, RunFault
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import SIDES, Recipe
+from mini_tf.recipe.sections import SideTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
-from mini_tf.run.trained import Trained, open_trained
+from mini_tf.run.trained import SOURCE_TOKENIZER, Trained, open_trained
 from mini_tf.text.opening import AnyText
 
+_TOKENIZER = "tokenizer.json"
 _FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
 """Keys of a model that change nothing of what its tensors mean."""
 _SOURCE_SIDE = {"encoder.": "stack.", "source_embedding.": "embedding."}
@@ -36,8 +40,13 @@ class Taken:
     def spoken(self) -> str:
         """The same for people."""
         parts = [f"{len(self.loaded)} tensors loaded"]
-        parts += [f"{len(names)} {what} ({_listed(names)})" for names, what in ((self.new, "new"), (self.left, "left behind")) if names]
+        parts += [f"{len(names)} {what} ({listed(names)})" for names, what in ((self.new, "new"), (self.left, "left behind")) if names]
         return f"beginning with {self.run}: {', '.join(parts)}"
+
+    def lists(self) -> Iterator[str]:
+        """All names, a line for each kind."""
+        for what, names in (("loaded", self.loaded), ("new", self.new), ("left behind", self.left)):
+            yield f"{what}: {', '.join(names) or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -55,15 +64,41 @@ class Beginning:
             ours[name].copy_(tensor)
 
 
-def contents(recipe: Recipe) -> dict[str, str]:
-    """What a run that begins with another is known by besides: the hash of that one's weights. RunFault where it has none."""
+def contents(recipe: Recipe, begun: Path | None = None) -> dict[str, str]:
+    """What a run that begins with another is known by besides: the hash of that one's weights. RunFault where it has none.
+
+    begun: a folder in which the run may have been begun already; where the other is gone, what was noted there is taken.
+    """
     if recipe.model.init_from is None:
         return {}
+    if _is_gone(recipe):
+        noted = manifest.read(begun).hashes.get("init") if begun is not None and (begun / _TOKENIZER).is_file() else None
+        if noted is None:
+            raise _gone(recipe)
+        return {"init": noted}
     folder = finding.find(recipe.model.init_from)
     published = manifest.read(folder).model
     if published is None:
         raise RunFault(f"model.init_from: {folder} has no trained model yet", hint="train it first", where=[str(folder)])
     return {"init": str(published["sha256"])}
+
+
+def with_own_tokenizer(recipe: Recipe, begun: Path | None) -> Recipe:
+    """Where the run that a recipe begins with is gone, the recipe with the tokenizers that the run in `begun` keeps."""
+    if begun is None or recipe.model.init_from is None or not _is_gone(recipe):
+        return recipe
+    source = None if recipe.tokenizer.source is None else SideTokenizer(path=str(begun / SOURCE_TOKENIZER))
+    return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(begun / _TOKENIZER), source=source)})
+
+
+def _is_gone(recipe: Recipe) -> bool:
+    name = str(recipe.model.init_from)
+    return not any(os.path.lexists(path) for path in (name, finding.OUTPUTS / name))
+
+
+def _gone(recipe: Recipe) -> RunFault:
+    name = str(recipe.model.init_from)
+    return RunFault(f"model.init_from: the run {name} is gone", hint="-d FOLDER continues a run that began with it", where=[name])
 
 
 def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
@@ -78,6 +113,8 @@ def begin(sketch: Model, recipe: Recipe, text: AnyText) -> Beginning:
 
     RecipeFault where tokenizer, settings or shapes are others than the run's: what is loaded means what it meant there.
     """
+    if _is_gone(recipe):  # the run in hand was begun with it, but has no checkpoint to go on from
+        raise _gone(recipe)
     trained = open_trained(str(recipe.model.init_from), device="cpu")
     _refuse_other_meaning(recipe, trained, text)
     theirs, ours = trained.model.weights(), sketch.weights()
@@ -140,10 +177,8 @@ def _refuse_other_meaning(recipe: Recipe, trained: Trained, text: AnyText) -> No
     if "encoder" in mine and "encoder" not in theirs:  # its source side is the run's only stack
         pairs += [(f"model.encoder.{key}", value, theirs[key]) for key, value in mine["encoder"].items() if value is not None]
     for key, here, there in pairs:
-        if here != there:
-            raise RecipeFault(
-                f"{key}: is {_shown(here)}, but {_shown(there)} in {name}, which model.init_from begins with", hint=f"leave {key} out"
-            )
+        for inner, mine, theirs in _differing(key, here, there):
+            raise RecipeFault(f"{inner}: is {mine}, but {theirs} in {name}, which model.init_from begins with", hint=f"leave {key} out")
 
 
 def _meaning(value: Any, context: int) -> Any:
@@ -154,10 +189,25 @@ def _meaning(value: Any, context: int) -> Any:
     return [_meaning(item, context) for item in value] if isinstance(value, list) else value
 
 
+def _differing(key: str, here: Any, there: Any) -> Iterator[tuple[str, str, str]]:
+    """The innermost keys that differ, with the two values; of two kinds, which have other keys, the kinds."""
+    if isinstance(here, dict) and isinstance(there, dict) and here.get("kind") == there.get("kind"):
+        for name in here:
+            yield from _differing(f"{key}.{name}", here[name], there.get(name))
+    elif isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
+        for n, (one, other) in enumerate(zip(here, there, strict=True)):
+            yield from _differing(f"{key}[{n}]" if len(here) > 1 else key, one, other)
+    elif here != there:
+        yield key, _shown(here), _shown(there)
+
+
 def _shown(value: Any) -> str:
-    return f"{value.get('kind')} { ({k: v for k, v in value.items() if k != 'kind'}) }" if isinstance(value, dict) else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value.get("kind")) if isinstance(value, dict) else str(value)
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
     names = list(names)
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

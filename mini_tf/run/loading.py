@@ -112,7 +112,7 @@ def load_model(folder: Path, step: int | str | None = None, expected: Mapping[st
 def _settled(folder: Path) -> bool:
     """Whether the published file is sound; a run that is just publishing another one is waited for.
 
-    One that was killed before it could tell of it has published a checkpoint that is no worse.
+    One that was killed before it could tell of it has published a checkpoint that is no worse, or what it said it would.
     """
     hashes = Hashes()
     for _ in range(5):
@@ -123,7 +123,7 @@ def _settled(folder: Path) -> bool:
     before = record.model or {"score": None, "step": -1}
     newer = [one for one in checkpoints.own() if one.rank <= rank(before["score"], before["step"])]
     with suppress(OSError):
-        return hashes.of(folder / MODEL) in [one.sha256[MODEL] for one in newer]
+        return hashes.of(folder / MODEL) in [record.publishing, *(one.sha256[MODEL] for one in newer)]
     return False
 
 

@@ -64,6 +64,8 @@ class Manifest(BaseModel):
     """{step, loss}: the lowest validation loss so far."""
     model: _Model | None = None
     """Where model.safetensors came from: {step, score, sha256}."""
+    publishing: str | None = None
+    """Hash of the model.safetensors that is just being put there, where no checkpoint has it: a merged one."""
     metrics: dict[str, float | None] = {}
     """The last evaluation's, by the names that --assert uses (val.loss, ...)."""
     extensions: list[tuple[NonNegativeInt, PositiveInt]] = []

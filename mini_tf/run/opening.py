@@ -19,6 +19,7 @@ import torch
 
 import mini_tf
 from mini_tf.errors import RunFault, StorageFault, UsageFault
+from mini_tf.recipe.reading import LATER
 from mini_tf.run import manifest
 from mini_tf.run.contents import refuse_strange
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder
@@ -81,10 +82,7 @@ def choose_folder(place: Place, identity: Identity) -> Path:
     name = place.name
     if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]+", name)):
         raise UsageFault(f"{name[:80]!r} cannot be the name of a run", hint="use letters, digits, - and _; -d DIR chooses the folder")
-    if place.directory is not None and name is None:
-        first = place.directory.absolute()
-    else:
-        first = (place.directory or OUTPUTS).absolute() / (name or identity.default_name)
+    first = folder_of(place) or OUTPUTS.absolute() / identity.default_name
     if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
         raise UsageFault(
             f"{first.name[:80]!r} cannot be the name of a run: it, or its path, is too long", hint="give shorter ones with -n, -d"
@@ -95,6 +93,13 @@ def choose_folder(place: Place, identity: Identity) -> Path:
     if place.fresh:
         return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
     return next((folder for folder in later.values() if _is_run(folder, identity.run_id)), first)
+
+
+def folder_of(place: Place) -> Path | None:
+    """The folder that a place names, to which a fresh start adds a number; None where the recipe and what it reads make the name."""
+    if place.name is not None:
+        return (place.directory or OUTPUTS).absolute() / place.name
+    return None if place.directory is None else place.directory.absolute()
 
 
 def _home() -> Path | None:
@@ -173,7 +178,7 @@ def _is_still(folder: Path, lock: int) -> bool:
 def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> None:
     if record.run_id == identity.run_id:
         return
-    changed = differences(record.decides, identity.keys)
+    changed = differences(LATER | record.decides, LATER | identity.keys)
     if not changed:
         names = ", ".join(line.split(":")[0] for line in differences(record.hashes, identity.hashes)[:5])
         _refuse(

@@ -105,13 +105,23 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
 
 def _adapt(sketch: Model, adapter: Adapter, path: Path, config: dict[str, Any]) -> None:
     """Give a model without content the adapter that a run had; RunFault where its config.json at `path` is none of such a run."""
+    try:
+        adapt(sketch, adapter, _whole(path, config))
+    except RecipeFault as error:
+        raise RunFault(f"{path.parent} is damaged: {error.message}", where=[str(path.parent)]) from error
+
+
+def _whole(path: Path, config: dict[str, Any]) -> list[str]:
     whole = config.get("whole")
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
         raise RunFault(f"{path}: does not say what learnt beside the adapter", where=[str(path)])
-    try:
-        adapt(sketch, adapter, whole)
-    except RecipeFault as error:
-        raise RunFault(f"{path.parent} is damaged: {error.message}", where=[str(path.parent)]) from error
+    return whole
+
+
+def read_whole(folder: Path) -> list[str]:
+    """What learns as a whole beside the adapter of a run. RunFault where its config.json does not say."""
+    path = folder / "config.json"
+    return _whole(path, _read_config(path, {}))
 
 
 def _weights(

@@ -5,22 +5,46 @@ The figures come from well-kept packages that a base install lacks. What is triv
 Unavailable. Who goes without them says so (`left_out`); who promised a figure asks first (`require`).
 """
 
+from typing import NamedTuple
+
 from mini_tf.errors import Unavailable
 
+
+class Package(NamedTuple):
+    """spoken: its figures in a sentence; figures: how the names of those begin that cannot be made without it."""
+
+    spoken: str
+    figures: tuple[str, ...]
+
+
 PACKAGES = {
-    "sacrebleu": "BLEU and chrF",
-    "rouge-score": "ROUGE",
-    "scikit-learn": "F1, Matthews, Pearson and Spearman",
-    "seqeval": "entity F1",
+    "rouge-score": Package("ROUGE", ("rouge",)),
+    "sacrebleu": Package("BLEU and chrF", ("bleu", "chrf", "exact_match")),
+    "scikit-learn": Package("F1, Matthews, Pearson and Spearman", ("f1", "matthews", "pearson", "spearman", "entity_")),
+    "seqeval": Package("entity F1", ("entity_",)),
 }
-"""What the extra `scores` installs, and which figures each is for."""
-NEEDED: dict[str, tuple[str, ...]] = {
-    "pairs": ("rouge-score", "sacrebleu"),
-    "turns": ("rouge-score", "sacrebleu"),
-    "classes": ("scikit-learn",),
-    "numbers": ("scikit-learn",),
-    "tags": ("scikit-learn", "seqeval"),
+"""What the extra `scores` installs."""
+OF_TEXTS = ("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL")
+"""Of what the model writes, compared with its references."""
+OF_ENTITIES = ("entity_f1", "entity_f1.", "entity_precision", "entity_recall")
+"""Of tags that mark entities; others have f1_macro in place of them."""
+FIGURES: dict[str, tuple[str, ...]] = {
+    "text": ("loss", "perplexity", "bits_per_byte", "accuracy"),
+    "pairs": ("loss", "perplexity", "bits_per_byte", "accuracy", *OF_TEXTS),
+    "turns": ("loss", "perplexity", "accuracy", *OF_TEXTS),
+    "classes": ("loss", "accuracy", "f1_macro", "f1_micro", "f1.", "matthews"),
+    "numbers": ("loss", "pearson", "spearman", "rmse"),
+    "tags": ("loss", "accuracy", "f1_macro", *OF_ENTITIES),
 }
+"""By the form of data that an objective reads: what evaluation measures; a name that ends in a dot goes on with a class or a type."""
+
+
+def packages_of(*figures: str) -> tuple[str, ...]:
+    """Those that one of these figures cannot be made without."""
+    return tuple(name for name, package in PACKAGES.items() if any(figure.startswith(package.figures) for figure in figures))
+
+
+NEEDED = {form: packages_of(*figures) for form, figures in FIGURES.items() if form != "text"}
 """By the form of data that an objective reads: the packages that make its figures."""
 INSTALL = "pip install 'minitf[scores]'"
 
@@ -46,12 +70,13 @@ def left_out(*packages: str) -> str:
     if not (lacking := missing(*packages)):
         return ""
     named = " and ".join(lacking)
-    figures = ", ".join(PACKAGES[package] for package in lacking)
+    figures = ", ".join(PACKAGES[package].spoken for package in lacking)
     return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures}: {INSTALL}"
 
 
 def _figures(package: str) -> str:
-    return f"{PACKAGES[package]} {'need' if ' and ' in PACKAGES[package] else 'needs'}"
+    spoken = PACKAGES[package].spoken
+    return f"{spoken} {'need' if ' and ' in spoken else 'needs'}"
 
 
 def version(package: str) -> str | None:

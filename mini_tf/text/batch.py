@@ -18,7 +18,8 @@ class Rows:
     keys (B,): a 64-bit seed for each row, of (seed, step, row) in training and of (seed, example) in evaluation.
     word_starts (B, n): True where a token begins a word; None where the objective did not ask for it.
     source: of pairs, what is read besides: rows (B, m) of their own.
-    labels (B, n) float32: of labelled examples, what is asked at each place, NaN = nothing.
+    labels (B, n) float32: of labelled examples, what is asked at each place, NaN = nothing. examples (B,) int64: which example each
+    row is, or is a part of.
     """
 
     ids: np.ndarray
@@ -27,6 +28,7 @@ class Rows:
     word_starts: np.ndarray | None = None
     source: "Rows | None" = None
     labels: np.ndarray | None = None
+    examples: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -38,7 +40,8 @@ class Rows:
         starts = None if self.word_starts is None else self.word_starts[cut]
         source = None if self.source is None else self.source.part(first, last)
         labels = None if self.labels is None else self.labels[cut]
-        return Rows(self.ids[cut], self.keys[cut], segments, starts, source, labels)
+        examples = None if self.examples is None else self.examples[cut]
+        return Rows(self.ids[cut], self.keys[cut], segments, starts, source, labels, examples)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,14 @@
 """Which columns of a table are read: by their names, or by number from 0 where the first line names none."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from mini_tf.errors import DataFault
-from mini_tf.recipe.data import ROLES
+from mini_tf.recipe.data import COLUMNS
 from mini_tf.text.strict_json import short
 
-_ROLES = {role for roles in ROLES.values() for role in roles}
+_ROLES = {role for roles in COLUMNS.values() for role in roles}
 
 
 class Chosen(NamedTuple):
@@ -23,9 +23,12 @@ class Chosen(NamedTuple):
 
 
 def choose(
-    first: Sequence[str], names: Sequence[str | None], optional: Sequence[str], header: Literal["auto"] | bool, where: str
+    first: Sequence[str], names: Sequence[str | None], optional: Sequence[str], header: Literal["auto"] | bool, where: str, key: str
 ) -> Chosen:
-    """Find the columns in the first row of a table; `names`, `optional` and `header` as in Columns. DataFault where one is missing."""
+    """Find the columns in the first row of a table; `names`, `optional` and `header` as in Columns, `key` of its Source.
+
+    DataFault where one is missing.
+    """
     wanted = [name or "text" for name in names]
     named = header if header != "auto" else _names_columns(first, wanted)
     there = first if named else [str(n) for n in range(len(first))]
@@ -34,7 +37,7 @@ def choose(
         return Chosen([0], more, named)
     for name in wanted:
         if name not in there:
-            raise no_column(where, name, there, wanted) if named else _no_number(where, name, first, wanted)
+            raise no_column(where, name, there, wanted, key) if named else _no_number(where, name, first, wanted, key)
     return Chosen([place_of(name, there, where) for name in wanted], more, named)
 
 
@@ -56,27 +59,33 @@ def place_of(name: str, there: Sequence[str], where: str) -> int:
     return there.index(name)
 
 
-def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]) -> DataFault:
+def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
     """What is said where columns have names and this is none of them."""
     if _is_number(name):
         hint = "here columns have names; in csv and tsv data.header=false asks for them by number"
     elif len(wanted) > 1:
         roles = wanted if set(wanted) <= _ROLES else ("text", "label")
-        hint = f"data.fields={{{', '.join(f'{role}: COLUMN' for role in roles)}}} says which they are"
+        hint = f"{_fields(key, {role: 'COLUMN' for role in roles})} says which they are"
     else:
-        hint = f"say which one is the text: 'data.fields={{text: {short(there[-1])}}}'" if there else ""
+        hint = f"say which one is the text: {_fields(key, {'text': short(there[-1])})}" if there else ""
     return DataFault(f"{where}: no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None, where=(where,))
 
 
-def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str]) -> DataFault:
+def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
     """Where columns have numbers only: which of them it might be, as the first row has it. A text is longer than its label."""
     by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
     order = [by_length[0], by_length[-1]] if "text" in wanted else range(len(first))
     hint = "without a header columns are asked for by number, from 0"
     if set(wanted) <= _ROLES and len(wanted) <= len(first):
-        hint = f"'data.fields={{{', '.join(f'{role}: {n}' for role, n in zip(wanted, order, strict=False))}}}'"
+        hint = _fields(key, {role: str(n) for role, n in zip(wanted, order, strict=False)})
     there = _listed([str(n) for n in range(len(first))])
     return DataFault(f"{where}: no column {short(name)!r}; there are: {there} (no header)", hint=hint, where=(where,))
+
+
+def _fields(key: str, columns: Mapping[str, str]) -> str:
+    """How the columns of a file are named, in a recipe or, where an option named the file, by an option."""
+    named = "{" + ", ".join(f"{role}: {column}" for role, column in columns.items()) + "}"
+    return f"--fields '{named}'" if key.startswith("-") else f"'data.fields={named}'"
 
 
 def _listed(there: Sequence[str]) -> str:

@@ -16,16 +16,16 @@ from mini_tf.text.cache import cached
 from mini_tf.text.coverage import Coverage
 from mini_tf.text.examples import Reader, find_tables
 from mini_tf.text.formats import Document
-from mini_tf.text.forms import FORMS, Example, labels_of
-from mini_tf.text.labels import Labels
+from mini_tf.text.forms import FORMS, Example
+from mini_tf.text.labels import Labels, labels_of
 from mini_tf.text.raw_text import hash_of, learn_tokenizer, reading_of, replaced
 from mini_tf.text.sides import Sides
 from mini_tf.text.sources import Source
-from mini_tf.text.split import Side
+from mini_tf.text.split import Side, hash_text
 from mini_tf.text.token_store import Say, TokenStore, Writer, batches, loaded, open_store
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
 
-FORMAT = 1
+FORMAT = 2
 RAW = ".examples.jsonl"
 LABELS = ".labels"
 
@@ -34,7 +34,7 @@ LABELS = ".labels"
 class ExampleStore:
     """tokens: a document an example; labels (N,) float32: what is asked at each of its ids, NaN = nothing.
 
-    raw: the examples as they were written, a JSON list [texts, answers] a line; None of those that stand in memory alone.
+    raw: the examples as they were written, a JSON list [texts, answers, further] a line; None of those that stand in memory alone.
     """
 
     tokens: TokenStore
@@ -47,8 +47,12 @@ class ExampleStore:
         assert self.raw is not None
         with self.raw.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                texts, answers = json.loads(line)
-                yield Example(texts, answers, f"example {number}")
+                texts, answers, further = json.loads(line)
+                yield Example(texts, answers, f"example {number}", tuple(further))
+
+    def known_by(self) -> set[int]:
+        """What the examples are known by when they are divided, as hashes."""
+        return {hash_text(FORMS[self.form].known_by(one)) for one in self.examples()}
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -66,6 +70,11 @@ class ExampleStore:
     def raw_bytes(self) -> int:
         """UTF-8 bytes of the texts."""
         return self.tokens.raw_bytes
+
+    @property
+    def n_asked(self) -> int:
+        """Places where something is asked; the separator that closes a conversation is one, and has no label of its own here."""
+        return int((~np.isnan(self.labels)).sum()) + FORMS[self.form].LOOKAHEAD * self.n_documents
 
     def document(self, n: int) -> np.ndarray:
         """The ids of example n."""
@@ -114,15 +123,14 @@ def open_examples(
     Raises DataFault where a file, a line, a label or the tokenizer is unfit.
     """
     files = {key: find_tables(spec, f"data.{key}") for key, spec in (("train", data.train), ("val", data.val)) if spec is not None}
-    columns = Reader.of(data, question.form).columns
     digests = {key: [source.digest() for source in found] for key, found in files.items()}
-    reading = {"fields": data.fields, "header": data.header, "split": str(data.split), **reading_of(columns)}
+    reading = {"fields": data.fields, "header": data.header, "split": str(data.split), **reading_of(Reader.of(data, question.form).columns)}
     content = hash_of({"examples": digests, "form": question.form, "classes": question.wanted, **reading})
     division = cache(partial(_divide, files, data, question.form))
     used = given or _tokenizer(tokenizer, content, question.form, division)
 
     def build(folder: Path) -> dict[str, Any]:
-        labels = labels_of(question.form, [one.answers for side, one in division().read() if side == "train"], question.wanted)
+        labels = _labels(question, (one for side, one in division().read() if side == "train"))
         facts = _write(folder, division().read(), used, question.form, labels, ("train", "val"))
         return facts | {"labels": labels.to_json(), "notes": [*division().notes, *facts["notes"]]}
 
@@ -138,7 +146,7 @@ def encode_examples(
 ) -> ExampleStore:
     """All of other examples as ids, nothing held out; `question.labels` are those of the run."""
     assert question.labels is not None
-    labels, files, reader = question.labels, find_tables(spec, key), Reader.of(data, question.form)
+    labels, files, reader = question.labels, find_tables(spec, key), Reader.of(data, question.form, spec, labels=question.labels)
     reading = {"fields": data.fields, "header": data.header, **reading_of(reader.columns)}
     content = hash_of({"all": [source.digest() for source in files], "form": question.form, "labels": labels.to_json(), **reading})
 
@@ -164,18 +172,23 @@ def in_memory(examples: Sequence[Example], used: Tokenizer, form: str, labels: L
 
 
 def _divide(files: Mapping[str, list[Source]], data: sections.Data, form: str) -> Sides[Example]:
-    reader = Reader.of(data, form)
-    read = {key: partial(reader.read, found) for key, found in files.items()}
+    read = {key: partial(Reader.of(data, form, getattr(data, key)).read, found) for key, found in files.items()}
     if "val" in read:
         division = sides.keep_apart(read["train"], read["val"], _whole, _size, "examples")
     else:
-        division = sides.divide(read["train"], _texts, _size, data.split.share, "examples")
+        division = sides.divide(read["train"], FORMS[form].known_by, _size, data.split.share, "examples")
     sources = [source for found in files.values() for source in found]
-    return replace(division, notes=(*division.notes, *replaced(sources, reader.columns)))
+    return replace(division, notes=(*division.notes, *replaced(sources, Reader.of(data, form).columns)))
 
 
-def _texts(example: Example) -> str:
-    return "\0".join(example.texts)
+def _labels(question: Question, learnt: Iterable[Example]) -> Labels:
+    """What there is to learn in the training side; whether there are two texts is said by its first example."""
+    answers, n_texts = list[list[str]](), 0
+    for one in learnt:
+        answers.append(one.answers)
+        n_texts = n_texts or len(one.texts)
+    found = labels_of(question.form, answers, question.wanted)
+    return replace(found, n_texts=n_texts) if "text_pair" in FORMS[question.form].OPTIONAL else found
 
 
 def _whole(example: Example) -> str:
@@ -203,7 +216,7 @@ def _write(
     writers = {side: Writer(folder, side, used.vocabulary, True) for side in sides}
     asked = {side: (folder / f"{side}{LABELS}").open("wb") for side in sides}
     raw = {side: (folder / f"{side}{RAW}").open("w", encoding="utf-8") for side in sides}
-    coverage = Coverage(used)
+    coverage, n_later = Coverage(used), 0
     try:
         for batch in batches(read, _size):
             examples = [example for _, example in batch]
@@ -213,14 +226,16 @@ def _write(
                 coverage.count_unknown(text, one.ids)
                 writers[side].add(Document(text, example.where), one.ids)
                 one.labels.tofile(asked[side])
-                raw[side].write(json.dumps([example.texts, example.answers]) + "\n")
+                raw[side].write(json.dumps([example.texts, example.answers, example.further]) + "\n")
+            n_later += sum(example.n_later for example in examples)
     finally:
         for side, file in asked.items():
             np.array([np.nan], np.float32).tofile(file)  # of the last separator
             file.close()
             raw[side].close()
         facts = {side: writer.close() for side, writer in writers.items()}
-    return {"stores": facts, "separated": True, "notes": coverage.notes()}
+    later = [f"{n_later:,} turns behind the assistant's last one were left out: nothing is asked for there"] if n_later else []
+    return {"stores": facts, "separated": True, "notes": [*coverage.notes(), *later]}
 
 
 def _open(folder: Path, side: str, facts: dict[str, Any], used: Tokenizer, form: str, key: str) -> ExampleStore:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from mini_tf.errors import DataFault
 from mini_tf.recipe import sections
+from mini_tf.recipe.data import BUILT_IN_PAIRS
 from mini_tf.text.formats import Columns, Row, rows_of
 from mini_tf.text.forms import FORMS, Example
+from mini_tf.text.labels import Labels
+from mini_tf.text.pairs import FIELDS
 from mini_tf.text.sources import Source, find
 
 
@@ -30,14 +33,18 @@ class Reader:
     answered: bool = True
 
     @classmethod
-    def of(cls, data: sections.Data, form: str, answered: bool = True) -> "Reader":
-        """The columns are called by their roles unless data.fields says otherwise; built-in pairs are prompts and responses."""
+    def of(cls, data: sections.Data, form: str, corpus: object = None, answered: bool = True, labels: Labels | None = None) -> "Reader":
+        """The columns are called by their roles unless data.fields says otherwise.
+
+        corpus: what is read, as a recipe writes it; built-in pairs are prompts and responses. labels: of a trained run, which knows
+        whether there are two texts.
+        """
         kind, named = FORMS[form], dict(data.fields)
-        if data.built_in_pairs:
-            named = {"prompt": "source", "response": "target", **named}
+        if corpus in BUILT_IN_PAIRS or corpus in [(name,) for name in BUILT_IN_PAIRS]:
+            named = {"prompt": "source", "response": "target"} | {role: name for role, name in named.items() if name in FIELDS}
         needed = [role for role in kind.REQUIRED if answered or role != "label"]
-        needed += [role for role in kind.OPTIONAL if role in named]
-        others = [role for role in kind.OPTIONAL if not named]
+        needed += [role for role in kind.OPTIONAL if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)]
+        others = [role for role in kind.OPTIONAL if not named and role not in needed]
         columns = Columns(tuple(named.get(role, role) for role in needed), data.header, data.errors, tuple(others))
         return cls(form, (*needed, *others), columns, answered)
 

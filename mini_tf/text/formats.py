@@ -146,7 +146,7 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
         names = [name or ("text" if "text" in row or len(row) != 1 else next(iter(row))) for name in columns.names]
         for name in names:
             if name not in row:
-                raise no_column(where, name, list(row), names)
+                raise no_column(where, name, list(row), names, source.key)
         yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
 
 
@@ -168,7 +168,7 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
         if not row:
             continue
         if chosen is None:
-            chosen, width = choose(row, columns.names, columns.optional, columns.header, where), len(row)
+            chosen, width = choose(row, columns.names, columns.optional, columns.header, where, source.key), len(row)
             if chosen.named:
                 continue
         if len(row) != width:
@@ -186,7 +186,7 @@ def _conll(source: Source, columns: Columns) -> Iterator[Row]:
             if source.format == "conll" and width > 1:
                 usual["label"] = str(width - 1)
             names = [usual.get(name or "text", name) for name in columns.names]
-            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where)
+            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where, source.key)
         more = [None if n is None else [word[n] for word in words] for n in chosen.optional]
         yield Row([[word[n] for word in words] for n in chosen.wanted], where, [*more])
 
@@ -203,7 +203,7 @@ def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
             names = [name or ("text" if len(there) != 1 else there[0]) for name in columns.names]
             for name in names:
                 if name not in there:
-                    raise no_column(source.name, name, there, names)
+                    raise no_column(source.name, name, there, names, source.key)
             read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in there]
             for name in read:
                 place_of(name, there, source.name)

@@ -8,10 +8,9 @@ them, is a label: what is asked there, or NaN where nothing is.
     turns              sep  turn sep turn ...     1 at what the assistant says, and at the separator that closes it
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,12 +28,15 @@ ASKED = "assistant"
 class Example(NamedTuple):
     """texts: one or two texts, words, or turns; answers: the class, the number, a tag for each word, or who says each turn.
 
-    answers is empty where they are not known. where: the line it stands in.
+    answers is empty where they are not known. where: the line it stands in. further: of a conversation, what the assistant could say
+    last as well. n_later: turns behind the assistant's last one, which are left out since nothing is asked for there.
     """
 
     texts: list[str]
     answers: list[str]
     where: str
+    further: tuple[str, ...] = ()
+    n_later: int = 0
 
 
 class Encoded(NamedTuple):
@@ -53,8 +55,9 @@ class Form:
     """Columns that there may be."""
     LOOKAHEAD: ClassVar[int]
     """Tokens that a row holds beyond the context, since they are asked for but not read."""
-    CUTS: ClassVar[str]
-    """What becomes of an example that is longer than the context: its `end` or its `beginning` is left out, or it makes several `rows`."""
+    CUTS: ClassVar[Literal["end", "beginning", "rows"]]
+    """What becomes of an example that is longer than the context: the `end` of its texts, the longer one first, or its `beginning` is
+    left out, or it makes several `rows`."""
 
     def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
         """The example of a row; DataFault with `where`. names: of the columns, by role. answered False: labels need not be there."""
@@ -63,6 +66,10 @@ class Form:
     def parts(self, example: Example) -> Sequence[str]:
         """The texts as they are encoded."""
         return example.texts
+
+    def known_by(self, example: Example) -> str:
+        """What is given when the answer is asked for: examples that agree in it belong on one side of a split."""
+        return "\0".join(example.texts)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
         """Ids and labels of examples; DataFault where a label is not among the known ones, or the tokenizer leaves nothing of a text."""
@@ -83,7 +90,7 @@ class Classes(Form):
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
         numbers = {name: n for n, name in enumerate(labels.names)}
-        return _labelled(examples, tokenizer, [_numbered(one, numbers)[0] if one.answers else 0 for one in examples])
+        return _labelled(examples, tokenizer, [_numbered(one, numbers)[0] if one.answers else 0 for one in examples], labels.n_texts)
 
 
 class Numbers(Form):
@@ -100,7 +107,7 @@ class Numbers(Form):
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
         numbers = [(float(one.answers[0]) - labels.mean) / labels.scale if one.answers else 0.0 for one in examples]
-        return _labelled(examples, tokenizer, numbers)
+        return _labelled(examples, tokenizer, numbers, labels.n_texts)
 
 
 class Tags(Form):
@@ -152,16 +159,21 @@ class Turns(Form):
     CUTS = "beginning"
 
     def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
+        further = list[str]()
         if "messages" in row:
             turns = cells.turns_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
-            response = cells.texts_of(row["response"], where, names["response"])[0]
+            response, *further = cells.texts_of(row["response"], where, names["response"])
             turns = [("user", _text(row["prompt"], where, names["prompt"])), (ASKED, response)]
         else:
-            raise DataFault(
-                f"{where}: needs prompt and response, or messages", hint="data.fields={prompt: COLUMN, response: COLUMN}", where=(where,)
-            )
-        return Example([text for _, text in turns], [who for who, _ in turns], where)
+            hint = "name the columns: {prompt: COLUMN, response: COLUMN}"
+            raise DataFault(f"{where}: needs prompt and response, or messages", hint=hint, where=(where,))
+        last = max(number for number, (who, _) in enumerate(turns) if who == ASKED)
+        said = turns[: last + 1]
+        return Example([text for _, text in said], [who for who, _ in said], where, tuple(further), len(turns) - len(said))
+
+    def known_by(self, example: Example) -> str:
+        return "\0".join(example.texts[:-1] or example.texts)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Labels) -> list[Encoded]:
         encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
@@ -178,27 +190,6 @@ class Turns(Form):
 
 
 FORMS: dict[str, Form] = {"classes": Classes(), "numbers": Numbers(), "tags": Tags(), "turns": Turns()}
-
-
-def labels_of(form: str, answers: Sequence[Sequence[str]], wanted: Sequence[str] | None = None) -> Labels:
-    """What there is to learn in the answers of the training side; wanted: the classes, where the recipe names them, in its order."""
-    if form == "turns":
-        return Labels()
-    if form == "numbers":
-        numbers = np.array([float(one[0]) for one in answers])
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, scale = float(numbers.mean()), float(numbers.std())
-        if numbers.min() == numbers.max():
-            raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
-        if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large, or too close, to compute with")
-        return Labels(mean=mean, scale=scale)
-    found = Counter(name for one in answers for name in one)
-    whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
-    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
-    if len(order) < 2:
-        raise DataFault(f"data.train: all labels are {short(order[0])!r}; there must be two classes at least")
-    return Labels(tuple(order), tuple(found[name] for name in order))
 
 
 def _numbered(example: Example, numbers: Mapping[str, int]) -> list[int]:
@@ -224,8 +215,12 @@ def _text(cell: Cell, where: str, name: str) -> str:
     return text
 
 
-def _labelled(examples: Sequence[Example], tokenizer: Tokenizer, answers: Sequence[float]) -> list[Encoded]:
-    """One or two texts, labelled at the separator before them."""
+def _labelled(examples: Sequence[Example], tokenizer: Tokenizer, answers: Sequence[float], n_texts: int) -> list[Encoded]:
+    """As many texts as the training side has, labelled at the separator before them."""
+    for one in examples:
+        if len(one.texts) != n_texts:
+            told = "is missing; the run is trained on two texts" if n_texts == 2 else "is one too many; the run is trained on one text"
+            raise DataFault(f"{one.where}: 'text_pair' {told}", hint="all rows have the same columns", where=(one.where,))
     encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
     found = []
     for one, answer in zip(examples, answers, strict=True):

@@ -66,10 +66,10 @@ class Pairing:
             numbers = np.arange(first, min(first + batch_size, n))
             yield self.take(numbers, 0, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))
 
-    @cached_property
+    @property
     def _lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens of each source, and of each target, without separators."""
-        return document_lengths(self.store.source), document_lengths(self.store.target)
+        return self.store.source.lengths, self.store.target.lengths
 
     @property
     def _asked(self) -> np.ndarray:
@@ -93,9 +93,3 @@ class Pairing:
             return ids, None
         ids[~real] = 0
         return ids, real.astype(np.int64)
-
-
-def document_lengths(store: TokenStore) -> np.ndarray:
-    """Tokens of each document, without separators."""
-    lengths: np.ndarray = np.diff(np.append(store.starts, len(store) - 1)) - 1
-    return lengths

@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -66,11 +66,15 @@ MAGIC = {
 
 @dataclass(frozen=True)
 class Source:
-    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet conll conllu."""
+    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet conll conllu.
+
+    key: of the recipe, or the option, that named it.
+    """
 
     path: Path
     format: str
     name: str
+    key: str = "data.train"
 
     def digest(self) -> str:
         """Hash of the content and of how it is read; the path plays no part."""
@@ -102,7 +106,7 @@ def find(spec: object, key: str = "data.train") -> list[Source]:
     Raises DataFault that begins with `key` where there is no such file, or one that cannot hold text.
     """
     if isinstance(spec, str | os.PathLike):
-        return _find_one(os.fspath(spec), key)
+        return [replace(source, key=key) for source in _find_one(os.fspath(spec), key)]
     if isinstance(spec, Sequence) and spec:
         return [source for one in spec for source in find(one, key)]
     raise DataFault(f"{key}: must be a built-in corpus, a path, a glob, - or a list of these, not {spec!r}")

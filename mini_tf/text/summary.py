@@ -7,7 +7,8 @@ import numpy as np
 from mini_tf.safe_text import safe_text
 from mini_tf.text.example_store import ExampleStore, ExampleText
 from mini_tf.text.opening import AnyText
-from mini_tf.text.pairing import document_lengths
+from mini_tf.text.pair_store import PairText
+from mini_tf.text.token_store import TokenStore
 
 MOST = 12
 """Labels that are told one by one."""
@@ -15,13 +16,16 @@ MOST = 12
 
 def summary(text: AnyText) -> Iterator[str]:
     """A few lines about both sides of a text."""
+    if isinstance(text, PairText):
+        yield f"pairs: {text.train.n_documents:,} to learn from, {text.val.n_documents:,} held out"
+        yield f"lengths of sources: {_lengths(text.train.source)}"
+        yield f"lengths of targets: {_lengths(text.train.target)}"
+        return
     if not isinstance(text, ExampleText):
         yield f"text: {len(text.train):,} tokens to learn from, {len(text.val):,} held out"
         return
-    lengths = document_lengths(text.train.tokens)
-    share = np.quantile(lengths, [0.5, 0.95, 1.0]).astype(int).tolist()
     yield f"examples: {text.train.n_documents:,} to learn from, {text.val.n_documents:,} held out"
-    yield f"lengths: half have at most {share[0]} tokens, 95 % at most {share[1]}, the longest {share[2]}"
+    yield f"lengths: {_lengths(text.train.tokens)}"
     labels = text.labels
     if labels.names:
         held_out = _counts(text.val, len(labels.names))
@@ -32,6 +36,13 @@ def summary(text: AnyText) -> Iterator[str]:
             yield f"no example to learn from: {', '.join(map(safe_text, missing[:MOST]))}"
     elif text.train.form == "numbers":
         yield f"labels: mean {labels.mean:.4g}, standard deviation {labels.scale:.4g}"
+    elif text.train.form == "turns":
+        yield f"asked for: {text.train.n_asked:,} of {len(text.train):,} tokens"
+
+
+def _lengths(store: TokenStore) -> str:
+    half, most, longest = np.quantile(store.lengths, [0.5, 0.95, 1.0]).astype(int).tolist()
+    return f"half have at most {half} tokens, 95 % at most {most}, the longest {longest}"
 
 
 def _counts(store: ExampleStore, n: int) -> list[int]:

@@ -7,6 +7,7 @@ text or tokenizer can never be mistaken for it, and a moved file is found again.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +49,11 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(n_documents,): tokens of each, without separators."""
+        return np.diff(self.starts, append=len(self) - self.separated) - self.separated
+
     def document(self, n: int) -> np.ndarray:
         """The ids of document n, without separators."""
         first, last = self.span(n)
@@ -55,8 +61,8 @@ class TokenStore:
 
     def span(self, n: int) -> tuple[int, int]:
         """Where document n begins, opening separator included, and where it ends, closing separator excluded."""
-        last = self.starts[n + 1] if n + 1 < len(self.starts) else len(self.ids) - self.separated
-        return int(self.starts[n]), int(last)
+        first = int(self.starts[n])
+        return first, first + self.separated + int(self.lengths[n])
 
     def check(self) -> None:
         """DataFault where the file was cut meanwhile: reading on would kill the process (SIGBUS)."""

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mini_tf.text.batch import Batch, Rows
     from mini_tf.text.labels import Labels
     from mini_tf.text.tokenizer import Tokenizer
@@ -44,22 +46,23 @@ def read_of(tokenizer: "Tokenizer", rows: "Rows", row: int) -> dict[str, Any]:
     return {"padding": rows.ids.shape[1] - len(places), "places": places}
 
 
-def labelled(tokenizer: "Tokenizer", labels: "Labels", rows: "Rows", row: int, number: int) -> dict[str, Any]:
-    """One row of an example: `target` is the class, the number or the tag, where it is asked for."""
+def labelled(tokenizer: "Tokenizer", labels: "Labels", rows: "Rows", read: "np.ndarray", row: int) -> dict[str, Any]:
+    """One row of an example: `target` is the class, the number or the tag, where it is asked for. read: its ids as training reads them."""
     import numpy as np
 
     assert rows.labels is not None
-    read = rows.ids[row] if rows.segments is None else rows.ids[row][rows.segments[row] != 0]
+    there = rows.ids[row] if rows.segments is None else rows.ids[row][rows.segments[row] != 0]
     places = [
         {
             "place": place,
-            "id": int(id),
+            "id": int(read[place]),
             "reads": tokenizer.pieces(read[place : place + 1])[0],
             "target": None if np.isnan(asked) else _label(float(asked), labels),
+            "replaced": tokenizer.pieces(there[place : place + 1])[0] if read[place] != there[place] else None,
         }
-        for place, (id, asked) in enumerate(zip(read, rows.labels[row], strict=False))
+        for place, asked in enumerate(rows.labels[row, : len(there)])
     ]
-    return {"row": number, "padding": rows.ids.shape[1] - len(places), "places": places}
+    return {"padding": rows.ids.shape[1] - len(places), "places": places}
 
 
 def _label(stored: float, labels: "Labels") -> str | float:

@@ -34,11 +34,13 @@ def show(
     objective, form = recipe.objective.build(text.tokenizer.vocabulary, text.labels), recipe.objective.FORM
     packing = pack(recipe, text.train if split == "train" else text.val, text.tokenizer, objective)
     numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
+    batch = objective.prepare(chosen)
     if form in ("classes", "numbers", "tags"):
         assert text.labels is not None
-        shown = [labelled(text.tokenizer, text.labels, chosen, row, number) for row, number in enumerate(numbers)]
+        # Nothing is hidden from a model that is judged.
+        read = batch.draws["ids"].numpy() if split == "train" and "ids" in batch.draws else chosen.ids
+        shown = [{"row": number} | labelled(text.tokenizer, text.labels, chosen, read[row], row) for row, number in enumerate(numbers)]
     else:
-        batch = objective.prepare(chosen)
         shown = [asked_of(text.tokenizer, chosen, batch, row, number) for row, number in enumerate(numbers)]
     if chosen.source is not None:
         shown = [row | {"source": read_of(text.source_tokenizer, chosen.source, n)} for n, row in enumerate(shown)]

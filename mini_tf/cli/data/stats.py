@@ -68,15 +68,15 @@ def _example_stats(text: "ExampleText", context: int) -> tuple[str, dict[str, An
     from mini_tf.text.labelling import Labelling
 
     stores = {"train": text.train, "val": text.val}
-    sides = {side: _measure(store.tokens) | {"cut": Labelling(store, context).n_cut} for side, store in stores.items()}
+    sides = {side: _measure(store.tokens) | {"cut": Labelling(store, context).n_longer} for side, store in stores.items()}
     asked = {side: _asked(store, text.labels) for side, store in stores.items()}
-    shared, size = len(_documents(text.train.tokens) & _documents(text.val.tokens)), text.tokenizer.vocabulary.size
+    shared, size = len(text.train.known_by() & text.val.known_by()), text.tokenizer.vocabulary.size
     becomes = {"rows": "makes several rows"}.get(way := FORMS[text.train.form].CUTS, f"loses its {way}")
     lines = [
         *_columns(sides),
         f"cut: longer than train.context {context}; such an example {becomes}",
         f"vocabulary: {size:,} tokens",
-        f"examples on both sides: {shared}",
+        f"{'prompts' if text.train.form == 'turns' else 'examples'} on both sides: {shared}",
         "",
         *_columns({side: {caption(name): asked[side][name] for name in list(asked[side])[:LISTED]} for side in asked}),
     ]
@@ -90,12 +90,12 @@ def _asked(store: "ExampleStore", labels: "Labels") -> dict[str, float]:
     """How often each class stands in a store; of numbers how they are spread; of conversations the tokens that are asked for."""
     import numpy as np
 
+    if store.form == "turns":
+        return {"tokens_asked_for": store.n_asked}
     there = np.asarray(store.labels)
     there = there[~np.isnan(there)].astype(float)
     if labels.names:
         return dict(zip(labels.names, np.bincount(there.astype(int), minlength=len(labels.names)).tolist(), strict=True))
-    if store.form == "turns":
-        return {"tokens_asked_for": len(there)}
     numbers = there * labels.scale + labels.mean
     return {name: float(f"{getattr(numbers, name)():.6g}") for name in ("mean", "std", "min", "max")}
 
@@ -111,8 +111,7 @@ def _columns(measured: dict[str, dict[str, float]]) -> list[str]:
 def _measure(store: "TokenStore") -> dict[str, float]:
     import numpy as np
 
-    ends = np.append(store.starts[1:], len(store) - store.separated)
-    lengths = ends - store.starts - store.separated
+    lengths = store.lengths
     used = np.bincount(store.ids, minlength=store.vocabulary.size) > 0
     unknown = 0 if store.vocabulary.unk is None else int((store.ids == store.vocabulary.unk).sum())
     return {

@@ -36,13 +36,14 @@ def table(row: dict[str, Any], n_rows: int) -> str:
 
 
 def label_table(row: dict[str, Any], n_rows: int) -> str:
-    """An example, with its label beside the token where it is asked for."""
+    """An example, with its label beside the token where it is asked for, and what is hidden from the model."""
     lines = [
         f"row {row['row']} of {n_rows} (counted from 0): {len(row['places'])} tokens"
         + (f" and {row['padding']} of padding" if row["padding"] else "")
     ]
-    lines += [f"{'place':>7}  {'reads':<20} is asked for"]
+    hides = any(place["replaced"] is not None for place in row["places"])
+    lines += [f"{'place':>7}  {'reads':<20} {'is asked for':<20} {'original' if hides else ''}".rstrip()]
     for place in row["places"]:
-        asked = "" if place["target"] is None else repr(place["target"])
-        lines.append(f"{place['place']:>7}  {place['reads']!r:<20} {asked}".rstrip())
+        cells = ["" if place[name] is None else repr(place[name]) for name in ("reads", "target", "replaced")]
+        lines.append(f"{place['place']:>7}  {cells[0]:<20} {cells[1]:<20} {cells[2]}".rstrip())
     return "\n".join(lines)

@@ -4,10 +4,10 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mini_tf.cli.lines import lines_of
+from mini_tf.cli.lines import in_groups, lines_of
 from mini_tf.errors import DataFault, UsageFault
 
 ROWS = 8
@@ -44,26 +44,11 @@ def answer_lines(answer: Callable[[Sequence[str], Sequence[str]], None], file: P
     A prompt that cannot be answered is a fault of the data here; the lines before it are answered.
     """
     name = "stdin" if file is None else str(file)
-    for first, texts in _batches(lines_of(file), ahead):
+    first = 1
+    for texts in in_groups(lines_of(file), ahead):
         places = [f"{name}:{first + i}" for i in range(len(texts))]
+        first += len(texts)
         try:
             answer(texts, places)
         except UsageFault as fault:
             raise DataFault(fault.message, hint=fault.hint, where=fault.where) from fault
-
-
-def _batches(lines: Iterator[str], n: int) -> Iterator[tuple[int, list[str]]]:
-    """Lines in groups of `n`, each with the number of its first line, from 1; what came before a fault comes out before it."""
-    first, batch = 1, list[str]()
-    try:
-        for line in lines:
-            batch.append(line)
-            if len(batch) == n:
-                yield first, batch
-                first, batch = first + n, []
-    except DataFault:
-        if batch:
-            yield first, batch
-        raise
-    if batch:
-        yield first, batch

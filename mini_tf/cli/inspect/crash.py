@@ -46,7 +46,7 @@ def crash(
     folder = find(run)
     facts, record = read_facts(folder), manifest.read(folder)
     recipe, tokenizer, source_tokenizer = read_made_with(folder)
-    parts = _build(recipe, _text(folder, recipe, (source_tokenizer, tokenizer), record.hashes, console), facts, device)
+    parts = _build(folder, recipe, _text(folder, recipe, (source_tokenizer, tokenizer), record.hashes, console), facts, device)
     training, start = _before(folder, parts, record.extensions)
     findings = investigate(training, start)
     same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
@@ -73,13 +73,13 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
     return text
 
 
-def _build(recipe: "Recipe", text: "AnyText", facts: "Facts", device: str | None) -> "Parts":
+def _build(folder: Path, recipe: "Recipe", text: "AnyText", facts: "Facts", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
     from mini_tf.pretrain import build
     from mini_tf.training.device import settle
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
-    return build(recipe, text, settle(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"))
+    return build(recipe, text, settle(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), begun=folder)
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":

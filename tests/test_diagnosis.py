@@ -1,0 +1,24 @@
+"""The plain words at the end of a run: a gap between losses is told where both are of the same kind, and not otherwise."""
+
+from typing import Any
+
+import pytest
+
+from mini_tf.diagnosis import overfitting
+from mini_tf.recipe.kinds import settings_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "told"),
+    [
+        ("classify", {"label_smoothing": 0.1}, "training loss with label smoothing 0.50"),
+        ("tag", {"class_weights": "balanced"}, "training loss with class weights 0.50"),
+        ("regress", {"token_dropout_rate": 0.1}, "training loss with hidden tokens 0.50"),
+        ("tag", {"class_weights": {"O": 0.1}, "label_smoothing": 0.1}, "training loss with label smoothing and class weights 0.50"),
+    ],
+)
+def test_a_training_loss_of_another_kind_speaks_of_no_overfitting(kind: str, given: dict[str, Any], told: str) -> None:
+    settings = settings_of("objectives", kind)
+    assert overfitting(3, 0.5, 1.0, settings(**given)) == f"the text was read 3 times; validation loss 1.00, {told}"  # type: ignore[arg-type]
+    assert overfitting(3, 0.5, 1.0, settings()).partition("training loss 0.50")[2].startswith("; the model knows its own text")  # type: ignore[arg-type]
+    assert overfitting(3, 0.9, 1.0, settings()).endswith("training loss 0.90")  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""Runs of conversations and the files that judge them: built-in pairs are prompts and responses, files have columns of their own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import minitf, refused, trained
+
+from mini_tf.responses import respond, responder_of
+from mini_tf.run.trained import open_trained
+from mini_tf.text import docs_summaries, documentation
+from mini_tf.text.forms import Example
+
+SMALL = (
+    "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2}", "tokenizer={kind: byte}", "objective.kind=instruct",
+    "train={steps: 1, batch_size: 2, context: 48}", "eval.translations=0", "generate.max_new_tokens=4",
+)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(autouse=True)
+def _summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small corpus in place of the built-in one."""
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    name = f"docs-summaries-{docs_summaries.VERSION}-{documentation.PYTHON}.jsonl"
+    written(tmp_path / "cache" / name, "source", "target", "summary")
+
+
+def written(file: Path, asked: str, answered: str, what: str = "answer") -> Path:
+    file.write_text("".join(json.dumps({asked: f"{what} {n} ?", answered: [f"{what} {n} .", "or so"]}) + "\n" for n in range(30)))
+    return file
+
+
+def run_of(folder: Path, *data: str) -> Path:
+    return trained(folder / "run", *SMALL, *data, recipe="gpt-nano")
+
+
+def judged(*arguments: str | Path) -> dict[str, Any]:
+    done = minitf("evaluate", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return dict(json.loads(done.stdout)["metrics"])
+
+
+def test_a_run_on_built_in_pairs_is_judged_by_a_file_of_prompts_and_responses(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "data={train: docs-summaries, split: 20%}")
+    own, other = written(tmp_path / "a.jsonl", "prompt", "response"), written(tmp_path / "b.jsonl", "q", "r")
+    metrics = judged(run, "--data", own)
+    assert metrics["targets"] == sum(len(f"answer {n} .") + 1 for n in range(30))
+    again = judged(run, "--data", other, "--fields", "{prompt: q, response: r}")
+    assert {name: again[name] for name in ("loss", "targets")} == {name: metrics[name] for name in ("loss", "targets")}
+    assert judged(run, "--data", "docs-summaries")["targets"] == sum(len(f"summary {n} .") + 1 for n in range(30))
+    lacking = minitf("evaluate", run, "--data", other)
+    refused(lacking, "b.jsonl:1: needs prompt and response, or messages; name the columns: {prompt: COLUMN, response: COLUMN}")
+
+
+@pytest.mark.parametrize("sides", [("docs-summaries", "{}"), ("{}", "docs-summaries")])
+@pytest.mark.parametrize("columns", [("prompt", "response"), ("q", "r")])
+def test_one_side_may_be_built_in_and_the_other_a_file(sides: tuple[str, str], columns: tuple[str, str], tmp_path: Path) -> None:
+    train, val = (side.format(written(tmp_path / "a.jsonl", *columns)) for side in sides)
+    run = run_of(tmp_path, f"data={{train: '{train}', val: '{val}', fields: {{prompt: {columns[0]}, response: {columns[1]}}}}}")
+    of_val = "summary" if val == "docs-summaries" else "answer"
+    assert judged(run)["targets"] == sum(len(f"{of_val} {n} .") + 1 for n in range(30))
+    assert judged(run, "--data", val) == judged(run) | {"split": "data"}
+
+
+def test_all_responses_of_a_file_are_references(tmp_path: Path) -> None:
+    model = open_trained(run_of(tmp_path, "data={train: docs-summaries, split: 20%}"), device="cpu")
+    examples = [Example(["a", "b"], ["user", "assistant"], "f:1", ("c", "d")), Example(["a", "e"], ["user", "assistant"], "f:2")]
+    assert [references for _, references in respond(responder_of(model), examples)] == [["b", "c", "d"], ["e"]]
