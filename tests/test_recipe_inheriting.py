@@ -253,7 +253,8 @@ def test_the_last_run_and_other_words_for_none_are_refused(level: str, here: Pat
     refused(minitf("recipe", "check", *given), "another run is the last one after every training; name it", exit_code=3)
     for value in ("[a]", "{a: b}"):
         assert minitf("recipe", "check", "tiny.yaml", f"model.init_from={value}").exit_code == 3
-    assert minitf("recipe", "check", "tiny.yaml", "model.init_from=").exit_code == 0  # none
+    assert minitf("recipe", "check", "tiny.yaml", "model.init_from=null").exit_code == 0  # none
+    refused(minitf("recipe", "check", "tiny.yaml", "model.init_from="), "names no run; write null where none is meant", exit_code=3)
     odd = minitf("recipe", "check", "tiny.yaml", "model.init_from=a\x1b[2Jb")
     refused(odd, exit_code=3)
 

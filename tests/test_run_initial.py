@@ -213,7 +213,7 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         ("untied", "model.positions.base=500", "model.positions.base: is 500.0, but 10000.0 in untied"),
         ("untied", "model.attention.kind=window", "model.attention: is window, but softmax in untied"),
         ("untied", "model.attention.scale=none", "model.attention.scale: is none, but rsqrt_dk in untied"),
-        ("untied", "tokenizer.kind=char", "tokenizer: is not the tokenizer of untied, which model.init_from begins with; leave"),
+        ("untied", "tokenizer.kind=char", "model.init_from takes the run's own tokenizer; leave the section out"),
     ],
 )
 def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, override: str, words: str, runs: Path, tmp_path: Path) -> None:

@@ -24,7 +24,12 @@ _OWN = ("init_from", "dropout_rate")
 def below(level: Node, lower: Node) -> Node:
     """What a level stands on: the lower levels, with the run's model and tokenizer where the level begins with one."""
     given = _mapping(level.value.get("model")).get("init_from")
-    if given is None or not isinstance(given.value, Written) or str(given.value) in ("", "~", "null", "last"):
+    begins = given or _mapping(lower.value.get("model")).get("init_from")
+    if begins is not None and _names_a_run(begins):
+        _refuse_other_tokenizer(level)
+    if given is not None and given.where.startswith("command line") and given.value == "":  # as a variable leaves it that is not set
+        raise _refusal(given, "names no run; write null where none is meant")
+    if given is None or not _names_a_run(given):
         return lower
     folder = Path(str(given.value))
     run = _read(folder, given)
@@ -45,10 +50,26 @@ def below(level: Node, lower: Node) -> Node:
     return Node(lower.value | above, lower.where)
 
 
+def _names_a_run(node: Node) -> bool:
+    return isinstance(node.value, Written) and str(node.value) not in ("", "~", "null", "last")
+
+
+def _refuse_other_tokenizer(level: Node) -> None:
+    """A tokenizer that is to be trained is another than the run's, whose ids the model knows."""
+    keys = _mapping(level.value.get("tokenizer"))
+    for key in ("kind", "vocab_size"):
+        if key in keys and "path" not in keys:
+            where = keys[key].where
+            what = f"{where}: tokenizer.{key}: model.init_from takes the run's own tokenizer; leave the section out"
+            raise RecipeFault(what, where=[where])
+
+
 def _read(folder: Path, given: Node) -> Node:
     path = folder / RESOLVED
     if not os.path.isfile(path):
-        what = f"{one_line(str(folder))} is no run folder" if os.path.isdir(folder) else f"there is no run {one_line(str(folder))}"
+        what = f"there is no run {one_line(str(folder))}"
+        if os.path.lexists(folder):
+            what = f"{one_line(str(folder))} is {'no run folder' if os.path.isdir(folder) else 'a file; name the folder of a run'}"
         way = (
             "`minitf runs list` shows what there is; a run that began with one that is gone is its own recipe: `minitf pretrain RUN -d RUN`"
         )

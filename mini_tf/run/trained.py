@@ -75,7 +75,11 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     if step is not None and average is not None:
         raise UsageFault(f"--step {step} is one checkpoint, --average {average} the mean of several", hint="leave out one of them")
     folder = finding.find(run)
-    auto = manifest.read(folder).auto
+    record = manifest.read(folder)
+    if record.model is None and finding.seed_folder(folder).is_dir():
+        hint = f"the command that began it continues it; {finding.seed_folder(folder)} is a run of its own"
+        raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
+    auto = record.auto
     setup = _setup(device, auto)
     setup.apply()
     recipe, tokenizer, source_tokenizer = read_made_with(folder)
