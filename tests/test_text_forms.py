@@ -118,7 +118,7 @@ def test_classes_stand_in_the_order_of_their_names_and_whole_numbers_in_that_of_
     assert list(found("7", "07", "007")) == ["007", "07", "7"]
     assert found("a\0", "a") == {"a": 1, "a\0": 1}
     assert list(found("a", "b", "b", wanted=("b", "c", "a")).items()) == [("b", 2), ("c", 0), ("a", 1)]
-    with pytest.raises(DataFault, match="all labels are 'a'; there must be two classes at least"):
+    with pytest.raises(DataFault, match="all labels to learn from are 'a'; there must be two classes at least"):
         found("a", "a")
 
 

@@ -64,8 +64,10 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
     if _is_number(name):
         hint = "here columns have names; in csv and tsv data.header=false asks for them by number"
     elif len(wanted) > 1:
-        roles = wanted if set(wanted) <= _ROLES else ("text", "label")
-        hint = f"{_fields(key, {role: 'COLUMN' for role in roles})} says which they are"
+        says = (
+            _fields(key, {role: "COLUMN" for role in wanted}) if set(wanted) <= _ROLES else "--fields" if key[:1] == "-" else "data.fields"
+        )
+        hint = f"{says} says which they are"
     else:
         hint = f"say which one is the text: {_fields(key, {'text': short(there[-1])})}" if there else ""
     return DataFault(f"{where}: no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None, where=(where,))
@@ -79,6 +81,8 @@ def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str
     if set(wanted) <= _ROLES and len(wanted) <= len(first):
         hint = _fields(key, {role: str(n) for role, n in zip(wanted, order, strict=False)})
     there = _listed([str(n) for n in range(len(first))])
+    if len(first) == 1 and ";" in first[0]:
+        hint = "cells are parted by commas (csv) or tabs (tsv), not by semicolons"
     return DataFault(f"{where}: no column {short(name)!r}; there are: {there} (no header)", hint=hint, where=(where,))
 
 

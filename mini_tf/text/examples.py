@@ -19,6 +19,8 @@ def find_tables(spec: object, key: str) -> list[Source]:
     for table in tables:
         if table.format == "txt":
             hint = "its name must end in one of these"
+            if table.name == "stdin":
+                hint = "a pipe has no name to tell by: save it as a file"
             raise DataFault(f"{key}: {table.name} is no table (jsonl, csv, tsv, parquet, conll)", hint=hint, where=(table.name,))
     return tables
 

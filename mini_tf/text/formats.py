@@ -162,7 +162,7 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise DataFault(f"{where}: {error}", where=(where,)) from None
+            raise DataFault(f"{where}: {_said(error)}", where=(where,)) from None
         if row is None:
             return
         if not row:
@@ -225,3 +225,12 @@ def _size(value: Any) -> int:
     if isinstance(value, list | dict):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
     return len(value) if isinstance(value, str) else 0
+
+
+def _said(error: csv.Error) -> str:
+    """What a reader of csv finds wrong, in words that lead on."""
+    known = {
+        "new-line character": "a line ends in a bare carriage return; save the file with LF or CRLF line ends",
+        "unexpected end of data": "a quote is opened and never closed",
+    }
+    return next((told for begin, told in known.items() if str(error).startswith(begin)), str(error))

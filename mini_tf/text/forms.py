@@ -160,6 +160,9 @@ class Turns(Form):
 
     def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
         further = list[str]()
+        if "messages" in row and ("prompt" in row or "response" in row):
+            two = f"{where}: has messages, and a prompt or a response besides; which of them is the conversation"
+            raise DataFault(two, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
             turns = cells.turns_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:

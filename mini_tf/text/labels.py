@@ -63,5 +63,6 @@ def labels_of(form: str, answers: Sequence[Sequence[str]], wanted: Sequence[str]
     whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
     order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
     if len(order) < 2:
-        raise DataFault(f"data.train: all labels are {short(order[0])!r}; there must be two classes at least")
+        hint = "give data.val a file of its own, or another data.split, if another class was held out"
+        raise DataFault(f"all labels to learn from are {short(order[0])!r}; there must be two classes at least", hint=hint)
     return Labels(tuple(order), tuple(found[name] for name in order))

@@ -8,6 +8,7 @@ from mini_tf.safe_text import safe_text
 from mini_tf.text.example_store import ExampleStore, ExampleText
 from mini_tf.text.opening import AnyText
 from mini_tf.text.pair_store import PairText
+from mini_tf.text.strict_json import short
 from mini_tf.text.token_store import TokenStore
 
 MOST = 12
@@ -30,14 +31,19 @@ def summary(text: AnyText) -> Iterator[str]:
     if labels.names:
         held_out = _counts(text.val, len(labels.names))
         order = np.argsort([-count for count in labels.counts], kind="stable")[:MOST]
-        told = ", ".join(f"{safe_text(labels.names[n])} {labels.counts[n]:,} (+{held_out[n]:,})" for n in order)
+        told = ", ".join(f"{_named(labels.names[n])} {labels.counts[n]:,} (+{held_out[n]:,})" for n in order)
         yield f"labels: {told}{f' and {len(labels.names) - MOST} more' if len(labels.names) > MOST else ''}"
         if missing := [name for name, count in zip(labels.names, labels.counts, strict=True) if not count]:
-            yield f"no example to learn from: {', '.join(map(safe_text, missing[:MOST]))}"
+            yield f"no example to learn from: {', '.join(map(_named, missing[:MOST]))}"
     elif text.train.form == "numbers":
         yield f"labels: mean {labels.mean:.4g}, standard deviation {labels.scale:.4g}"
     elif text.train.form == "turns":
         yield f"asked for: {text.train.n_asked:,} of {len(text.train):,} tokens"
+
+
+def _named(label: str) -> str:
+    """A label on one line, cut where it is long."""
+    return safe_text(short(label)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _lengths(store: TokenStore) -> str:
