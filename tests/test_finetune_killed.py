@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from commands import EXACT, ROOT, TINY, trained
 from test_killed import MODEL, SAVING, Training, assert_same
 
@@ -20,6 +21,7 @@ class FineTuning(Training):
         self.command[3] = "finetune"
 
 
+@pytest.mark.slow  # five processes, each of which imports torch; test_finetune.py has the fast form, in forks
 def test_killed_at_its_start_on_its_way_and_inside_a_save_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     begun = trained(tmp_path / "begun", *EXACT, MODEL.format("encoder"), "train.steps=2", "eval.tokens=300")
     whole, cut = (FineTuning(tmp_path / name, begun) for name in ("whole", "cut"))

@@ -78,7 +78,8 @@ def with_cross_heads(*layers: tuple[str, ...]) -> Model:
 def run_of(model: Model) -> Trained:
     text = tokenizer()
     recipe = reading.read("transformer-nano", []).recipe
-    return Trained(Path("none"), recipe, text, text, model, settle(Runtime(device="cpu", precision="fp32", threads=1)), {})
+    setup = settle(Runtime(device="cpu", precision="fp32", threads=1))
+    return Trained(Path("none"), recipe, text, text, model, setup, {}, None, recipe.objective.build(text.vocabulary))
 
 
 def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[Gold | None]]:

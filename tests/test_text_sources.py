@@ -146,7 +146,7 @@ def test_a_bad_line_of_jsonl_is_named(tmp_path: Path, line: str, message: str) -
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "unexpected end of data")],
+    [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "a quote is opened and never closed")],
 )
 def test_a_bad_line_of_csv_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     assert message in refusal(write(tmp_path / "a.csv", content), Columns(("b",)))
