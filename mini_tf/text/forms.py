@@ -76,13 +76,17 @@ class Form:
         raise NotImplementedError
 
 
-class Classes(Form):
-    """A text, or two, and the name of its class."""
+class Texts(Form):
+    """A text, or two, and what is asked of it."""
 
     REQUIRED = ("text", "label")
     OPTIONAL = ("text_pair",)
     LOOKAHEAD = 0
     CUTS = "end"
+
+
+class Classes(Texts):
+    """What is asked is the name of a class."""
 
     def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
         texts = _texts(row, where, names)
@@ -93,13 +97,8 @@ class Classes(Form):
         return _labelled(examples, tokenizer, [_numbered(one, numbers)[0] if one.answers else 0 for one in examples], labels.n_texts)
 
 
-class Numbers(Form):
-    """A text, or two, and a number."""
-
-    REQUIRED = ("text", "label")
-    OPTIONAL = ("text_pair",)
-    LOOKAHEAD = 0
-    CUTS = "end"
+class Numbers(Texts):
+    """What is asked is a number."""
 
     def read(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], answered: bool = True) -> Example:
         texts = _texts(row, where, names)
