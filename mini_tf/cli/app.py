@@ -51,7 +51,7 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """Train, prompt and look inside small transformer language models."""
+    """Train, fine-tune, prompt and look inside small transformer language models."""
 
 
 @cache
