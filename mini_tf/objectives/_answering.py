@@ -64,6 +64,13 @@ class TaskSettings(ObjectiveSettings):
     """Share of the tokens that are replaced by the mask token, in training: the answer may not hang on single words."""
 
 
+class PooledSettings(TaskSettings):
+    """Of tasks with one answer for a whole text."""
+
+    pool: Pool = "mean"
+    """What stands for a text: the separator before it (first) or behind it (last), the mean or the maximum of its tokens."""
+
+
 class ClassSettings(TaskSettings):
     """Of tasks whose answers are classes."""
 

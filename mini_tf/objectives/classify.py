@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.answer import Pool
 from mini_tf.nn.model import Model
-from mini_tf.objectives._answering import Answering, ClassSettings, Task, classified
+from mini_tf.objectives._answering import Answering, ClassSettings, PooledSettings, Task, classified
 from mini_tf.scores.classes import class_scores
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -18,11 +17,8 @@ from mini_tf.text.tokenizer import Vocabulary
 PART = "classify"
 
 
-class Settings(ClassSettings):
+class Settings(PooledSettings, ClassSettings):
     FORM = "classes"
-
-    pool: Pool = "mean"
-    """What stands for a text: the separator before it (first) or behind it (last), the mean or the maximum of its tokens."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
         assert labels is not None

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.nn.answer import Pool
 from mini_tf.nn.model import Model
-from mini_tf.objectives._answering import Answering, Task, TaskSettings
+from mini_tf.objectives._answering import Answering, PooledSettings, Task
 from mini_tf.scores.numbers import number_scores
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -20,11 +19,8 @@ from mini_tf.text.tokenizer import Vocabulary
 PART = "regress"
 
 
-class Settings(TaskSettings):
+class Settings(PooledSettings):
     FORM = "numbers"
-
-    pool: Pool = "mean"
-    """What stands for a text: the separator before it (first) or behind it (last), the mean or the maximum of its tokens."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":
         assert labels is not None
