@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
@@ -22,3 +23,27 @@ def undrawn() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "draw", lambda run: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny run that names classes; tests only read it."""
+    import tiny_tasks
+
+    return tiny_tasks.classifier(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="session")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny run that tags words; tests only read it."""
+    import tiny_tasks
+
+    return tiny_tasks.tagger(tmp_path_factory.mktemp("tags"))
+
+
+@pytest.fixture(scope="session")
+def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny run that gives numbers; tests only read it."""
+    import tiny_tasks
+
+    return tiny_tasks.regressor(tmp_path_factory.mktemp("numbers"))

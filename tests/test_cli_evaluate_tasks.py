@@ -17,21 +17,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 CLASSES = ["bad", "good", ODD]
 
 
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_tasks.classifier(tmp_path_factory.mktemp("classes"))
-
-
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_tasks.tagger(tmp_path_factory.mktemp("tags"))
-
-
-@pytest.fixture(scope="module")
-def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_tasks.regressor(tmp_path_factory.mktemp("numbers"))
-
-
 def evaluated(*arguments: str | Path) -> dict[str, Any]:
     done = minitf("evaluate", *arguments, "--json")
     assert done.exit_code == 0, done.stderr

@@ -16,21 +16,6 @@ from tiny_tasks import NAMES, ODD, OPINIONS
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_tasks.classifier(tmp_path_factory.mktemp("classes"))
-
-
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_tasks.tagger(tmp_path_factory.mktemp("tags"))
-
-
-@pytest.fixture(scope="module")
-def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_tasks.regressor(tmp_path_factory.mktemp("numbers"))
-
-
 def predicted(*arguments: str | Path, stdin: str = "") -> list[dict[str, Any]]:
     done = minitf("predict", *arguments, stdin=stdin)
     assert done.exit_code == 0, done.stderr

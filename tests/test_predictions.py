@@ -24,18 +24,18 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return open_trained(tiny_tasks.classifier(tmp_path_factory.mktemp("classes")), device="cpu")
+def classifier(classifier: Path) -> Trained:
+    return open_trained(classifier, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return open_trained(tiny_tasks.tagger(tmp_path_factory.mktemp("tags")), device="cpu")
+def tagger(tagger: Path) -> Trained:
+    return open_trained(tagger, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def regressor(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return open_trained(tiny_tasks.regressor(tmp_path_factory.mktemp("numbers")), device="cpu")
+def regressor(regressor: Path) -> Trained:
+    return open_trained(regressor, device="cpu")
 
 
 def predict(model: Trained, texts: list[list[str]]) -> list[Prediction]:
