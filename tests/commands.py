@@ -5,13 +5,16 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hostile import STEERING
 
 from mini_tf.cli.app import main
+from mini_tf.run.folder import Run
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
@@ -47,6 +50,17 @@ def minitf(*arguments: str | Path, stdin: str = "") -> Done:
         sys.stdin, sys.stdout, sys.stderr, sys.argv = before
     stdout, stderr = (stream.buffer.getvalue().decode() for stream in streams[1:])
     return Done(exit_code, stdout, stderr)
+
+
+DRAW = Run.draw
+
+
+@contextmanager
+def drawn() -> Iterator[None]:
+    """Runs draw their losses within, which takes longer than a tiny run and is left out elsewhere (conftest.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "draw", DRAW)
+        yield
 
 
 def refused(done: Done, *words: str, exit_code: int = 4) -> None:

@@ -15,12 +15,13 @@ hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.position
 hook.__enter__()
 
 
-@pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """The picture of the losses takes half the time of a tiny run, and most tests do not ask for it."""
+@pytest.fixture(scope="session", autouse=True)
+def quick() -> Iterator[None]:
+    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, and the picture of the losses."""
     from mini_tf.run.folder import Run  # after the hook
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(Run, "draw", lambda run: None)
         yield
 

@@ -13,7 +13,6 @@ from hostile import STEERING
 from sklearn.metrics import confusion_matrix, f1_score, matthews_corrcoef
 from tiny_tasks import NAMES, ODD, OPINIONS
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 CLASSES = ["bad", "good", ODD]
 
 

@@ -13,8 +13,6 @@ import tiny_tasks
 from commands import ROOT, minitf, refused
 from tiny_tasks import NAMES, ODD, OPINIONS
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def predicted(*arguments: str | Path, stdin: str = "") -> list[dict[str, Any]]:
     done = minitf("predict", *arguments, stdin=stdin)

@@ -16,8 +16,6 @@ SMALL = (
     "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2}", "tokenizer={kind: byte}", "objective.kind=instruct",
     "train={steps: 1, batch_size: 2, context: 48}", "eval.translations=0", "generate.max_new_tokens=4",
 )  # fmt: skip
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(autouse=True)
 def _summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,6 @@ from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.run.tensors import pack, specs
 from mini_tf.training.adamw import AdamW
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 RECIPE = (
     *QUIET,
     "train.steps=6",
@@ -618,19 +616,12 @@ def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
     return newest and newest.step
 
 
-@pytest.fixture
-def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a dead process wrote is there for the next one without fsync, which takes most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def die(operation: Operation) -> None:
     """In the middle of it where it has one, else before it; and so after the one before."""
     operation.half()
     os._exit(9)
 
 
-@pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("start", ["C1-new", "C1-second"])
 def test_a_run_killed_at_any_operation_has_the_old_or_the_new_checkpoint_and_comes_to_the_same_end(
     starts: dict[str, Path], tmp_path: Path, start: str
@@ -655,7 +646,6 @@ def test_a_run_killed_at_any_operation_has_the_old_or_the_new_checkpoint_and_com
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG]
 
 
-@pytest.mark.usefixtures("no_power_cut")
 def test_c13_a_disk_that_fails_at_any_operation_is_told_and_the_same_command_comes_to_the_same_end(
     starts: dict[str, Path], tmp_path: Path
 ) -> None:

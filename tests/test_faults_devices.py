@@ -10,8 +10,6 @@ from commands import QUIET, TINY, content, minitf, trained
 from mini_tf.run.disk import Disk
 from mini_tf.training import device, loop
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 UNFINISHED = ("train.steps=8", "checkpoint.every_steps=4", "eval.every_steps=4")
 
 

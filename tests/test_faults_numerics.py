@@ -32,8 +32,6 @@ from mini_tf.training.device import Setup
 from mini_tf.training.loop import train
 from mini_tf.training.optimizer import build as build_optimizer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 EXPLOSIVE = (
     "model={kind: decoder, d_model: 32, n_layers: 4, n_heads: 2, norm_place: none, activation: relu2}",
     *("optimizer.clip=0", "schedule={kind: constant, warmup: 6}", "train.micro_batch_size=2", "log.every_steps=1"),

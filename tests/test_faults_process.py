@@ -35,8 +35,6 @@ from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 from mini_tf.session import Session
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
 RUN = ("pretrain", TINY, *SHORT)
 PROMISED = ("metrics.jsonl", "model.safetensors", "checkpoints/step-00000008/optimizer.safetensors")

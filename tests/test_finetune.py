@@ -34,14 +34,6 @@ TASKS = {"encoder": OPINIONS, "decoder": QUESTIONS}
 LORA = "adapter={{rank: 2, alpha: 8, merge: {}}}"
 NARROW = ".parametrizations.weight.0."
 
-pytestmark = pytest.mark.usefixtures("undrawn", "unsynced")
-
-
-@pytest.fixture
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:

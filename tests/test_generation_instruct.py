@@ -23,8 +23,6 @@ from mini_tf.text.labelling import Labelling
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 BYTES = Tokenizer.train(sections.Tokenizer(kind="byte"), [])
 SEPARATOR = int(BYTES.vocabulary.separator or 0)
 TURNS = ["Be brief.", "Who?", "Me.", "Where is it?"]

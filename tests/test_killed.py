@@ -210,13 +210,6 @@ STEPS = 6
 UNEVEN = (f"train.steps={STEPS}", "checkpoint.every_steps=3", "eval.every_steps=2", "eval.tokens=300", "log.every_steps=1")
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what takes most of the time: pictures, and waiting for the disk, since nobody pulls the plug here."""
-    monkeypatch.setattr(Run, "draw", lambda self: None)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def train(*arguments: str | Path) -> None:
     done = minitf("pretrain", TINY, *EXACT, *UNEVEN, *arguments)
     assert done.exit_code == 0, done.stderr
@@ -262,7 +255,6 @@ RECIPES = {
 }
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_run_that_dies_after_every_single_step_ends_with_the_same_bytes(name: str, tmp_path: Path) -> None:
     """It dies after its first step, the next time after its second, and so on; a save lies in between, or none."""
@@ -280,7 +272,6 @@ def test_a_run_that_dies_after_every_single_step_ends_with_the_same_bytes(name: 
     assert ("val.bleu" in metrics) == (name == "pairs")
 
 
-@pytest.mark.usefixtures("quick")
 def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path) -> None:
     """Nor do beams and samples: only the figures that they give stand in metrics.jsonl besides."""
     recipe, learnt = RECIPES["pairs"], []
@@ -328,7 +319,6 @@ def die_at(moment: int) -> None:
     every_deed(count)
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("extend", "of"), [((), DEEDS), (("--extend", "3"), ("extend", "save", "finish"))])
 def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_bytes(
     extend: tuple[str, ...], of: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

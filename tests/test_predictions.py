@@ -14,7 +14,6 @@ from mini_tf.run.trained import Trained, open_trained
 from mini_tf.scores.entities import entity_scores
 from mini_tf.text.forms import Example
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEXTS = [
     "a dull soup",
     "the nice room was a nice room and nicer than all the other rooms that there were in the town",

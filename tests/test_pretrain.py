@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, minitf, tiny_model, trained
+from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, drawn, minitf, tiny_model, trained
 from safetensors.numpy import load_file
 
 from mini_tf.recipe import reading
@@ -32,7 +32,8 @@ PAIRS = (
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     """A finished run, in a folder with a blank in its name; to be read only."""
     folder = tmp_path_factory.mktemp("runs") / "out dir"
-    return minitf("pretrain", TINY, *EXACT, *SHORT, "-d", folder), folder
+    with drawn():
+        return minitf("pretrain", TINY, *EXACT, *SHORT, "-d", folder), folder
 
 
 @pytest.fixture

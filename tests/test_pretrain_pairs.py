@@ -21,8 +21,6 @@ from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
 from mini_tf.text.pair_store import PairStore
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 WORDS = ["red", "dog", "sun", "tree", "blue", "cat", "moon", "fish", "green", "bird"]
 REVERSING = """
 tokenizer: {kind: bpe, vocab_size: 300}

@@ -17,8 +17,6 @@ SHORT = (*EXACT, "train.steps=1", "log.samples=0", "eval.tokens=100")
 SIZES = "model={{kind: {}, d_model: 16, n_layers: 1, n_heads: 4, activation: relu, positions: learned, dropout_rate: 0.25}}"
 DATA_OF = {"encoder_decoder": f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"}
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:

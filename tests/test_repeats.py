@@ -31,17 +31,6 @@ TURNS = ("objective.kind=instruct", "data.fields={prompt: a, response: b}")
 FOLDERS = ("seed-1", "seed-2", "seed-3")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick(undrawn: None) -> None:
-    """Without pictures."""
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three seeds that nobody interrupted."""

@@ -26,8 +26,6 @@ DATA_OF = {"decoder": (), "encoder": (), "encoder_decoder": PAIRS}
 SCORES = {1: 2.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 5.0}
 """Validation losses that these runs are said to have had, so that neither the last nor the first are the best."""
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module", params=DATA_OF)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

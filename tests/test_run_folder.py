@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from commands import drawn
 
 from mini_tf.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.recipe.reading import read
@@ -397,7 +398,7 @@ def test_files_have_no_special_rights() -> None:
 
 
 def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:
-    with open_run(Place(name="5 $ and $ {x"), TINY) as run:
+    with drawn(), open_run(Place(name="5 $ and $ {x"), TINY) as run:
         for step in range(1, 30):
             run.record({"step": step, "loss": 3 / step} | ({"val.loss": 4 / step} if step % 10 == 0 else {}))
         run.draw()

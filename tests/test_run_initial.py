@@ -48,8 +48,6 @@ MADE = {
 HEAD = ("head.linear.weight", "head.linear.bias")
 MASKED_HEAD = ("head.transform.dense.weight", "head.transform.dense.bias", "head.transform.norm.weight", "head.transform.norm.bias")
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:

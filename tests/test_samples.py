@@ -21,8 +21,6 @@ from mini_tf.text.forms import Example
 from mini_tf.text.pair_store import PairStore
 from mini_tf.translations import judge, translate, translator_of
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}
 EVALUATED = 8
 """eval.translations of the toy."""

@@ -1,0 +1,96 @@
+"""Runs shell scripts whose `minitf` is a fork of this process: a real shell with its pipes, and torch imported once.
+
+Importing torch takes two seconds a command; a fork takes a few milliseconds. The shell starts a small client that hands its
+arguments, working directory, environment and standard streams over a socket; the fork runs the command on those streams.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+
+from commands import drawn
+
+import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
+from mini_tf.cli import app
+
+CLIENT = """
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(server, [len(call).to_bytes(8, "big")], [0, 1, 2])
+server.sendall(call)
+for descriptor in (0, 1, 2):
+    os.close(descriptor)
+os._exit(int(server.recv(8) or 99))
+"""
+
+
+def run(script: str, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code."""
+    with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{place}/socket")
+        server.listen()
+        client = Path(place, "minitf")
+        client.write_text(f"#!{sys.executable} -ISE\n" + CLIENT.format(address=f"{place}/socket"))
+        client.chmod(0o700)
+        everywhere = {**os.environ, **environment, "PATH": f"{place}:{os.environ['PATH']}"}
+        with open(f"{place}/out", "w+") as out, open(f"{place}/err", "w+") as err:
+            command = ["bash", "-euo", "pipefail", "-c", script]
+            shell = subprocess.Popen(command, cwd=folder, env=everywhere, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            children = []
+            while shell.poll() is None:
+                if select.select([server], [], [], 0.02)[0]:
+                    children.append(_serve(server))
+            for pid in children:
+                os.waitpid(pid, 0)
+            out.seek(0), err.seek(0)
+            return subprocess.CompletedProcess(command, shell.returncode, out.read(), err.read())
+
+
+def _serve(server: socket.socket) -> int:
+    """Fork for one command; the fork's pid."""
+    connection, _ = server.accept()
+    with connection, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forking beside threads, none of which holds a lock here
+        pid = os.fork()
+        if pid == 0:
+            _answer(connection)
+        return pid
+
+
+def _answer(connection: socket.socket) -> None:
+    """Run the command that a client sent, on its streams, and send the exit code."""
+    code = 99
+    try:
+        length, streams, _, _ = socket.recv_fds(connection, 8, 3)
+        with connection.makefile("rb") as sent:
+            arguments, folder, environment = json.loads(sent.read(int.from_bytes(length, "big")))
+        for descriptor, stream in enumerate(streams):
+            os.dup2(stream, descriptor)
+            os.close(stream)
+        for number in (signal.SIGINT, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
+        sys.argv = ["minitf", *arguments]
+        with drawn():
+            app.main()
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        connection.sendall(str(code).encode())
+        os._exit(code)
