@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.errors import Diverged, RunFault
+from mini_tf.errors import Diverged, RunFault, StorageFault
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, load, save
 from mini_tf.nn.tokens import Tokens
@@ -21,6 +21,7 @@ from mini_tf.recipe.sections import Schedule
 from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.training import memory
+from mini_tf.training.adamw import AdamW
 from mini_tf.training.device import Setup
 from mini_tf.training.divergence import Tolerance, ranges
 from mini_tf.training.feed import Feed
@@ -129,15 +130,29 @@ def test_the_loss_is_the_weighted_sum_of_parts_divided_by_the_counts_of_the_step
     task = Guess()
     training = training_of(task, micro=2)
     batches = training.feed.micro_batches(0)
+    with torch.no_grad():
+        task.head.bias[batches[0].labels[0]] += 9  # it says one thing alone, which is sometimes right
     sums = [task(batch) for batch in batches]
     n_asked = sum(len(batch.labels) for batch in batches)
     guess = sum(float(s.parts["guess"].detach()) for s in sums) / n_asked
     small = sum(float(s.parts["small"].detach()) for s in sums) / (8 * CONTEXT)
     right = sum(int(s.metrics["accuracy"][0]) for s in sums)
+    assert 0 < right < n_asked
     report = next(train(training))
     assert report.losses == pytest.approx({"guess": guess, "small": small}, abs=1e-6)
     assert report.loss == pytest.approx(guess + 0.3 * small, abs=1e-6)
     assert report.metrics == {"accuracy": right / n_asked}
+
+
+def test_the_gradient_is_that_of_the_weighted_sum_of_parts() -> None:
+    _, found = first_gradients(Guess(), micro=2)
+    task = Guess()
+    sums = [task(batch) for batch in training_of(task, micro=2).feed.micro_batches(0)]
+    n_asked = sum(many for s in sums for _, many in s.metrics.values())
+    loss = sum(s.parts["guess"] for s in sums) / n_asked + 0.3 * sum(s.parts["small"] for s in sums) / (8 * CONTEXT)
+    loss.backward()
+    for gradient, p in zip(found, task.parameters(), strict=True):
+        assert_close(gradient, p.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_training_learns_and_reports_every_step() -> None:
@@ -175,6 +190,28 @@ def test_what_the_reader_does_between_reports_shifts_nothing() -> None:
 
     quiet, busy = Guess(dropout=0.5), Guess(dropout=0.5)
     assert read(train(training_of(quiet)), quiet, False) == read(train(training_of(busy)), busy, True)
+
+
+class Dropped(Guess):
+    """Notes what dropout leaves of the same hundred ones in every call."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0.5)
+        self.left: list[tuple[float, ...]] = []
+
+    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        self.left.append(tuple(self.dropout(torch.ones(100)).tolist()))
+        return super().forward(batch, state)
+
+
+def test_every_micro_batch_of_every_step_of_every_seed_drops_something_else() -> None:
+    left: list[tuple[float, ...]] = []
+    for seed in (5, 6):
+        task = Dropped()
+        list(train(replace(training_of(task, micro=2, steps=3), seed=seed)))
+        left += task.left
+    assert len(left) == 2 * 3 * 4
+    assert len(set(left)) == len(left)
 
 
 class Poison(Guess):
@@ -229,6 +266,12 @@ def test_a_fault_names_the_rows_of_the_plan_or_their_documents_from_1(documents:
     assert (fault.value.at.step, fault.value.report.step, fault.value.problem.micro) == (2, 3, 1)
     assert str(fault.value).endswith(f"{fault.value.read})")
     assert str(fault.value.read).startswith("documents " if documents else "rows ")
+
+
+def test_of_several_bad_micro_batches_the_first_is_told() -> None:
+    with pytest.raises(DivergedStep, match=r"step 3: .* \(micro-batch 2 of 4, ") as fault:
+        list(train(training_of(Poison("loss", [10, 11, 12]), micro=2)))
+    assert fault.value.problem.micro == 1
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient"])
@@ -391,6 +434,26 @@ def test_a_stream_goes_on_after_a_skipped_step_from_the_state_before_it() -> Non
         assert int(total) == sum(int(TEXT[w * CONTEXT : (w + 1) * CONTEXT].sum()) for w in windows)
 
 
+def test_a_stream_remembers_what_it_read_in_a_step_whose_gradient_overflowed() -> None:
+    """Nothing is wrong with what followed from it."""
+
+    class Overflowing(Remember):
+        """The gradient of its third step is too large for its scale."""
+
+        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+            sums = super().forward(batch, state)
+            zero = self.value.weight.sum() * 0
+            return Sums({"guess": sums.parts["guess"] + (torch.sqrt(zero) if len(self.seen) in (5, 6) else zero)}, state=sums.state)
+
+    task = Overflowing()
+    training = training_of(task, micro=4, steps=4, stream=True)
+    reports = list(train(replace(training, setup=Setup(precision="fp16"))))
+    assert [report.skipped for report in reports] == [False, False, True, False]
+    for row, total in zip(training.feed.plan.rows(0).rows, torch.cat(task.seen[-2:]), strict=True):
+        windows = [(row + step) % N_ROWS for step in range(4)]
+        assert int(total) == sum(int(TEXT[w * CONTEXT : (w + 1) * CONTEXT].sum()) for w in windows)
+
+
 def test_an_fp16_overflow_leaves_the_step_out_and_halves_the_scale() -> None:
     task = Poison("gradient")
     training = replace(training_of(task, micro=8, steps=12), setup=Setup(precision="fp16"))
@@ -404,6 +467,11 @@ def test_an_fp16_overflow_leaves_the_step_out_and_halves_the_scale() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, weights_of(task), strict=True))
     assert (bad.problem, bad.skips, bad.skips_in_a_row) == (None, 1, 0)  # ordinary: it is counted, and never ends a run
     assert not next(reports).skipped
+
+
+def test_a_step_that_is_left_out_for_its_loss_says_nothing_about_the_scale() -> None:
+    training = replace(training_of(Poison("loss", [3]), steps=4), setup=Setup(precision="fp16"), tolerance=Tolerance(most_skips=1))
+    assert [report.loss_scale.good_steps for report in train(training)] == [1, 2, 2, 3]
 
 
 def test_the_loss_scale_is_as_it_was_after_an_interruption() -> None:
@@ -437,6 +505,43 @@ def test_the_loss_scale_does_not_change_what_is_learnt() -> None:
     assert b.grad_norm == pytest.approx(a.grad_norm, rel=1e-2)
 
 
+class Linear(nn.Module):
+    """Its loss is a weight for each token that is read, so that its gradient is how often each of them is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(VOCABULARY))
+
+    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        return Sums({"guess": self.weight[batch.inputs.ids].sum()})
+
+
+class Descent(AdamW):
+    """Steps along the gradient itself: unlike Adam's, such a step is as large as the gradient is."""
+
+    @torch.no_grad()
+    def step(self, lr: float, grad_factor: float = 1.0) -> None:
+        for p in self.parameters.values():
+            assert p.grad is not None
+            p -= lr * grad_factor * p.grad
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**10, 2.0**16])
+@pytest.mark.parametrize("clip", [0.0, 0.25])
+def test_a_step_of_fp16_is_that_of_the_plain_gradient_whatever_the_scale(scale: float, clip: float) -> None:
+    task = Linear()
+    training = replace(training_of(task, micro=2, steps=1, clip=clip), setup=Setup(precision="fp16"))
+    training = replace(training, optimizer=Descent(dict(task.named_parameters()), OptimizerSettings()))
+    batches = training.feed.micro_batches(0)
+    read = torch.bincount(torch.cat([batch.inputs.ids.flatten() for batch in batches]), minlength=VOCABULARY)
+    gradient = read / sum(batch.counts["guess"] for batch in batches)
+    assert float(gradient.norm()) > 0.25
+    report = next(train(training, Progress(loss_scale=LossScale(scale))))
+    assert report.grad_norm == pytest.approx(float(gradient.norm()), rel=1e-5)
+    clipped = gradient * (0.25 / gradient.norm()) if clip else gradient
+    assert_close(task.weight.detach(), -report.lr * clipped, rtol=1e-4, atol=0)
+
+
 def test_the_loss_scale_doubles_after_2000_good_steps() -> None:
     scale = LossScale(4.0)
     for _ in range(1999):
@@ -453,6 +558,38 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
     assert reason.startswith("8 rows keep 0 MiB for the backward pass; ")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
     assert fitting_micro_batch(training.task, training.feed, Setup())[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "micro", "stream", "at", "hint"),
+    [
+        (8, 8, False, 1, "train.micro_batch_size=4 goes on"),
+        (12, 4, False, 1, "train.micro_batch_size=2 goes on"),  # 3 cuts the batch too, but is not half as much
+        (8, 1, False, 1, "a smaller model or train.context"),
+        (8, 8, True, 0, "train.micro_batch_size=4 goes on"),
+        (8, 8, True, 1, "a smaller model or train.context"),  # what a stream remembers is cut as it was
+    ],
+)
+def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_go_on_so(
+    batch_size: int, micro: int, stream: bool, at: int, hint: str
+) -> None:
+    class Large(Remember if stream else Guess):  # type: ignore[misc]
+        calls = 0
+
+        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+            self.calls += 1
+            if self.calls > at * batch_size // micro:
+                raise MemoryError
+            return super().forward(batch, state)
+
+    training = training_of(Large())
+    training = replace(training, feed=replace(training.feed, plan=RowPlan(N_ROWS, batch_size, 5, stream), micro_batch_size=micro))
+    reports = train(training)
+    for _ in range(at):
+        next(reports)
+    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with {micro} rows a pass: MemoryError$") as fault:
+        next(reports)
+    assert str(fault.value.hint).startswith(hint)
 
 
 def test_counters_survive_json_exactly() -> None:

@@ -1,0 +1,77 @@
+"""What is counted between two evaluations: improvements, means of training losses, and losses that jump."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from commands import trained
+
+from mini_tf.training.tally import FEWEST, JUMP, NATS, Tally
+
+
+def tally_of(losses: list[float], **fields: float) -> Tally:
+    tally = Tally(**fields)  # type: ignore[arg-type]
+    for loss in losses:
+        tally.learnt(loss)
+    return tally
+
+
+def test_evaluations_since_the_lowest_are_counted_and_an_equal_loss_is_no_better() -> None:
+    tally, counted = Tally(), []
+    for loss in (3.0, 2.0, 2.5, 2.0, math.nan, 1.5, 1.5):
+        tally.evaluated(loss)
+        counted.append((tally.best, tally.worse))
+    assert counted == [(3.0, 0), (2.0, 0), (2.0, 1), (2.0, 2), (2.0, 3), (1.5, 0), (1.5, 1)]
+
+
+def test_losses_that_stay_the_same_end_a_run_by_patience_and_its_first_evaluation_stays_the_best(tmp_path: Path, undrawn: None) -> None:
+    """At such a rate no weight moves by a bit."""
+    still = ("optimizer.lr=1e-30", "eval.every_steps=2", "eval.patience=2", "model.d_model=8", "train.steps=40", "checkpoint.keep_last=9")
+    run = trained(tmp_path / "run", *still)
+    record = json.loads((run / "run.json").read_text())
+    losses = [line["val.loss"] for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "val.loss" in line]
+    assert len(losses) == 3
+    assert len(set(losses)) == 1
+    assert (record["state"], record["step"]) == ("done", 6)
+    assert (record["best"]["step"], record["model"]["step"]) == (2, 2)
+
+
+def test_the_training_loss_of_an_evaluation_is_the_mean_since_the_one_before() -> None:
+    tally = tally_of([4.0, 2.0])
+    tally.evaluated(9.0)
+    assert (tally.train_loss, tally.val_loss) == (3.0, 9.0)
+    tally.learnt(1.0)
+    tally.evaluated(8.0)
+    assert (tally.train_loss, tally.val_loss) == (1.0, 8.0)
+    tally.evaluated(7.0)
+    assert math.isnan(tally.train_loss)  # no step was taken
+
+
+@pytest.mark.parametrize("mean", [0.5, 4.0], ids=["by-nats", "by-share"])
+def test_a_loss_jumps_where_it_is_above_both_bounds_and_only_once_until_the_next_evaluation(mean: float) -> None:
+    bound = max(JUMP * mean, mean + NATS)
+    assert not tally_of([mean] * (FEWEST - 1)).jumps(100.0)
+    tally = tally_of([mean] * FEWEST)
+    assert not tally.jumps(bound)
+    assert not tally.jumps(min(JUMP * mean, mean + NATS) + 1e-3)
+    assert tally.jumps(bound + 1e-3)
+    assert not tally.jumps(100.0)
+    tally.evaluated(1.0)
+    assert not tally.jumps(100.0)  # of how many steps there were before nothing counts
+    for _ in range(FEWEST):
+        tally.learnt(mean)
+    assert tally.jumps(bound + 1e-3)
+
+
+def test_all_that_is_counted_survives_json_and_the_clock_goes_on() -> None:
+    tally = tally_of([1.0, 0.1], wall_seconds=100.0)
+    tally.evaluated(0.3)
+    tally.learnt(1 / 3)
+    tally.evaluated(0.7)
+    tally.learnt(0.2)
+    other = Tally()
+    other.load(json.loads(json.dumps(tally.save())))
+    names = ("best", "worse", "loss", "steps", "train_loss", "val_loss")
+    assert [getattr(other, name) for name in names] == [0.3, 1, 0.2, 1, 1 / 3, 0.7]
+    assert other.wall() >= other.wall_seconds >= 100.0
