@@ -225,11 +225,10 @@ def test_evaluation_reads_every_row_once_in_order_in_any_batches(form: str) -> N
     keys = [np.concatenate([rows.keys for rows in packing.eval_rows(size)]).tolist() for size in (1, 7)]
     assert keys[0] == keys[1]
     assert len(set(keys[0])) == packing.n_rows
-    for tokens in (1, 60, 10**6):
-        read = [row for rows in packing.eval_rows(5, tokens) for row in unpadded(rows)]
-        assert read == expected[: len(read)]
-        sizes = np.cumsum(packing.lengths)
-        assert len(read) == packing.n_rows or sizes[len(read) - 1] >= tokens > (sizes[len(read) - 2] if len(read) > 1 else 0)
+    ends = np.cumsum(packing.lengths).tolist()
+    for tokens in (1, 60, ends[0], ends[0] + 1, ends[3] - 1, ends[3], ends[3] + 1, ends[-1], 10**6):
+        needed = next((n for n, end in enumerate(ends, 1) if end >= tokens), len(ends))
+        assert [row for rows in packing.eval_rows(5, tokens) for row in unpadded(rows)] == expected[:needed]
 
 
 # Through the plans to questions

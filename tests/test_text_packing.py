@@ -112,6 +112,20 @@ def test_a_short_evaluation_is_the_beginning_of_the_whole_one() -> None:
     assert np.array_equal(np.concatenate([r.ids for r in rows]), np.concatenate([r.ids for r in packing.eval_rows(4)])[:4])
 
 
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("pack", PACKS)
+def test_a_short_evaluation_ends_with_the_first_row_that_brings_enough_targets(pack: str, lookahead: int) -> None:
+    packing = Packing(store([9, 7, 30, 8, 17, 1]), 8, lookahead, pack)  # type: ignore[arg-type]
+    whole = [rows for rows in packing.eval_rows(1)]
+    real = [np.ones_like(rows.ids, bool) if rows.segments is None else rows.segments != 0 for rows in whole]
+    ends = np.cumsum([int(one[:, lookahead:].sum()) for one in real]).tolist()
+    for tokens in {n + by for n in ends for by in (-1, 0, 1)} - {0}:
+        needed = next((n for n, end in enumerate(ends, 1) if end >= tokens), len(ends))
+        for batch_size in (1, 3, 100):
+            keys = [key for rows in packing.eval_rows(batch_size, tokens) for key in rows.keys.tolist()]
+            assert keys == [int(rows.keys[0]) for rows in whole[:needed]]
+
+
 def test_rows_say_where_words_begin_only_if_asked() -> None:
     asked = Packing(store([50]), 8, 0, word_starts_of=lambda ids: ids % 2 == 0)
     rows = asked.take(np.array([0]), 0, np.zeros(1, np.uint64))

@@ -1,0 +1,139 @@
+"""Evaluation: figures by their formulas, of every target once, which neither depend on what ran before nor disturb what runs after."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from commands import TINY
+from torch import Tensor, nn
+
+from mini_tf.evaluate import evaluate, rows_at_once
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Objective, Sums
+from mini_tf.recipe.reading import read
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.packing import Packing
+from mini_tf.text.token_store import TokenStore
+from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.training.device import Setup
+
+VOCABULARY, CONTEXT = 11, 6
+IDS = np.random.default_rng(0).integers(4, VOCABULARY, 50)
+STORE = TokenStore(None, IDS, np.zeros(1, np.int64), 123, 1, False, Vocabulary(VOCABULARY, 0, 1, 2, None))
+PACKING = Packing(STORE, CONTEXT, 1)
+
+
+class Asked(Objective):
+    """What comes next, asked of every token."""
+
+    lookahead, reads_all = 1, True
+
+    def prepare(self, rows: Rows) -> Batch:
+        ids = torch.from_numpy(rows.ids).long()
+        real = torch.ones_like(ids) if rows.segments is None else torch.from_numpy(rows.segments)
+        at = real[:, 1:].flatten().nonzero().squeeze(1)
+        counts = dict.fromkeys(("guess", "small", "penalty", "tokens"), len(at))
+        return Batch(Tokens(ids[:, :-1]), ids[:, 1:].flatten()[at], at, counts=counts)
+
+
+class Guess(nn.Module):
+    """Scores what comes next by the last token alone; noise: drawn in every pass, in evaluation too."""
+
+    def __init__(self, dropout: float = 0.0, noise: float = 0.0, weights: Mapping[str, float] | None = None, size: float = 1.0) -> None:
+        super().__init__()
+        table = size * torch.randn(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        self.table, self.dropout, self.noise = nn.Parameter(table), nn.Dropout(dropout), noise
+        if weights is not None:
+            self.weights = weights
+
+    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        assert batch.at is not None
+        read = self.table[batch.inputs.ids.flatten()[batch.at]]
+        scores = self.dropout(read + self.noise * torch.randn(read.shape) if self.noise else read)
+        right = (scores.argmax(-1) == batch.labels).sum()
+        parts: dict[str, Tensor] = {
+            "guess": F.cross_entropy(scores, batch.labels, reduction="sum"),
+            "penalty": torch.tensor(1e6),
+        }
+        if hasattr(self, "weights"):
+            parts["small"] = read.square().mean(-1).sum()
+        return Sums(parts, {"accuracy": (right, len(batch.labels))}, None)
+
+
+def scores_of(task: nn.Module, batch_size: int = 4, tokens: int | None = None) -> dict[str, float]:
+    return evaluate(task, Asked(), PACKING, Setup(), batch_size, tokens)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+@pytest.mark.parametrize("tokens", [None, 2 * CONTEXT])
+def test_figures_are_means_over_the_targets_and_bits_over_the_bytes_of_an_average_part(tokens: int | None, batch_size: int) -> None:
+    """What training pays for its means, the penalty, is no part of them."""
+    task, targets = Guess(), tokens or 49
+    read, after = task.table.detach()[torch.from_numpy(IDS[:targets])], torch.from_numpy(IDS[1 : targets + 1])
+    loss = F.cross_entropy(read, after).item()
+    expected = {
+        "loss": loss,
+        "perplexity": math.exp(loss),
+        "accuracy": (read.argmax(-1) == after).double().mean().item(),
+        "bits_per_byte": loss * 49 / math.log(2) / 123,
+        "targets": targets,
+    }
+    assert scores_of(task, batch_size, tokens) == pytest.approx(expected)
+
+
+def test_of_several_parts_the_loss_is_the_weighted_sum() -> None:
+    task = Guess(weights={"small": 0.3})
+    read, after = task.table.detach()[torch.from_numpy(IDS[:-1])], torch.from_numpy(IDS[1:])
+    loss = F.cross_entropy(read, after).item() + 0.3 * read.square().mean().item()
+    assert scores_of(task)["loss"] == pytest.approx(loss)
+    assert scores_of(task)["perplexity"] == pytest.approx(math.exp(loss))
+
+
+def test_a_loss_beyond_what_can_be_raised_to_has_an_infinite_perplexity() -> None:
+    assert scores_of(Guess(size=1e4))["perplexity"] == math.inf
+
+
+def test_what_a_model_draws_in_evaluation_is_always_the_same_and_leaves_torchs_generator_as_it_was() -> None:
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        found.append(scores_of(Guess(noise=1.0)))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert found[0] == found[1] != scores_of(Guess())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_nothing_is_dropped_in_evaluation_and_a_task_goes_on_in_the_mode_it_was_in(training: bool) -> None:
+    task = Guess(dropout=0.5).train(training)
+    assert scores_of(task) == scores_of(Guess())
+    assert (task.training, task.dropout.training) == (training, training)
+    assert task.table.grad is None
+
+
+def test_what_is_called_before_each_batch_may_end_an_evaluation() -> None:
+    calls: list[int] = []
+
+    def call() -> None:
+        calls.append(len(calls))
+        if len(calls) == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        evaluate(Guess(), Asked(), PACKING, Setup(), 1, None, call)
+    assert calls == [0, 1, 2]
+    evaluate(Guess(), Asked(), PACKING, Setup(), 4, None, lambda: calls.append(3))
+    assert calls[3:] == [3, 3, 3]  # of nine windows
+
+
+@pytest.mark.parametrize(
+    ("micro_batch_size", "given", "rows"),
+    [(8, (), 8), (3, (), 3), (16, (), 8), (8, ("train.batch_tokens=192",), 4), (8, ("train.batch_tokens=48",), 1)],
+)
+def test_no_more_rows_are_judged_together_than_learn_together(micro_batch_size: int, given: tuple[str, ...], rows: int) -> None:
+    """The tiny recipe learns from 8 rows of 48 tokens."""
+    assert rows_at_once(read(TINY, list(given)).recipe, micro_batch_size) == rows

@@ -1,0 +1,49 @@
+"""Gates: a comparison holds, or fails, exactly at its bound."""
+
+import math
+import operator
+from collections.abc import Callable
+
+import pytest
+
+from mini_tf.errors import UsageFault
+from mini_tf.recipe.gates import Gate, failures
+
+SIGNS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("bound", ["1.9", "0", "-2.5e-3"])
+def test_a_gate_is_the_comparison_that_its_sign_says_at_the_bound_and_on_either_side(sign: str, bound: str) -> None:
+    gate = Gate.parse(f"val.loss{sign}{bound}")
+    at = float(bound)
+    for value in (at, math.nextafter(at, -math.inf), math.nextafter(at, math.inf)):
+        assert (gate.failure({"val.loss": value}) is None) == SIGNS[sign](value, at)
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("value", [None, math.nan])
+def test_what_was_not_measured_or_is_not_a_number_meets_no_gate(sign: str, value: float | None) -> None:
+    assert Gate("x", sign, 1.0).failure({"x": value}) is not None
+    assert Gate("x", sign, 1.0).failure({"y": 1.0}) == "x: not measured; there is y"
+
+
+def test_each_gate_that_is_not_met_says_what_was_and_what_must_be() -> None:
+    gates = [Gate("a", "<", 2.0), Gate("b", ">=", 0.5), Gate("c", "<", 1.0)]
+    assert failures(gates, {"a": 2.0, "b": 0.5, "c": None}) == ["a is 2, but must be < 2", "c was not measured, but must be < 1"]
+
+
+def test_names_may_hold_blanks_and_stops_and_blanks_around_the_sign_do_not_count() -> None:
+    assert Gate.parse(" f1.creative work  >= -.5e1 ") == Gate("f1.creative work", ">=", -5.0)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a<", "<1", "a<b", "a=1", "a!=1", "a<1<2", "a<1.2.3", "1<2"])
+def test_what_is_no_comparison_is_wrong_usage(text: str) -> None:
+    with pytest.raises(UsageFault, match="is no comparison"):
+        Gate.parse(text)
