@@ -158,6 +158,23 @@ def test_a_save_that_cannot_fit_is_refused_before_it_writes(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "checkpoints") == []
 
 
+def test_a_save_asks_for_room_for_itself_and_for_as_much_again(tmp_path: Path) -> None:
+    """The model that is published of it, and whatever else is written beside it."""
+    needed = 2 * sum(len(data) for data in parts(10).values())
+
+    class Measured(Disk):
+        def __init__(self, bytes_free: int) -> None:
+            self.bytes_free = bytes_free
+
+        def free(self, folder: Path) -> int:
+            return self.bytes_free
+
+    with pytest.raises(StorageFault, match="MiB are needed"):
+        saved(tmp_path, 10, disk=Measured(needed - 1))
+    assert os.listdir(tmp_path / "checkpoints") == []
+    assert saved(tmp_path, 10, disk=Measured(needed)).verify(10).step == 10
+
+
 def truncate(checkpoint: Path) -> None:
     os.truncate(checkpoint / MODEL, 10)
 
@@ -242,6 +259,17 @@ def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert checkpoints.steps() == [50, 40, 20]
     checkpoints.rotate(keep_last=0, keep_best=0)
     assert checkpoints.steps() == [50]
+
+
+def test_rotation_keeps_as_many_of_the_best_as_it_is_asked_and_of_equals_the_earlier(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path)
+    for step, score in [(10, 1.0), (20, 3.0), (30, 1.0), (40, 2.0), (50, 9.0), (60, None)]:
+        checkpoints.save(step, parts(step), score)
+    assert checkpoints.by_score() == [10, 30, 40, 20, 50]
+    checkpoints.rotate(keep_last=2, keep_best=3)
+    assert checkpoints.steps() == [60, 50, 40, 30, 10]
+    checkpoints.rotate(keep_last=1, keep_best=1)
+    assert checkpoints.steps() == [60, 10]
 
 
 def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:

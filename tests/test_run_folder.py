@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +232,83 @@ def test_a_worse_checkpoint_is_not_published_over_a_better_one() -> None:
         assert run.manifest.model["step"] == 20
         run.publish("last")
     assert load_model(run.folder)["w"][0, 0] == 40
+
+
+def scored(folder: str, scores: dict[int, float]) -> Path:
+    """An interrupted run with a checkpoint for each score, the best of which is published."""
+    with open_run(Place(name=folder), TINY) as run:
+        for step, score in scores.items():
+            run.save(step, tensors(step), {}, score)
+        run.publish()
+    return run.folder
+
+
+def lost(folder: Path, step: int, how: str) -> None:
+    checkpoint = folder / "checkpoints" / f"step-{step:08d}"
+    if how == "gone":
+        shutil.rmtree(checkpoint)
+    else:
+        (checkpoint / "model.safetensors").write_bytes(b"")
+
+
+LOST = pytest.mark.parametrize("how", ["gone", "damaged"])
+
+
+@LOST
+def test_where_the_best_checkpoint_was_the_newest_and_is_lost_the_best_before_it_takes_its_place(how: str) -> None:
+    """The run stands at an earlier step now, which has not seen the lost one."""
+    folder = scored("x", {10: 3.0, 20: 2.0, 30: 2.5, 40: 1.0})
+    lost(folder, 40, how)
+    warned: list[str] = []
+    with open_run(Place(name="x"), TINY) as run:
+        saved = run.resume(warned.append)
+        assert saved is not None
+        assert (saved.step, run.manifest.step) == (30, 30)
+    kept = manifest.read(folder)
+    assert kept.best == {"step": 20, "loss": 2.0}
+    assert kept.model is not None
+    assert kept.model["step"] == 20
+    assert load_model(folder)["w"][0, 0] == load_model(folder, "best")["w"][0, 0] == 20
+    assert [line.startswith("step-00000040 is damaged (") for line in warned] == [True] * (how == "damaged")
+
+
+@LOST
+def test_where_an_earlier_best_checkpoint_is_lost_its_published_model_stays_and_best_means_the_next(how: str) -> None:
+    """run.json still tells the lowest loss that this run has had."""
+    folder = scored("x", {10: 3.0, 20: 1.0, 30: 2.0, 40: 2.5})
+    lost(folder, 20, how)
+    if how == "damaged":
+        with pytest.raises(RunFault, match=r"step-00000020 is damaged: model\.safetensors: 0 bytes, not "):
+            load_model(folder, "best")
+    with open_run(Place(name="x"), TINY) as run:
+        assert run.resume(lambda line: None) is not None
+        assert run.manifest.best == {"step": 20, "loss": 1.0}
+        run.save(50, tensors(50), {}, 1.5)
+        run.publish()
+        assert run.manifest.best == {"step": 20, "loss": 1.0}
+    assert load_model(folder)["w"][0, 0] == 20
+    assert load_model(folder, "best")["w"][0, 0] == 50
+
+
+def test_a_checkpoint_that_was_saved_before_run_json_told_of_it_is_found_to_be_the_best() -> None:
+    folder = scored("x", {10: 3.0, 20: 2.0})
+    before = (folder / "run.json").read_bytes()
+    with open_run(Place(name="x"), TINY) as run:
+        run.save(30, tensors(30), {}, 1.0)
+    (folder / "run.json").write_bytes(before)  # killed in between
+    with open_run(Place(name="x"), TINY) as run:
+        run.resume(fail_on_warning)
+        assert run.manifest.best == {"step": 30, "loss": 1.0}
+    assert load_model(folder)["w"][0, 0] == 30
+
+
+def test_of_equal_losses_the_first_stays_the_best() -> None:
+    folder = scored("x", {10: 2.0, 20: 2.0})
+    kept = manifest.read(folder)
+    assert kept.best == {"step": 10, "loss": 2.0}
+    assert kept.model is not None
+    assert kept.model["step"] == 10
+    assert load_model(folder, "best")["w"][0, 0] == 10
 
 
 def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
