@@ -45,6 +45,29 @@ def test_where_the_clock_decides_evaluations_are_equal_shares_of_the_time_and_se
     assert due_steps(due, 150, SPACING_SECONDS / 50) == [50, 100, 150]
 
 
+def test_no_run_is_evaluated_more_than_ten_times_before_its_end() -> None:
+    assert evaluated_every(recipe_of(), 1005, SPACING) == 101
+    assert evaluated_every(recipe_of(), 3, SPACING) == 1
+
+
+def test_a_log_has_a_line_early_and_then_thirty_of_equal_shares() -> None:
+    due = Due(recipe_of(), Horizon(steps=3000), SPACING)
+    assert [step for step in range(1, 3001) if due.line(report(step))] == [10, *range(100, 3001, 100)]
+    due = Due(recipe_of(), Horizon(steps=3010), SPACING)
+    assert [step for step in range(1, 400) if due.line(report(step))] == [10, 101, 202, 303]
+    due = Due(recipe_of("train.time=60s"), Horizon(seconds=60.0), SPACING)
+    assert [step for step in range(1, 601) if due.line(report(step, step / 10))] == [10, *range(20, 601, 20)]
+
+
+def test_under_the_clock_whatever_is_due_is_counted_by_itself() -> None:
+    due, found = Due(recipe_of("train.time=60s"), Horizon(seconds=60.0), 1.0), []
+    for step in range(1, 61):
+        now = report(step, float(step))
+        found.append((due.line(now), due.evaluation(now), due.checkpoint(now)))
+    assert [[step for step, one in enumerate(found, 1) if one[what]] for what in (1, 2)] == [[*range(6, 61, 6)]] * 2
+    assert [step for step, one in enumerate(found, 1) if one[0]] == [*range(2, 61, 2)]
+
+
 def test_checkpoints_go_with_evaluations_or_by_their_own_count() -> None:
     due = Due(recipe_of(), Horizon(steps=100), SPACING)
     assert [step for step in range(1, 101) if due.checkpoint(report(step))] == list(range(10, 101, 10))

@@ -23,7 +23,7 @@ from mini_tf.text.batch import Batch, Rows
 from mini_tf.training import memory
 from mini_tf.training.adamw import AdamW
 from mini_tf.training.device import Setup
-from mini_tf.training.divergence import Tolerance, ranges
+from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
 from mini_tf.training.loss_scale import LossScale
@@ -600,3 +600,14 @@ def test_counters_survive_json_exactly() -> None:
 def test_numbers_in_a_row_are_told_as_a_range() -> None:
     assert ranges([3, 4, 5, 9, 11, 12]) == "3-5, 9, 11-12"
     assert ranges(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, ..."
+    assert ranges(range(0, 16, 2)) == "0, 2, 4, 6, 8, 10, 12, 14"
+
+
+@pytest.mark.parametrize(("n", "named"), [(2, "0, 1"), (3, "0, 1, 2"), (4, "0, 1, 2, ...")])
+def test_the_first_three_parameters_whose_gradient_is_not_finite_are_named(n: int, named: str) -> None:
+    task = nn.ParameterList([nn.Parameter(torch.zeros(2)) for _ in range(5)])
+    for i, p in enumerate(task):
+        p.grad = torch.full((2,), math.inf if i < n else 0.0)
+    problem = gradient_problem(task, math.inf)
+    assert problem.what == f"the norm of the gradient is inf (in {named}), but must be finite"
+    assert problem.parameters == tuple(map(str, range(n)))

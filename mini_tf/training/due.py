@@ -55,7 +55,7 @@ class Due:
 
     def line(self, report: Report) -> bool:
         if self.horizon.steps is None:
-            return report.step == 10 or self._share("line", report, LINES)
+            return self._share("line", report, LINES) or report.step == 10
         return report.step == 10 or report.step % max(1, math.ceil(self.horizon.steps / LINES)) == 0
 
     def _evaluated(self, what: str, report: Report) -> bool:
