@@ -1,0 +1,109 @@
+"""What a session records, keeps and measures on its way, held to formulas and to the files it leaves."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import trained
+
+from mini_tf.evaluate import evaluate, evaluate_trained, text_of
+from mini_tf.run.trained import open_trained
+from mini_tf.session import Session
+from mini_tf.text.token_store import TokenStore
+from mini_tf.training.schedule import Horizon
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+WORSE = {3: 20.0, 6: 0.0, 9: 10.0, 10: 30.0}
+"""What is added to the loss of each evaluation on the way, so that it does not depend on the model which is the best."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nothing but evaluations asks for checkpoints, and all of them are kept."""
+    added = iter(WORSE.values())
+
+    def made_worse(*given: Any) -> dict[str, float]:
+        scores, tokens = evaluate(*given), given[5]
+        return scores if tokens is None else scores | {"loss": scores["loss"] + next(added)}
+
+    due = ("train.steps=10", "eval.every_steps=3", "eval.tokens=96", "log.every_steps=1")
+    kept = ("checkpoint.every_steps=100", "checkpoint.keep_last=9", "model.d_model=8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mini_tf.session.evaluate", made_worse)
+        return trained(tmp_path_factory.mktemp("session") / "run", *due, *kept)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluated(run: Path) -> dict[int, dict[str, Any]]:
+    return {line["step"]: line for line in lines(run) if "val.loss" in line}
+
+
+def record(run: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return read
+
+
+def test_what_is_better_than_all_before_is_saved_though_no_checkpoint_is_due_and_so_is_the_end(run: Path) -> None:
+    losses = {step: line["val.loss"] for step, line in evaluated(run).items()}
+    assert [*losses] == [*WORSE]
+    assert losses[9] > losses[6] < losses[3]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step-{step:08d}" for step in (3, 6, 10)]
+    assert record(run)["best"] == {"step": 6, "loss": losses[6]}
+    assert record(run)["model"]["step"] == 6
+
+
+def test_the_figures_of_a_run_are_those_of_the_model_that_it_publishes_over_the_whole_held_out_text(run: Path) -> None:
+    found = record(run)["metrics"]
+    for step in (None, "best"):
+        model = open_trained(run, step, device="cpu")
+        whole = evaluate_trained(model, text_of(model, None, "val"))
+        assert whole["targets"] > 96
+        assert {name: found[f"val.{name}"] for name in whole if name != "targets"} == pytest.approx(
+            {name: value for name, value in whole.items() if name != "targets"}, rel=1e-5
+        )
+    assert found["val.loss"] != evaluated(run)[6]["val.loss"]  # of a part
+
+
+def test_the_training_loss_of_an_evaluation_is_the_mean_of_the_steps_since_the_one_before(run: Path) -> None:
+    losses = {line["step"]: line["loss"] for line in lines(run)}
+    for first, last in ((1, 3), (4, 6), (7, 9), (10, 10)):
+        expected = np.mean([losses[step] for step in range(first, last + 1)])
+        assert evaluated(run)[last]["train.loss"] == pytest.approx(expected)
+    assert record(run)["metrics"]["train.loss"] == pytest.approx(losses[10])
+
+
+def test_a_line_tells_how_many_epochs_and_tokens_were_read(run: Path) -> None:
+    model = open_trained(run, device="cpu")
+    store = text_of(model, None, "train")
+    assert isinstance(store, TokenStore)
+    windows = (len(store) - 1) // 48 - 1  # the last one is given up, so that epochs can begin elsewhere
+    for line in lines(run):
+        assert line["epoch"] == round(line["step"] * 8 / windows, 4)
+        assert line["tokens"] == line["step"] * 8 * 48
+
+
+@pytest.mark.parametrize(
+    ("horizon", "step", "seconds", "told"),
+    [
+        (Horizon(steps=100), 14, 30.0, ""),  # ten steps are the fewest that tell anything
+        (Horizon(steps=100), 15, 30.0, ", 3 min left"),
+        (Horizon(steps=100), 25, 30.0, ", 75 s left"),
+        (Horizon(steps=100), 100, 30.0, ""),
+        (Horizon(steps=2005), 25, 30.0, ", 33 min left"),
+        (Horizon(steps=8005), 25, 30.0, ", 2.2 h left"),
+        (Horizon(seconds=100.0), 25, 30.0, ", 70 s left"),
+    ],
+)
+def test_the_time_left_is_what_the_steps_of_this_process_extrapolate_to(horizon: Horizon, step: int, seconds: float, told: str) -> None:
+    """Begun at step 5, ten seconds after the run's own beginning."""
+    course: Any = SimpleNamespace(horizon=horizon)
+    session: Any = SimpleNamespace(training=SimpleNamespace(course=course), start=SimpleNamespace(step=5, seconds=10.0))
+    assert Session._time_left(session, SimpleNamespace(step=step, seconds=seconds)) == told  # type: ignore[arg-type]
