@@ -279,6 +279,15 @@ def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
     assert (checkpoints.path(10) / MODEL).stat().st_ino == before
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_saving_a_step_whose_checkpoint_is_damaged_sets_that_aside(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    checkpoints = saved(tmp_path, 10, 20)
+    damage(checkpoints.path(20))
+    checkpoints.save(20, parts(21), score=None)
+    assert (checkpoints.verify(20).folder / MODEL).read_bytes() == parts(21)[MODEL]
+    assert sorted(os.listdir(checkpoints.folder)) == [".bad-step-00000020.0", "step-00000010", "step-00000020"]
+
+
 def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(RunFault, match="has no checkpoint of step 15; it has 10, 20"):
         saved(tmp_path, 10, 20).choose(15)
