@@ -1,0 +1,228 @@
+"""The record of behaviour says what differs and only that, and it leaves no kind and no command out."""
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from commands import minitf
+from record.__main__ import main
+from record.commands import COMMANDS
+from record.compare import differences, leaves, other_machine
+from record.making import fact, tensors
+from record.runs import RUNS, needed
+
+from mini_tf.cli.app import app
+
+METRICS = [{"step": 5, "loss": 2.5, "lr": 0.1}, {"step": 10, "loss": 2.25, "lr": 0.05}]
+
+
+def said(line: str, stdout: str = "", stderr: str = "", exit_code: int = 0) -> dict[str, Any]:
+    return {"line": line, "exit_code": exit_code, "stdout": stdout, "stderr": stderr}
+
+
+def text(content: str) -> dict[str, str]:
+    return {"sha256": f"hash of {content}", "text": content}
+
+
+def metrics(*lines: dict[str, float]) -> dict[str, str]:
+    return text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def weights(**hashes: str) -> dict[str, Any]:
+    return {"sha256": f"hash of {hashes}", "tensors": hashes}
+
+
+def record() -> dict[str, Any]:
+    """A small one, written by hand."""
+    files = {"metrics.jsonl": metrics(*METRICS), "model.safetensors": weights(head="a", stack="b", norm="c"), "loss.png": {}}
+    progress = "text: not in the cache yet (03ba69b1865d)\nstep 5: loss 2.5, 3 s left\n"
+    return {
+        "commit": "c0ffee", "machine": {"torch": "2.13.0", "processor": "one"},
+        "runs": {"text": {"said": [said("pretrain text.yaml", "<dir>/outputs/text-0dab39\n", progress)], "files": files}},
+        "commands": {
+            "greedy": {"said": [said("generate text", "the king\nthe dog\n")], "files": {}},
+            "missed": {"said": [said("evaluate text --json", '{"ok": false, "loss": 2.25, "minutes": 0.1}\n', "no\n", 8)], "files": {}},
+        },
+    }  # fmt: skip
+
+
+def found(after: dict[str, Any], partial: bool = False) -> list[str]:
+    return [f"{name}: {what}" for name, what in differences(record(), after, partial)]
+
+
+def test_a_record_does_not_differ_from_itself() -> None:
+    assert found(record()) == []
+
+
+def test_ids_times_and_store_hashes_are_no_differences_and_what_stands_beside_them_is() -> None:
+    after = record()
+    ours = after["runs"]["text"]["said"][0]
+    ours["stdout"] = "<dir>/outputs/text-ffffff\n"
+    ours["stderr"] = "text: not in the cache yet (aaaaaaaaaaaa)\nstep 5: loss 2.5\n"
+    after["commands"]["missed"]["said"][0]["stdout"] = '{"ok": false, "loss": 2.25, "minutes": 7.5e-2}\n'
+    assert found(after) == []
+    ours["stderr"] = "text: not in the cache yet (aaaaaaaaaaaa)\nstep 5: loss 2.6\n"
+    assert found(after) == ["run text: `pretrain text.yaml`: stderr line 2: 'step 5: loss 2.5' -> 'step 5: loss 2.6'"]
+
+
+def test_the_first_line_of_metrics_that_differs_is_told_by_its_values() -> None:
+    after = record()
+    after["runs"]["text"]["files"]["metrics.jsonl"] = metrics(METRICS[0], {"step": 10, "loss": 2.5, "lr": 0.05, "grad_norm": 1.0})
+    assert found(after) == ["run text: metrics.jsonl: line 2: loss 2.25 -> 2.5, grad_norm absent -> 1.0"]
+    after["runs"]["text"]["files"]["metrics.jsonl"] = metrics(METRICS[0])
+    assert found(after) == ['run text: metrics.jsonl: line 2: is gone: \'{"step": 10, "loss": 2.25, "lr": 0.05}\'']
+
+
+def test_tensors_that_differ_or_have_another_name_are_told() -> None:
+    after = record()
+    after["runs"]["text"]["files"]["model.safetensors"] = weights(head="a", stack="B", scale="c")
+    assert found(after) == ["run text: model.safetensors: 1 of 2 tensors differ: stack; gone: norm; new: scale"]
+    after["runs"]["text"]["files"]["model.safetensors"] = {**weights(head="a", stack="b", norm="c"), "sha256": "in another order"}
+    assert found(after) == ["run text: model.safetensors: equal tensors, other bytes"]
+
+
+def test_a_file_more_or_less_is_told() -> None:
+    after = record()
+    after["runs"]["text"]["files"] = {"samples/step-1.txt": text("Once"), **after["runs"]["text"]["files"]}
+    del after["runs"]["text"]["files"]["loss.png"]
+    assert found(after) == ["run text: loss.png: is gone", "run text: samples/step-1.txt: is new"]
+
+
+def test_what_a_command_prints_and_its_exit_code_are_compared() -> None:
+    after = record()
+    after["commands"]["greedy"]["said"] = [said("generate text", "the king\nthe fox\nand\n", "warning: cut\n", exit_code=2)]
+    assert found(after) == [
+        "command greedy: `generate text`: exit code 0 -> 2",
+        "command greedy: `generate text`: stdout line 2: 'the dog' -> 'the fox' (2 of 3 lines differ)",
+        "command greedy: `generate text`: stderr line 1: is new: 'warning: cut'",
+    ]
+    after["commands"]["greedy"] = record()["commands"]["greedy"]
+    after["commands"]["missed"]["said"].append(said("evaluate text"))
+    assert found(after) == ["command missed: 1 command lines -> 2"]
+
+
+def test_a_difference_far_behind_in_a_long_line_is_shown() -> None:
+    after = record()
+    before, long = record(), "x" * 5000
+    before["commands"]["greedy"]["said"][0]["stdout"] = f"{long}king{long}"
+    after["commands"]["greedy"]["said"][0]["stdout"] = f"{long}dog{long}"
+    [(name, what)] = differences(before, after)
+    assert name == "command greedy"
+    assert "xxxking" in what
+    assert "xxxdog" in what
+    assert len(what) < 400
+
+
+def test_what_only_one_record_has_is_told_unless_a_part_was_made() -> None:
+    after = record()
+    after["commands"]["new"] = after["commands"].pop("greedy")
+    assert found(after) == ["command greedy: only in the record before", "command new: only in the record after"]
+    assert found(after, partial=True) == []
+
+
+def test_values_of_a_line_of_json_are_named_by_their_keys() -> None:
+    assert leaves('{"a": {"b": [1, {"c": null}]}, "d": {}}') == {"a.b.0": "1", "a.b.1.c": "null", "d": "{}"}
+    assert leaves("a line") == leaves("[1]") == leaves("{broken") == {}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> tuple[Path, Path]:
+    """Two files that are equal records."""
+    files = tmp_path / "before.json", tmp_path / "after.json"
+    for file in files:
+        file.write_text(json.dumps(record()))
+    return files
+
+
+def test_two_records_are_compared_by_exit_code_and_lines(written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--compare", *map(str, written)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "0 of 1 runs and 0 of 2 commands differ"
+    after = record()
+    after["commands"]["greedy"]["said"][0]["exit_code"] = 1
+    written[1].write_text(json.dumps(after))
+    assert main(["--compare", *map(str, written)]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "command greedy: `generate text`: exit code 0 -> 1",
+        "0 of 1 runs and 1 of 2 commands differ",
+    ]
+
+
+def test_a_record_of_another_machine_is_refused_before_anything_is_trained(
+    written: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("record.__main__.make", lambda *_: pytest.fail("trained"))
+    assert main(["--compare", str(written[0])]) == 2
+    assert "another machine: processor: one -> " in capsys.readouterr().out
+    here = {"torch": "2.13.0", "processor": "one"}
+    assert other_machine(here, copy.deepcopy(here)) == []
+    assert other_machine(here, {"torch": "2.14.0", "processor": "one", "cores": 2}) == ["cores: None -> 2", "torch: 2.13.0 -> 2.14.0"]
+
+
+def test_a_record_is_not_overwritten(written: tuple[Path, Path]) -> None:
+    before = written[0].read_bytes()
+    with pytest.raises(SystemExit) as leaving:
+        main([str(written[0])])
+    assert leaving.value.code == 2
+    assert written[0].read_bytes() == before
+
+
+def test_tensors_are_told_apart_by_type_shape_and_bytes(tmp_path: Path) -> None:
+    """Against the library that writes the files."""
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save
+
+    given = {
+        "one": torch.arange(6.0).view(2, 3),
+        "same": torch.arange(6.0).view(2, 3),
+        "flat": torch.arange(6.0),
+        "other": torch.ones(2, 3),
+    }
+    told = tensors(save(given, {"format": "pt"}))
+    assert told.keys() == given.keys()
+    assert told["one"] == told["same"]
+    assert len({*told.values()}) == 3
+    assert told["one"].startswith("F32 [2, 3] ")
+
+
+def test_paths_play_no_part_in_a_file_and_pictures_are_only_there(tmp_path: Path) -> None:
+    places = tmp_path / "a", tmp_path / "b"
+    for place in places:
+        place.mkdir()
+        (place / "resolved.yaml").write_text(f"train: {place}/tiny.txt\n")
+        (place / "loss.png").write_bytes(place.name.encode())
+    one, other = ({name: fact(place / name, place) for name in ("resolved.yaml", "loss.png")} for place in places)
+    assert one == other
+    assert one["resolved.yaml"]["text"] == "train: <dir>/tiny.txt\n"
+    assert one["loss.png"] == {}
+
+
+def test_a_run_brings_those_that_it_begins_with() -> None:
+    assert needed("predict tag") == {"tag", "spans"}
+    assert needed("generate chats '{}'") == {"chats", "stream"}
+    assert needed("recipe list") == set()
+
+
+def test_every_kind_is_in_some_run() -> None:
+    """Of models, mixers, positions, objectives, tokenizers, optimizers and schedules; a new one wants a place in a run."""
+    written = set(re.findall(r"\w+", " ".join(run.recipe for run in RUNS.values())))
+    keys = json.loads(minitf("recipe", "keys", "--json").stdout)["result"]
+    listed = {name for key in keys if key["name"].endswith(".kind") for name in re.findall(r"\w+", key["type"].removeprefix("one of "))}
+    assert {"muon", "unigram", "inverse_sqrt", "t5", "window", "instruct", "lora"} <= listed
+    assert listed - written == set()
+
+
+def test_every_command_is_given() -> None:
+    def names(command: Any, before: str) -> Iterator[str]:
+        if below := getattr(command, "commands", None):
+            for name, one in below.items():
+                yield from names(one, f"{before}{name} ")
+        else:
+            yield before
+
+    given = [f"{line} " for one in COMMANDS.values() for line in one.lines] + [f"{line} " for run in RUNS.values() for line in run.lines]
+    assert [name for name in names(typer.main.get_command(app), "") if not any(line.startswith(name) for line in given)] == []
