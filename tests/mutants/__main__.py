@@ -1,0 +1,67 @@
+"""Mutation testing, which can be stopped at any time and goes on: `python -m tests.mutants`.
+
+First every test file that is new or has changed is run once to see which lines it reaches (all: about 20 minutes of a processor),
+then each mutant that is left is put to its tests (about 3 seconds of a processor each), then a table and what survived are printed.
+Needs the extras `test` and `mutants`.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from . import forked
+from .reach import Reach
+from .report import Reasons, survivors, table
+from .run import Results
+from .sample import SIZES, Mutant, files_of, sample
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--package", action="append", choices=SIZES, help="only this one; can be given again (default: all)")
+    parser.add_argument("--tests", nargs="+", metavar="FILE", help="see only what these test files reach, such as test_mixers.py")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=30, help="seconds of tests that a mutant gets (default: 30)")
+    parser.add_argument("--work", type=Path, default=Path("~/.cache/minitf-mutants").expanduser(), help="where everything is kept")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    packages = {package: sample(ROOT, package, given.work / "samples") for package in given.package or SIZES}
+    sources = [name for package in SIZES for name in files_of(ROOT, package)]
+    reach = Reach(ROOT, given.work, sources)
+    trees = []
+    if not given.report:
+        forked.prepare()
+        names = forked.checkout(ROOT)
+        trees = [forked.Tree(ROOT, given.work.resolve() / f"tree-{n}", names) for n in range(given.workers)]
+        for name, not_passed in reach.record(trees, given.tests or []):
+            _say(f"{name}: {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}")
+    tests = reach.load()
+    results, reasons = Results(ROOT, given.work, tests, given.limit), Reasons.read()
+    if not given.report:
+        left = [mutant for mutants in packages.values() for mutant in mutants if results.of(mutant) is None and not reasons.of(mutant)]
+        for n, (mutant, known) in enumerate(results.run(trees, _mixed(left)), 1):
+            _say(f"{n}/{len(left)} {mutant.file}:{mutant.line} {known['outcome']} {known['by']}")
+    print(survivors(packages, results, reasons, ROOT))
+    for entry in reasons.idle([mutant for mutants in packages.values() for mutant in mutants]) if not given.package else []:
+        print(f"fits no mutant of the sample: {entry}")
+    if tests.failing:
+        print(f"fail without a fault, so are not used: {', '.join(tests.failing)}")
+    print(table(packages, results, reasons))
+
+
+def _mixed(mutants: list[Mutant]) -> list[Mutant]:
+    """In an order that has nothing to do with the packages, so that a part that was run is a sample as well."""
+    return sorted(mutants, key=lambda mutant: mutant.key)
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
