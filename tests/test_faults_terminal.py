@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from mini_tf import session
 from mini_tf.cli import files
+from mini_tf.errors import StorageFault
 from mini_tf.safe_text import safe_text
 
 CODES = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
@@ -431,3 +432,24 @@ def test_a_file_is_not_written_through_a_link_that_waits_under_its_temporary_nam
     files.write(tmp_path / "out.json", b"new")
     assert (victim.read_text(), (tmp_path / "out.json").read_bytes()) == ("mine", b"new")
     assert not (tmp_path / "out.json").is_symlink()
+
+
+def test_a_link_put_under_the_temporary_name_at_the_last_moment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After what stood there was removed, and before the file is made."""
+    victim, temporary = tmp_path / "victim", tmp_path / f".minitf.{os.getpid()}.tmp"
+    victim.write_text("mine")
+    remove = Path.unlink
+
+    def remove_and_plant(path: Path, missing_ok: bool = False) -> None:
+        remove(path, missing_ok=True)
+        if not planted:
+            planted.append(path)
+            path.symlink_to(victim)
+
+    planted: list[Path] = []
+    monkeypatch.setattr(Path, "unlink", remove_and_plant)
+    with pytest.raises(StorageFault, match=r"--output .*out\.json: File exists"):
+        files.write(tmp_path / "out.json", b"new")
+    assert planted == [temporary]
+    assert victim.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["victim"]

@@ -1,6 +1,8 @@
 """Operations written by hand with their own backward pass, against torch's plain ones and against finite differences."""
 
+import math
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
@@ -34,15 +36,40 @@ def assert_same(ours: Callable[..., Tensor], plain: Callable[..., Tensor], *inpu
         assert_close(mine, theirs)
 
 
+@pytest.fixture(params=["on a CPU", "for a compiler"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways through an operation; a GPU takes that of a compiler."""
+    if request.param == "for a compiler":
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+
+
 def plain_rms(x: Tensor, weight: Tensor, eps: float = 0.1) -> Tensor:
     return x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rms_norm_is_its_formula_in_values_and_gradients(dtype: torch.dtype) -> None:
     x, weight = drawn(3, 5, 8, dtype=dtype), drawn(8, seed=1, dtype=dtype)
     assert_same(lambda x, w: rms_norm(x, 0.1, w), plain_rms, x, weight)
     assert_same(lambda x: rms_norm(x, 0.1), lambda x: plain_rms(x, torch.ones(8, dtype=dtype)), x)
+
+
+@pytest.mark.usefixtures("path")
+def test_eps_decides_where_a_vector_is_short() -> None:
+    """A root mean square of 1e-3 beside an eps whose root is 1e-2."""
+    x = (drawn(3, 5, 8) * 1e-3).detach().requires_grad_()
+    assert_same(lambda x: rms_norm(x, 1e-4), lambda x: plain_rms(x, torch.ones(8, dtype=x.dtype), 1e-4), x)
+
+
+def test_rms_norm_in_half_precision_is_rounded_once_and_has_gradients() -> None:
+    """A rounding to bf16 changes a number by 2^-8 of it at most."""
+    x = drawn(3, 5, 64, dtype=torch.float32).detach().bfloat16().requires_grad_()
+    exact, (y, dx) = plain_rms(x.double(), torch.ones(64), 1e-5), gradients(lambda x: rms_norm(x, 1e-5), x)
+    assert ((y.double() - exact).abs() <= 1.001 * 2**-8 * exact.abs()).all()
+    full = x.detach().double().requires_grad_()
+    _, expected = gradients(lambda x: plain_rms(x, torch.ones(64), 1e-5).to(torch.bfloat16), full)
+    assert (dx.double() - expected).norm() < 1e-2 * expected.norm()
 
 
 def test_rms_norm_of_a_part_of_a_wider_tensor_is_that_of_its_copy() -> None:
@@ -95,12 +122,36 @@ def test_rotary_turns_as_real_numbers_do(dtype: torch.dtype) -> None:
         assert gradcheck(lambda x: rotary.turn(x, places), x)
 
 
+@pytest.mark.usefixtures("path")
+def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
+    """Pair i is made of the dimensions i and i + K/2, and turns by base^(-2i/K) a token; positions are any, row by row."""
+    rotary = settings_of("positions", "rotary")(base=50.0).build(12, 2, 6, 16)  # type: ignore[attr-defined]
+    positions = torch.tensor([[0, 1, 2, 100], [7, 0, 1, 3]])
+    x, places = drawn(2, 4, 3, 6), Places(4, positions=positions)
+    turned = rotary.turn(x, places)
+    assert turned.dtype == torch.float64
+    for row, place in product(range(2), range(4)):
+        for i in range(3):
+            angle = positions[row, place].item() * 50.0 ** (-2 * i / 6)
+            matrix = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+            pair = torch.stack([x[row, place, :, i], x[row, place, :, i + 3]])
+            assert_close(turned[row, place, :, 2 * i : 2 * i + 2].t(), matrix @ pair, rtol=0, atol=1e-12)
+
+
+def test_places_that_were_met_in_single_precision_are_turned_in_double_as_if_they_were_new() -> None:
+    rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
+    x, places = drawn(1, 5, 3, 8), Places(5, 1000)
+    rotary.turn(x.float(), places)
+    assert_close(rotary.turn(x, places), rotary.turn(x, Places(5, 1000)), rtol=0, atol=1e-12)
+
+
 def test_rotary_in_half_precision_is_near_the_exact_one() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x = drawn(2, 5, 3, 8, dtype=torch.float32).detach()
     assert_close(rotary.turn(x.bfloat16(), Places(5)).float(), rotary.turn(x, Places(5)), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [1, 5, CHUNK // 1000 + 7])
 def test_cross_entropy_from_hidden_vectors_is_the_one_from_scores(bias: bool, rows: int) -> None:
@@ -120,6 +171,7 @@ def test_cross_entropy_passes_gradcheck_and_follows_the_factor_of_what_comes_aft
     assert gradcheck(lambda h, w, b: cross_entropy(h, w, b, labels) * 0.3, inputs)
 
 
+@pytest.mark.usefixtures("path")
 def test_dropout_drops_its_share_keeps_the_mean_and_scales_gradients_by_the_same_mask() -> None:
     dropout, x = Dropout(0.1), torch.ones(1001, 999, requires_grad=True)
     torch.manual_seed(0)
@@ -150,6 +202,22 @@ def test_dropout_is_nothing_in_evaluation_or_at_rate_0() -> None:
     x = torch.ones(5)
     assert Dropout(0.0)(x) is x
     assert Dropout(0.5).eval()(x) is x
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_scores_in_half_precision_are_judged_in_full(autocast: bool, smoothing: float) -> None:
+    """Hidden vectors are rows of the identity, so that scores are numbers of the table, however products are summed."""
+    table = drawn(300, 32, seed=1, dtype=torch.float32).detach().bfloat16()
+    labels = torch.randint(300, (32,), generator=torch.Generator().manual_seed(2))
+    expected = F.cross_entropy(table.double().t(), labels, reduction="sum", label_smoothing=smoothing)
+    hidden, weight = (t.to(torch.float32 if autocast else torch.bfloat16).requires_grad_() for t in (torch.eye(32), table))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss = cross_entropy(hidden, weight, None, labels, smoothing)
+        with torch.no_grad():
+            untrained = cross_entropy(hidden, weight, None, labels, smoothing)
+    assert [loss.item(), untrained.item()] == pytest.approx([expected.item()] * 2, rel=1e-6)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -257,6 +257,18 @@ def test_the_loss_of_masked_tokens_is_their_mean_surprise() -> None:
     assert batch.counts == {"masked": len(surprises), "tokens": (np.asarray(rows.segments) != 0).sum(), "penalty": batch.counts["tokens"]}
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_scores_in_half_precision_are_judged_in_full(training: bool) -> None:
+    objective, model = objective_of("next_token"), model_of("decoder").bfloat16()
+    batch, task = objective.prepare(rows_of(4, 17)), objective.task(model).train(training)
+    with torch.no_grad():
+        scores = model.logits(model(batch.inputs, at=batch.at).y)
+        sums = task(batch, None)
+    assert scores.dtype == torch.bfloat16
+    expected = F.cross_entropy(scores.double(), batch.labels, reduction="sum").item()
+    assert sums.parts["next_token"].item() == pytest.approx(expected, rel=1e-6)
+
+
 class Watched(AdamW):
     """Keeps the gradients of its last step."""
 

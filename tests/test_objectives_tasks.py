@@ -222,6 +222,21 @@ def test_weights_are_no_less_exact_under_autocast(kind: str) -> None:
     assert mixed.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["classify", "tag", "regress"])
+def test_answers_in_half_precision_are_judged_in_full(kind: str) -> None:
+    objective = objective_of(kind)
+    model, rows = model_of("encoder", objective).bfloat16(), rows_of(kind)
+    batch, sums = objective.prepare(rows), sums_of(objective, model, rows)
+    assert sums.answers is not None
+    assert sums.answers.dtype == torch.float32
+    answers = sums.answers.double()
+    if kind == "regress":
+        expected = (answers[:, 0] - batch.labels).square().sum()
+    else:
+        expected = F.cross_entropy(answers, batch.labels, reduction="sum")
+    assert loss_of(objective, model, rows).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
 def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained() -> None:
     values = np.random.default_rng(0).normal(3.0, 0.5, 50)
     labels = Labels(mean=float(values.mean()), scale=float(values.std()))

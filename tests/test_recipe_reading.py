@@ -1,5 +1,6 @@
 """From files, presets, run folders and overrides to one recipe: precedence, places of faults, paths, and the way back."""
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,16 @@ def test_overrides_reach_into_kinds_in_any_order() -> None:
     ):
         assert read("small.yaml", overrides).recipe == wanted
     assert len(read("small.yaml", ["model.attention=[window, window, softmax]"]).recipe.model.attention) == 3
+
+
+def test_an_override_counts_wherever_the_mapping_that_it_lies_in_is_given() -> None:
+    wanted = read("small.yaml", ["objective=masked", "model={kind: encoder, d_model: 32, attention: {kind: window, window: 9}}"]).recipe
+    assert (wanted.model.kind, wanted.model.d_model, wanted.model.attention[0].window) == ("encoder", 32, 9)
+    whole = "model={kind: encoder, d_model: 64, attention: {kind: window, window: 7}}"
+    for overrides in permutations([whole, "model.d_model=32", "model.attention.window=9", "objective=masked"]):
+        assert read("small.yaml", overrides).recipe == wanted
+    for overrides in permutations(["model={kind: encoder}", "model.d_model=32", "model.attention=window", "model.attention.window=9"]):
+        assert read("small.yaml", ["objective=masked", *overrides]).recipe == wanted
 
 
 def test_a_later_horizon_replaces_the_earlier_one_and_two_at_one_level_are_a_fault() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.errors import DataFault
@@ -18,7 +18,7 @@ from mini_tf.recipe.data import Data, Split
 from mini_tf.text import formats, token_store
 from mini_tf.text.formats import Document
 from mini_tf.text.sources import _file
-from mini_tf.text.split import divide
+from mini_tf.text.split import FEW, Division, Side, divide, keep_apart
 from mini_tf.text.token_store import Text, TokenStore, encode_file, open_text, reopen
 from mini_tf.text.tokenizer import Tokenizer
 
@@ -85,6 +85,73 @@ def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> Non
     if len(set(texts)) > 1:
         assert not set(sides["train"]) & set(sides["val"])
         assert sorted(sides["train"] + sides["val"]) == sorted(texts)
+
+
+IN_PARTS = st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=FEW - 1)
+"""Documents, each of which comes in one part or several."""
+
+
+def documents_in(parts: list[list[str]]) -> list[Document]:
+    return [Document(text, "x", opens=n == 0) for document in parts for n, text in enumerate(document)]
+
+
+def joined(division: Division, side: Side) -> list[str]:
+    """The documents of one side, their parts put together; the first part of a side has to open a document."""
+    found: list[str] = []
+    for own, document in division.read():
+        if own == side:
+            found += [""] * document.opens
+            found[-1] += document.text
+    return found
+
+
+def cut_at(documents: list[str], cut: int) -> tuple[list[str], list[str]]:
+    """The documents of the first `cut` characters, and those of the rest; the one at the border is on both sides, each with its part."""
+    begins = [sum(map(len, documents[:n])) for n in range(len(documents))]
+    train = [text[: cut - begin] for begin, text in zip(begins, documents, strict=True) if begin < cut]
+    return train, [text[max(0, cut - begin) :] for begin, text in zip(begins, documents, strict=True) if begin + len(text) > cut]
+
+
+@settings(deadline=None, max_examples=50)
+@given(parts=IN_PARTS, share=st.sampled_from([0.05, 0.3, 0.5, 0.9]))
+def test_of_few_documents_each_different_one_counts_once_and_their_last_characters_are_held_out(
+    parts: list[list[str]], share: float
+) -> None:
+    """A repeated one could otherwise stand on both sides. A document in parts is known by the first, and left out with all of them."""
+    different: dict[str, str] = {}
+    for document in parts:
+        different.setdefault(document[0], "".join(document))
+    once = list(different.values())
+    division = divide(lambda: iter(documents_in(parts)), Split(share=share))
+    assert (joined(division, "train"), joined(division, "val")) == cut_at(once, int(sum(map(len, once)) * (1 - share)))
+    n_repeats = len(parts) - len(once)
+    assert division.notes[1:] == ((f"{n_repeats} repeated documents were left out",) if n_repeats else ())
+
+
+def test_many_copies_of_one_document_are_one_document() -> None:
+    division = divide(lambda: (Document("abcd", "x") for _ in range(2 * FEW)), Split(share=0.25))
+    assert list(division.read()) == [("train", Document("abc", "x")), ("val", Document("d", "x"))]
+
+
+@settings(deadline=None, max_examples=50)
+@given(parts=IN_PARTS, share=st.sampled_from([0.05, 0.3, 0.5, 0.9]))
+def test_a_tail_split_cuts_at_one_character_wherever_parts_and_documents_end(parts: list[list[str]], share: float) -> None:
+    whole = ["".join(document) for document in parts]
+    division = divide(lambda: iter(documents_in(parts)), Split(share=share, tail=True))
+    assert (joined(division, "train"), joined(division, "val")) == cut_at(whole, int(sum(map(len, whole)) * (1 - share)))
+
+
+@settings(deadline=None, max_examples=50)
+@given(train=IN_PARTS, val=IN_PARTS)
+def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[str]], val: list[list[str]]) -> None:
+    known = {document[0] for document in train}
+    kept = ["".join(document) for document in val if document[0] not in known]
+    if not kept:
+        with pytest.raises(DataFault, match=r"also stand in data\.train"):
+            keep_apart(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)))
+        return
+    division = keep_apart(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)))
+    assert (joined(division, "train"), joined(division, "val")) == (["".join(document) for document in train], kept)
 
 
 def test_the_split_keeps_its_documents_when_the_corpus_grows(write: Callable[..., str]) -> None:
