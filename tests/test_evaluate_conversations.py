@@ -17,6 +17,7 @@ SMALL = (
     "train={steps: 1, batch_size: 2, context: 48}", "eval.translations=0", "generate.max_new_tokens=4",
 )  # fmt: skip
 
+
 @pytest.fixture(autouse=True)
 def _summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small corpus in place of the built-in one."""

@@ -169,7 +169,11 @@ def test_the_first_command_is_one_line_that_trains_the_default() -> None:
 def test_ci_runs_the_readmes_test_command() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert "<!-- test command -->" in script
-    assert block("test command").strip().endswith("ruff format --check . && ruff check . && mypy mini_tf && pytest -q -n auto --dist worksteal")
+    assert (
+        block("test command")
+        .strip()
+        .endswith("ruff format --check . && ruff check . && mypy mini_tf && pytest -q -n auto --dist worksteal")
+    )
 
 
 @pytest.mark.parametrize("package", ["attention", "positions", "models", "objectives"])
