@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
+from shared import once
 
 # Before anything of mini_tf is imported: what a test reads or writes is its own, and one thread leaves the other core to others.
 os.environ["MINITF_CACHE"] = os.path.join(tempfile.gettempdir(), f"minitf-tests-{os.getuid()}")
@@ -31,7 +32,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run that names classes; tests only read it."""
     import tiny_tasks
 
-    return tiny_tasks.classifier(tmp_path_factory.mktemp("classes"))
+    return once(tmp_path_factory, "classifier", tiny_tasks.classifier)
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +40,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run that tags words; tests only read it."""
     import tiny_tasks
 
-    return tiny_tasks.tagger(tmp_path_factory.mktemp("tags"))
+    return once(tmp_path_factory, "tagger", tiny_tasks.tagger)
 
 
 @pytest.fixture(scope="session")
@@ -47,4 +48,4 @@ def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run that gives numbers; tests only read it."""
     import tiny_tasks
 
-    return tiny_tasks.regressor(tmp_path_factory.mktemp("numbers"))
+    return once(tmp_path_factory, "regressor", tiny_tasks.regressor)

@@ -231,6 +231,15 @@ def test_selected_rows_of_memory_and_state_go_on_as_those_rows(cross: str, padde
     torch.testing.assert_close(model.logits(follow.y), whole[rows, 4:], **EXACT)
 
 
+def test_without_positions_in_the_encoder_the_order_of_the_source_is_not_seen() -> None:
+    target, source = pairs(padded=False)
+    turned = Tokens(source.ids.flip(1))
+    for positions, sees in (("none", False), ("sinusoidal", True)):
+        model = model_of(encoder={"positions": settings_of("positions", positions)()})
+        difference = (scores(model, target, source) - scores(model, target, turned)).abs().max()
+        assert difference > 1e-3 if sees else difference < 1e-10
+
+
 @pytest.mark.parametrize("cross", CROSS)
 def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None:
     """Vectors of the source and their places, permuted together; the order of words is in the vectors alone."""

@@ -104,15 +104,17 @@ def scored(model: Trained, pairs: list[tuple[str, str]]) -> dict[str, float]:
 # What is learnt, and what it takes.
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_an_encoder_decoder_learns_to_reverse_sentences_it_never_saw(seed: int, reversing: Path, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", f"train.seed={seed}", recipe=reversing)
     assert record(run)["metrics"]["val.exact_match"] > 0.9
     assert minitf("evaluate", run, "--assert", "exact_match>0.9", "--assert", "bleu>1").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", ["model.cross_attention=null", "model.encoder.positions=none"])
 def test_it_does_not_without_the_source_or_without_knowing_where_its_words_stand(without: str, reversing: Path, tmp_path: Path) -> None:
+    """That such a model cannot is exact, and tested at once, in test_encoder_decoder.py."""
     run = trained(tmp_path / "run", without, recipe=reversing)
     assert record(run)["metrics"]["val.exact_match"] < 0.3
     missed = minitf("evaluate", run, "--assert", "exact_match>0.9")

@@ -11,6 +11,7 @@ from mini_tf.recipe.sections import Data
 from mini_tf.text import docs_summaries, documentation
 from mini_tf.text.docs_summaries import Pair, pair_of, pairs
 from mini_tf.text.pairs import columns_of, find_pairs
+from mini_tf.text.sources import cache_folder
 
 MODULE = '''"""Boats and all that belongs to them.
 
@@ -87,9 +88,9 @@ EXPECTED = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the Python that is running."""
-    return docs_summaries.corpus(tmp_path_factory.mktemp("cache"))
+def made() -> Path:
+    """Of the Python that is running, as it lies in the cache, which all tests share."""
+    return docs_summaries.corpus(cache_folder())
 
 
 @pytest.fixture(scope="module")
