@@ -1,6 +1,7 @@
 """What a session records, keeps and measures on its way, held to formulas and to the files it leaves."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ WORSE = {3: 20.0, 6: 0.0, 9: 10.0, 10: 30.0}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nothing but evaluations asks for checkpoints, and all of them are kept."""
+    """Checkpoints have a count of their own, and rotation keeps two and the best."""
     added = iter(WORSE.values())
 
     def made_worse(*given: Any) -> dict[str, float]:
@@ -32,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return scores if tokens is None else scores | {"loss": scores["loss"] + next(added)}
 
     due = ("train.steps=10", "eval.every_steps=3", "eval.tokens=96", "log.every_steps=1")
-    kept = ("checkpoint.every_steps=100", "checkpoint.keep_last=9", "model.d_model=8")
+    kept = ("checkpoint.every_steps=4", "checkpoint.keep_last=2", "checkpoint.keep_best=1", "model.d_model=8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mini_tf.session.evaluate", made_worse)
         return trained(tmp_path_factory.mktemp("session") / "run", *due, *kept)
@@ -55,7 +56,9 @@ def test_what_is_better_than_all_before_is_saved_though_no_checkpoint_is_due_and
     losses = {step: line["val.loss"] for step, line in evaluated(run).items()}
     assert [*losses] == [*WORSE]
     assert losses[9] > losses[6] < losses[3]
-    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step-{step:08d}" for step in (3, 6, 10)]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step-{step:08d}" for step in (6, 8, 10)]
+    manifests = [json.loads((path / "MANIFEST.json").read_text()) for path in (run / "checkpoints").iterdir()]
+    assert {manifest["step"]: manifest["score"] for manifest in manifests} == {6: losses[6], 8: None, 10: losses[10]}
     assert record(run)["best"] == {"step": 6, "loss": losses[6]}
     assert record(run)["model"]["step"] == 6
 
@@ -88,6 +91,29 @@ def test_a_line_tells_how_many_epochs_and_tokens_were_read(run: Path) -> None:
     for line in lines(run):
         assert line["epoch"] == round(line["step"] * 8 / windows, 4)
         assert line["tokens"] == line["step"] * 8 * 48
+
+
+def test_steps_are_recorded_at_every_line_of_the_log_and_as_often_as_asked(tmp_path: Path) -> None:
+    """Of 62 steps every third has a line, and the tenth."""
+    small = ("model.d_model=8", "train.batch_size=2", "eval.tokens=48")
+    steps = [
+        line["step"] for line in lines(trained(tmp_path / "run", *small, "train.steps=62", "log.every_steps=5", "eval.every_steps=62"))
+    ]
+    assert steps == sorted({*range(3, 63, 3), *range(5, 63, 5), 62})
+
+
+@pytest.mark.parametrize("killed_after", [3, 4], ids=["between-evaluations", "before-its-sample-was-written"])
+def test_a_continued_run_leaves_the_samples_of_its_evaluations_and_no_others(killed_after: int, tmp_path: Path) -> None:
+    due = ("train.steps=5", "eval.every_steps=4", "checkpoint.every_steps=3", "checkpoint.keep_last=9", "log.samples=1")
+    run = trained(tmp_path / "run", *due, "model.d_model=8", "generate.max_new_tokens=3")
+    written = {path.name: path.read_bytes() for path in (run / "samples").iterdir()}
+    assert sorted(written) == ["step-00000004.txt", "step-00000005.txt"]
+    shutil.rmtree(run / "samples")
+    for step in range(killed_after + 1, 6):
+        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
+    (run / "run.json").write_text(json.dumps({**record(run), "state": "running"}))
+    trained(run, *due, "model.d_model=8", "generate.max_new_tokens=3")
+    assert {path.name: path.read_bytes() for path in (run / "samples").iterdir()} == written
 
 
 @pytest.mark.parametrize(

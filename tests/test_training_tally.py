@@ -2,10 +2,12 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from commands import trained
+from commands import QUIET, TINY, minitf, trained
 
 from mini_tf.training.tally import FEWEST, JUMP, NATS, Tally
 
@@ -25,16 +27,34 @@ def test_evaluations_since_the_lowest_are_counted_and_an_equal_loss_is_no_better
     assert counted == [(3.0, 0), (2.0, 0), (2.0, 1), (2.0, 2), (2.0, 3), (1.5, 0), (1.5, 1)]
 
 
-def test_losses_that_stay_the_same_end_a_run_by_patience_and_its_first_evaluation_stays_the_best(tmp_path: Path, undrawn: None) -> None:
-    """At such a rate no weight moves by a bit."""
-    still = ("optimizer.lr=1e-30", "eval.every_steps=2", "eval.patience=2", "model.d_model=8", "train.steps=40", "checkpoint.keep_last=9")
-    run = trained(tmp_path / "run", *still)
-    record = json.loads((run / "run.json").read_text())
-    losses = [line["val.loss"] for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "val.loss" in line]
+STILL = ("optimizer.lr=1e-30", "eval.every_steps=2", "eval.patience=2", "model.d_model=8", "train.steps=40", "checkpoint.keep_last=9")
+"""At such a rate no weight moves by a bit."""
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory, undrawn: None) -> Path:
+    return trained(tmp_path_factory.mktemp("still") / "run", *STILL)
+
+
+def record(run: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return read
+
+
+def test_losses_that_stay_the_same_end_a_run_by_patience_and_its_first_evaluation_stays_the_best(still: Path) -> None:
+    losses = [line["val.loss"] for line in map(json.loads, (still / "metrics.jsonl").read_text().splitlines()) if "val.loss" in line]
     assert len(losses) == 3
     assert len(set(losses)) == 1
-    assert (record["state"], record["step"]) == ("done", 6)
-    assert (record["best"]["step"], record["model"]["step"]) == (2, 2)
+    assert (record(still)["state"], record(still)["step"]) == ("done", 6)
+    assert (record(still)["best"]["step"], record(still)["model"]["step"]) == (2, 2)
+
+
+def test_every_extension_is_borne_with_new_patience(still: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(still, tmp_path / "run"))
+    for end in (10, 14):
+        done = minitf("pretrain", TINY, *QUIET, *STILL, "-d", run, "--extend", "8")
+        assert (done.exit_code, record(run)["step"]) == (0, end), done.stderr
+    assert record(run)["best"]["step"] == 2
 
 
 def test_the_training_loss_of_an_evaluation_is_the_mean_since_the_one_before() -> None:
