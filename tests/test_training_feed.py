@@ -131,6 +131,7 @@ def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_f
     for step in range(round(plan.epoch_steps)):
         parts = feed.micro_batches(step)
         assert max(map(len, parts)) <= 2
+        assert [len(part) for part in parts] == [last - first for first, last in feed.cuts(len(plan.rows(step).rows))]
         for part in parts:
             assert isinstance(part, Rows)
             assert part.source is not None
@@ -139,6 +140,19 @@ def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_f
             real = np.ones_like(part.ids) if part.segments is None else part.segments
             seen += [tuple(ids[kept != 0].tolist()) for ids, kept in zip(part.ids, real, strict=True)]
     assert sorted(seen) == sorted(tuple([2, *target, 2][:9]) for target in toy_pairs()[1])
+
+
+def test_a_step_across_two_epochs_has_the_pairs_of_both(pairing: Pairing) -> None:
+    plan = RowPlan(pairing.n_rows, 10, seed=1)
+    [rows] = Feed(plan, pairing, lambda rows: rows, 10).micro_batches(2)  # type: ignore[arg-type, return-value, list-item]
+    assert set(plan.rows(2).epochs.tolist()) == {0, 1}
+    assert isinstance(rows, Rows)
+    assert rows.source is not None
+    sources, targets = toy_pairs()
+    for n, row in enumerate(plan.rows(2).rows):
+        for side, ids in ((rows.source, [*sources[row][:7], 2]), (rows, [2, *targets[row], 2][:9])):
+            real = np.ones_like(side.ids) if side.segments is None else side.segments
+            assert side.ids[n][real[n] != 0].tolist() == ids
 
 
 @pytest.mark.parametrize("plan", [{"batch_size": 8}, {"batch_tokens": 64}], ids=["rows", "tokens"])
