@@ -118,6 +118,7 @@ def test_threads_of_a_larger_machine_come_down_with_a_warning() -> None:
     setup = settle(Runtime(), {"threads": 4096})
     assert setup.threads == available_cores()
     assert "4096 at the first start: the last bits of the results may differ" in setup.reasons["threads"]
+    assert settle(Runtime(), {"threads": available_cores()}).reasons["threads"] == "as at the first start"
 
 
 @pytest.mark.parametrize(("text", "cores"), [("150000 100000", 1), ("400000 100000", 4), ("50000 100000", 1), ("max 100000", 1 << 20)])
@@ -153,9 +154,27 @@ def test_saved_bytes_are_the_activations_without_the_parameters() -> None:
     assert torch.equal(torch.rand(1), expected_draw)
 
 
+def test_what_is_freed_on_the_way_is_counted_as_often_as_it_was_taken() -> None:
+    """Else whatever takes the place of what was freed would count for nothing."""
+    model = nn.Sequential(nn.Linear(100, 50, bias=False), nn.Linear(50, 10, bias=False))
+
+    def forward() -> None:
+        for _ in range(50):
+            model(torch.ones(8, 100))
+
+    assert saved_bytes(forward, Setup(), model) == 50 * 4 * 8 * (100 + 50)
+
+
+def test_what_a_machine_has_left_is_what_may_be_had_without_swapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "MemTotal: 4000 kB\nMemFree: 1000 kB\nMemAvailable: 3000 kB\n"
+    monkeypatch.setattr(Path, "read_text", lambda path: text if str(path) == "/proc/meminfo" else "")
+    assert memory._machine_bytes() == 3000 * 1024
+
+
 def test_a_micro_batch_is_the_largest_divisor_that_fits() -> None:
     assert largest_micro_batch(12, row_bytes=10, free=1000) == 12
     assert largest_micro_batch(12, row_bytes=10, free=100) == 4
+    assert [largest_micro_batch(12, row_bytes=10, free=free) for free in (239, 240)] == [6, 12]  # half of what is free
     assert largest_micro_batch(7, row_bytes=10, free=100) == 1
     assert largest_micro_batch(8, row_bytes=10**12, free=1) == 1
     assert 0 < free_bytes(CPU) < 1 << 50
@@ -175,5 +194,7 @@ def test_the_memory_of_a_container_is_its_limit_less_what_cannot_be_given_up(
     for name, text in ((limit, "1000"), (used, "700"), ("memory.stat", f"anon 400\n{cached} 300")):
         (tmp_path / folder / name).write_text(text + "\n")
     assert memory._container_bytes(tmp_path) == 600
+    (tmp_path / folder / limit).write_text("200\n")
+    assert memory._container_bytes(tmp_path) == 0  # lowered meanwhile
     (tmp_path / folder / limit).write_text("max\n")
     assert memory._container_bytes(tmp_path) == 1 << 62

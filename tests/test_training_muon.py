@@ -171,6 +171,52 @@ def test_what_is_saved_continues_bit_for_bit_and_a_foreign_state_is_refused() ->
         continued.load({name: t for name, t in saved.items() if name != "a.weight.momentum"})
 
 
+def one_of_each() -> nn.Module:
+    """A table, which AdamW moves with the biases, and two matrices."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 6), nn.Linear(6, 3)).double()
+
+
+def with_gradients(model: nn.Module, step: int, factor: float = 1.0) -> None:
+    for i, p in enumerate(model.parameters()):
+        p.grad = factor * drawn(*p.shape, seed=10 * step + i)
+
+
+def test_a_gradient_is_multiplied_by_the_factor_before_it_goes_into_the_momentum() -> None:
+    """A direction alone does not show it, but what two gradients weigh beside each other does."""
+    given, expected = one_of_each(), one_of_each()
+    optimizers = [build(SETTINGS, model, torch.float64) for model in (given, expected)]
+    for step, factor in enumerate((0.25, 2.0)):
+        with_gradients(given, step)
+        with_gradients(expected, step, factor)
+        optimizers[0].step(0.01, factor)
+        optimizers[1].step(0.01)
+    for a, b in zip(given.parameters(), expected.parameters(), strict=True):
+        assert_close(a, b)
+
+
+def test_the_norm_is_that_of_all_gradients_and_none_is_left_when_they_are_dropped() -> None:
+    model = one_of_each()
+    optimizer = build(SETTINGS, model, torch.float64)
+    assert isinstance(optimizer, Muon)
+    with_gradients(model, 0)
+    everything = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    assert_close(optimizer.grad_norm(), everything.norm())
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_in_fp16_matrices_are_multiplied_in_fp32() -> None:
+    models = [one_of_each().float() for _ in range(2)]
+    for model, products in zip(models, (torch.float16, torch.float32), strict=True):
+        optimizer = build(SETTINGS, model, products)
+        for i, p in enumerate(model.parameters()):
+            p.grad = drawn(*p.shape, seed=i).float()
+        optimizer.step(0.01)
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_a_matrix_without_a_gradient_keeps_still() -> None:
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
     before = model["b"].weight.detach().clone()
