@@ -415,6 +415,12 @@ def test_a_stream_goes_on_from_its_saved_state_and_refuses_another_micro_batch()
     assert fault.value.hint == "train.micro_batch_size=4"
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_stream_that_began_cannot_go_on_from_nothing(step: int) -> None:
+    with pytest.raises(RunFault, match=f"^what the stream remembered after step {step} was not kept$"):
+        next(train(training_of(Remember(), micro=4, steps=5, stream=True), Progress(step=step)))
+
+
 def test_a_stream_goes_on_after_a_skipped_step_from_the_state_before_it() -> None:
     class Forgetful(Remember):
         """Its third step is not a number, nor is what it remembers then."""

@@ -201,6 +201,14 @@ def test_compiling_is_tried_on_long_runs_and_kept_where_it_saves_more_than_it_co
     assert tune(setup(), work(6000), Machine(0.01, compiled=0.99)).compile is False
 
 
+def test_a_run_that_was_long_until_something_faster_was_found_tries_no_compiling() -> None:
+    """20 minutes in fp32, 8 in bf16."""
+    machine = Machine(0.01, bf16=0.4)
+    found = tune(setup(), work(7500), machine)
+    assert (found.precision, found.reasons["compile"]) == ("bf16", "not tried in under 15 min of training")
+    assert not any(tried.compile for tried, _ in machine.tried)
+
+
 def test_compiling_that_saves_less_than_it_costs_is_told_so() -> None:
     assert choose_compiling(0.1, 0.098, 30.0, 1000.0) == (False, "compiled 98 ms a step against 100 without, measured: not worth 30 s")
     assert choose_compiling(0.1, 0.09, 30.0, 1000.0)[0] is True
@@ -393,6 +401,7 @@ def test_what_a_busy_machine_hid_is_not_remembered(cache: Path, row: float, reas
         lambda kept: json.dumps(kept | {"decided": {}}),
         lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"threads": [4096, "fast"]}}),
         lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"threads": [True, "fast"]}}),
+        lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"threads": [0, "fast"]}}),
         lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"precision": ["fp16", "fast"]}}),
         lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"compile": [1, "fast"]}}),
         lambda kept: json.dumps(kept | {"decided": kept["decided"] | {"micro_batch_size": [3, "fast"]}}),
