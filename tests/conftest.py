@@ -1,19 +1,50 @@
-"""Checks the shapes in signatures at every call (jaxtyping, beartype), and keeps tests away from the user's own cache."""
+"""Checks the shapes in signatures at every call (jaxtyping, beartype), and gives tests a cache, an environment and signals of their own."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
+from own_cache import claim, fingerprint
 from shared import once
 
 # Before anything of mini_tf is imported: what a test reads or writes is its own, and one thread leaves the other core to others.
-os.environ["MINITF_CACHE"] = os.path.join(tempfile.gettempdir(), f"minitf-tests-{os.getuid()}")
+cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
+os.environ["MINITF_CACHE"] = str(cache)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.positions"], "beartype.beartype")
 hook.__enter__()
+
+ASKING = ("COLUMNS", "LINES", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+ASKING += ("TERMINAL_WIDTH", "GITHUB_ACTIONS", "MINITF_LIMITS", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables by which a user asks us, or a library, for another output. What a machine is like (TZ, LC_ALL, HOME) stays as it is."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Behind pytest's own look at them, and before a test module imports Typer, which reads some."""
+    for name in ASKING:
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_signals() -> Iterator[None]:
+    """Every signal does what it does in a terminal's foreground, here and in children.
+
+    `nohup`, `&` in a script and some batch systems start a process with signals ignored or blocked, and children inherit that.
+    """
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    ignored = [number for number in ignored if number not in (signal.SIGPIPE, signal.SIGXFSZ)]  # which Python itself ignores
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @pytest.fixture(scope="session", autouse=True)

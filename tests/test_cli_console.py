@@ -290,7 +290,7 @@ def in_a_shell(shell: str, folder: Path, code: str = _SCRIPT, **environment: str
     script.write_text(code)
     line = f'toy() {{ "{sys.executable}" "{script}" "{folder}" "$@"; }}\n{shell}'
     clean = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, env=clean, timeout=60, check=False)
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, env=clean, timeout=600, check=False)
 
 
 def test_a_reader_that_leaves_ends_the_command_in_silence_with_141(tmp_path: Path) -> None:

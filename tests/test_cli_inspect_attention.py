@@ -171,7 +171,7 @@ def test_texts_come_from_arguments_a_file_or_stdin(run: Path, tmp_path: Path) ->
 def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "mini_tf", "inspect-attention", "last"]
-    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=600, check=False)
     os.close(ours)
     os.close(theirs)
     hint = 'give one: "a text", or -i FILE'
@@ -308,7 +308,7 @@ def test_the_maps_file_has_the_same_bytes_from_another_process(run: Path, tmp_pa
     sample = result(run, *texts, "--full", "--words")["samples"][1]
     assert inspect(run, *texts, "--words", "-o", tmp_path / "here.safetensors").exit_code == 0
     command = [sys.executable, "-m", "mini_tf", "inspect-attention", run, *texts, "--words", "-q", "-o", tmp_path / "there.safetensors"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120, env=os.environ | {"PYTHONHASHSEED": "7"})
+    subprocess.run(command, check=True, capture_output=True, timeout=600, env=os.environ | {"PYTHONHASHSEED": "7"})
     assert (tmp_path / "here.safetensors").read_bytes() == (tmp_path / "there.safetensors").read_bytes()
     with safe_open(tmp_path / "here.safetensors", framework="numpy") as file:
         assert list(file.metadata()) == ["minitf"]

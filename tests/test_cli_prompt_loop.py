@@ -17,7 +17,7 @@ from commands import ROOT, minitf, trained
 
 from mini_tf.cli.app import main
 
-PATIENCE = 60.0
+PATIENCE = 600.0
 """Seconds until something that should be printed counts as never printed."""
 
 

@@ -80,7 +80,7 @@ def digests() -> str:
 def test_a_backend_that_is_not_here_is_not_asked_for() -> None:
     """Notebooks export their own to every command that they start."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "module://no_such_backend"}
-    done = subprocess.run([sys.executable, "-c", "import mini_tf.drawing.canvas"], env=environment, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", "import mini_tf.drawing.canvas"], env=environment, capture_output=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -95,7 +95,7 @@ def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path:
         "LC_ALL": "C",
     }
     code = "import test_drawing_figures as here; print(here.digests())"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout.strip() == digests()
 
 

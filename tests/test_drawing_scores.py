@@ -67,7 +67,7 @@ def test_another_process_draws_the_same_bytes() -> None:
     code = "import sys, test_drawing_scores as here\n"
     code += "sys.stdout.buffer.write(b''.join(here.drawn(name, suffix) for name in here.FIGURES for suffix in ('png', 'svg')))"
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONHASHSEED": "7", "LC_ALL": "C"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=600)
     assert done.stdout == b"".join(drawn(name, suffix) for name in FIGURES for suffix in ("png", "svg"))
     assert not any(word in done.stdout for word in (b"tEXt", b"tIME", b"iTXt"))
 

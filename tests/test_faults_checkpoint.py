@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import shutil
-import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from commands import QUIET, TINY, Done, content, minitf, trained
+from hang import ending
 from safetensors.torch import load_file, save_file
 
 from mini_tf.errors import RunFault, StorageFault
@@ -72,9 +72,8 @@ def cut(copy: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nothing_hangs() -> Iterator[None]:
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
+    with ending():
+        yield
 
 
 def again(folder: Path, *overrides: str) -> Done:

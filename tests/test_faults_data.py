@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import QUIET, TINY, Done, content, minitf, refused, trained
+from hang import ending
 from hostile import STEERING
 
 from mini_tf.cost import chores
@@ -34,13 +35,12 @@ WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, a cache of its own, and a signal that ends whatever hangs."""
+    """An empty folder to work in, a cache of its own, and an end for what would wait for ever."""
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    signal.alarm(60)
-    yield tmp_path / "here"
-    signal.alarm(0)
+    with ending():
+        yield tmp_path / "here"
 
 
 def learn(*arguments: str, stdin: str = "") -> Done:

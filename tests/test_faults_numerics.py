@@ -38,7 +38,8 @@ EXPLOSIVE = (
 )
 """Without norms the activations grow with every layer, and faster with every step."""
 LATE = (*EXPLOSIVE, "optimizer.lr=0.07", "checkpoint.every_steps=5", "eval.every_steps=5", "runtime.precision=fp32")
-EARLY = (*EXPLOSIVE, "optimizer.lr=0.3", "schedule.warmup=0", "runtime.precision=bf16")
+EARLY = (*EXPLOSIVE, "model.init_std=0.8", "optimizer.lr=0.3", "schedule.warmup=0", "runtime.precision=bf16")
+"""At step 1: behind three layers activations are near 1e27, whose squares no float can hold."""
 FILES = ("metrics.jsonl", "model.safetensors")
 PAIRS = (
     f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from commands import TINY, Done, minitf, trained
+from hang import ending
 
 from mini_tf.errors import RecipeFault
 from mini_tf.recipe.keys import keys
@@ -26,10 +26,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty working directory, and an end for what would wait for ever."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
+    with ending():
+        yield
 
 
 class Case(NamedTuple):

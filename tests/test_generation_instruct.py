@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import DATA, minitf, refused, tiny_model, trained
-from conversations import learnt_in, turned
+from conversations import BY_HEART, learnt_in, turned
 from test_generation_writing import Parrot
 from test_models import model_of
 
@@ -101,15 +101,11 @@ def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> N
 # What is learnt.
 
 
-def test_a_tiny_model_answers_what_it_never_saw(run: Path) -> None:
-    learnt = {json.loads(line)["prompt"] for line in (run.parent / "rows.jsonl").read_text().splitlines()}
-    asked = ["red blue", "moon dog fish", "bird"]
-    prompts = [f"turn {words}" for words in asked]
-    assert not learnt >= {*prompts}
-    done = minitf("generate", run, *prompts, "--greedy")
-    assert (done.exit_code, done.stdout) == (0, "".join(turned(words) + "\n" for words in asked))
+def test_a_tiny_model_gives_the_answers_that_it_learnt_by_heart(run: Path) -> None:
+    done = minitf("generate", run, *(f"turn {words}" for words in BY_HEART), "--greedy")
+    assert (done.exit_code, done.stdout) == (0, "".join(turned(words) + "\n" for words in BY_HEART))
     assert done.stderr == ""
-    assert json.loads((run / "run.json").read_text())["metrics"]["val.exact_match"] > 0.9
+    assert minitf("evaluate", run, "--split", "train", "--assert", "exact_match>=1").exit_code == 0
 
 
 def test_the_last_token_of_an_answer_is_the_separator(run: Path, model: Trained) -> None:

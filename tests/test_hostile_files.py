@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import hostile_files as files
 import pytest
 from commands import Done, minitf, trained
+from hang import Hang, ending
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,30 +25,19 @@ from mini_tf.recipe import sections
 from mini_tf.text.tokenizer import Tokenizer
 
 FEW, MANY = 25, 500
-SECONDS = 20
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0001-\U000e007f]")
 SMALL = ("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "train.batch_size=4", "train.context=32", "runtime.compile=false")
 
 
-class Hang(BaseException):
-    """No command catches it."""
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the commands run, with a cache of its own and a clock that ends what hangs."""
+    """Where the commands run, with a cache of its own."""
     folder = tmp_path_factory.mktemp("hostile")
     before, cache = os.getcwd(), os.environ["MINITF_CACHE"]
     os.environ["MINITF_CACHE"] = str(folder / "cache")
-
-    def ring(*_: object) -> None:
-        raise Hang
-
-    bell = signal.signal(signal.SIGALRM, ring)
     (folder / "here").mkdir()
     os.chdir(folder / "here")
     yield folder
-    signal.signal(signal.SIGALRM, bell)
     os.chdir(before)
     os.environ["MINITF_CACHE"] = cache
 
@@ -78,13 +67,12 @@ def told(arguments: tuple[str | Path, ...], stdin: str = "") -> tuple[Done, str]
     with tempfile.TemporaryFile() as behind:
         kept = os.dup(2)
         os.dup2(behind.fileno(), 2)
-        signal.alarm(SECONDS)
         try:
-            done = minitf(*arguments, stdin=stdin)
-        except Hang:
-            raise AssertionError(f"no end after {SECONDS} s: {arguments}") from None
+            with ending():
+                done = minitf(*arguments, stdin=stdin)
+        except Hang as hang:
+            raise AssertionError(f"{hang}: {arguments}") from None
         finally:
-            signal.alarm(0)
             os.dup2(kept, 2)
             os.close(kept)
         behind.seek(0)

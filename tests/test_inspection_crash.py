@@ -43,7 +43,7 @@ def test_a_step_that_diverged_forward_is_found_again_and_what_it_came_from(early
     assert result["source"]["module"].startswith("stack.layers.3.")  # what grows with every layer, grows too large in the last
     assert result["source"]["share"] > 0
     assert [level["module"] for level in result["levels"]] == ["embedding", *(f"stack.layers.{i}" for i in range(4))]
-    largest = [level["largest"] for level in result["levels"]]
+    largest = [level["largest"] for level in result["levels"][:-1]]  # of finite numbers, of which the last may have none
     assert largest == sorted(largest)
     assert [level["not_finite"] > 0 for level in result["levels"]] == [False] * 4 + [True]
     assert result["in_fp32"] is not None

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
+from hang import ending
 
 import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.run.finding import try_to_hold
@@ -31,6 +32,27 @@ PINNED = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false
 """What `auto` would ask the clock, which may answer two runs differently."""
 
 ENCODING, SAVING = "no folder, inside the encoding of the text", "inside the save"
+STANDING_STILL = """
+import os, runpy, signal, sys
+import mini_tf.text.cache
+from mini_tf.run.disk import Disk
+
+def stand_still_before(place, name, reached):
+    real = getattr(place, name)
+    def disturbed(*given):
+        if reached(*given):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return real(*given)
+    setattr(place, name, disturbed)
+
+if sys.argv.pop(1) == "inside the save":  # one that is not the first
+    reached = lambda disk, old, new: old.name.startswith(".tmp-step-") and list(old.parent.glob("step-*"))
+    stand_still_before(Disk, "rename", reached)
+else:
+    stand_still_before(mini_tf.text.cache, "sha256_of", lambda path: path.parent.parent.name == "tokens")
+runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
+"""
+"""The command, which waits for its kill where a clock would seldom meet it."""
 
 
 class Training:
@@ -50,10 +72,11 @@ class Training:
             str(self.folder),
         ]
 
-    def start(self) -> "subprocess.Popen[bytes]":
+    def start(self, stop_at: str = "") -> "subprocess.Popen[bytes]":
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | {"MINITF_CACHE": str(self.cache)}
         quiet = subprocess.DEVNULL
-        return subprocess.Popen(self.command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE)
+        command = [sys.executable, "-c", STANDING_STILL, stop_at, *self.command[3:]] if stop_at else self.command
+        return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE)
 
     def finish(self) -> float:
         """To its end; the seconds it took."""
@@ -72,15 +95,16 @@ class Training:
         process.communicate()
         return self.found() if process.returncode == -signal.SIGKILL else None
 
-    def kill_inside(self, reached: Callable[[], object], wanted: str) -> str:
-        """As `kill_when`, until a kill finds what is wanted: on a busy machine the moment may be over before the kill arrives."""
-        for _ in range(5):
-            found = self.kill_when(reached)
-            if found is not None and wanted in found:
-                return found
-            if found is None or wanted == ENCODING:
-                self.forget()
-        raise AssertionError(f"no kill met {wanted}")
+    def kill_inside(self, moment: str) -> str:
+        """kill -9 at ENCODING or SAVING; how the folder was found then."""
+        with ending(), self.start(stop_at=moment) as process:
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            process.kill()
+            _, stderr = process.communicate()
+        assert process.returncode == -signal.SIGKILL, stderr.decode()
+        found = self.found()
+        assert moment in found
+        return found
 
     def kill_after(self, seconds: float) -> str:
         """Where the run had ended by then: once more from the beginning, and sooner."""
@@ -94,11 +118,6 @@ class Training:
     def forget(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.cache)
-
-    def is_saving(self) -> bool:
-        """Inside a save that is not the first."""
-        names = _names(self.folder / "checkpoints")
-        return any(name.startswith(".tmp-step-") for name in names) and any(name.startswith("step-") for name in names)
 
     def is_encoding(self) -> bool:
         return any(name.endswith(".tmp") for name in _names(self.cache / "tokens"))
@@ -151,8 +170,8 @@ def test_kill_9_inside_the_encoding_and_inside_a_save_and_again_changes_no_byte(
     arguments = (TINY, *SMALL, *BUILT_IN, MODEL.format(kind))
     whole, cut = (Training(tmp_path / name, arguments, threads=1) for name in ("whole", "cut"))
     whole.finish()
-    assert cut.kill_inside(cut.is_encoding, ENCODING)
-    assert cut.kill_inside(cut.is_saving, SAVING)
+    cut.kill_inside(ENCODING)
+    cut.kill_inside(SAVING)
     cut.finish()
     assert_same(cut.product(), whole.product())
 
@@ -187,7 +206,7 @@ def test_a_shipped_recipe_survives_kill_9(number: int, whole: tuple[Training, fl
     reference, seconds, arguments = whole
     cut = Training(tmp_path, arguments, available_cores())
     if number == 0:
-        print(f"\n{arguments[0]}: killed {cut.kill_inside(cut.is_saving, SAVING)}", end="")
+        print(f"\n{arguments[0]}: killed {cut.kill_inside(SAVING)}", end="")
     else:
         # One moment in each of equal parts of the whole wall time.
         moment = seconds * (number - 1 + random.Random(f"{arguments[0]} {number}").random()) / (KILLS - 1)
@@ -367,7 +386,7 @@ def doctor(preparation: str, cache: Path, *arguments: str) -> "subprocess.Popen[
 
 def test_doctor_proves_that_runs_killed_here_end_with_the_same_bytes(tmp_path: Path) -> None:
     with doctor("", tmp_path, "--json") as process:
-        stdout, stderr = process.communicate(timeout=300)
+        stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     result = json.loads(stdout)["result"]
     assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 40)
@@ -383,7 +402,7 @@ FILES = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) -> None:
     with doctor(LOSING_MOMENTS, tmp_path) as process:
-        stdout, stderr = process.communicate(timeout=300)
+        stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 8, stderr
     assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two runs that nobody kills agree here, so this is a bug", stderr)
     assert re.search(r"inside the save of step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
@@ -391,11 +410,11 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
 
 
 def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
-    with doctor("", tmp_path) as process:
+    with doctor("rehearsal.LEAST_KILLS = 10**6", tmp_path) as process:  # it is still at it when the signal comes
         while process.poll() is None and not (tmp_path / "rehearsal" / "whole" / "run" / "run.json").exists():
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=600)
     assert (process.returncode, stderr.splitlines()[-1]) == (130, "interrupted")
     assert not (tmp_path / "rehearsal").exists()
     with pytest.raises(ProcessLookupError):

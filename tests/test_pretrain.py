@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, drawn, minitf, tiny_model, trained
+from hang import ending
 from safetensors.numpy import load_file
 
 from mini_tf.recipe import reading
@@ -183,14 +183,27 @@ def test_a_run_that_broke_between_two_checkpoints_continues_to_the_same_bytes(tm
 
 
 def test_a_real_sigterm_is_143_and_the_same_command_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    recipe = ("train.steps=200", "eval.every_steps=25", "eval.tokens=300")
+    """The process waits for the end of its stdin once it has saved, so that the signal comes in the middle of training."""
+    recipe = ("train.steps=40", "eval.every_steps=15", "eval.tokens=300")
     cut, whole = tmp_path / "cut", trained(tmp_path / "whole", *recipe)
-    command = [sys.executable, "-m", "mini_tf", "pretrain", TINY, *QUIET, *recipe, "-d", str(cut)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while process.poll() is None and not (cut / "checkpoints" / "step-00000025").exists():
-            time.sleep(0.005)
+    code = """if True:
+        import runpy, sys
+        from mini_tf.run.folder import Run
+        save = Run.save
+        def save_and_wait(*given, **named):
+            save(*given, **named)
+            print("saved", file=sys.stderr, flush=True)
+            sys.stdin.read()
+        Run.save = save_and_wait
+        runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
+    """
+    command = [sys.executable, "-c", code, "pretrain", TINY, *QUIET, *recipe, "-d", str(cut)]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with ending(), subprocess.Popen(command, cwd=ROOT, **streams) as process:
+        assert process.stderr is not None
+        assert b"saved\n" in process.stderr
         process.terminate()
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate()
     assert process.returncode == 143, stderr.decode()
     assert stdout.decode() == f"{cut}\n"
     assert len(lines(cut / "metrics.jsonl")) < len(lines(whole / "metrics.jsonl"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from commands import EXACT, minitf, trained
-from conversations import learnt_in, recipe_in
+from conversations import recipe_in
 
 from mini_tf.evaluate import text_of
 from mini_tf.nn.tokens import Tokens
@@ -28,8 +28,9 @@ EVALUATED = 8
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half learnt, so that figures are neither 0 nor 1; with samples."""
-    return learnt_in(tmp_path_factory.mktemp("turning"), "train.steps=40", "eval.every_steps=20", "log.samples=1", "checkpoint.keep_last=9")
+    """In the middle of learning; with samples."""
+    folder, changes = tmp_path_factory.mktemp("turning"), ("train.steps=40", "eval.every_steps=20", "checkpoint.keep_last=9")
+    return trained(folder / "run", *changes, "log.samples=1", recipe=recipe_in(folder))
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +72,17 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     assert len(examples) > EVALUATED
     texts, wanted = [answered(model, one) for one in examples], [one.texts[1] for one in examples]
 
-    def scored(n: int) -> dict[str, float]:
-        return summary_scores(texts[:n], wanted[:n]) | corpus_scores(texts[:n], wanted[:n])
+    def scored(texts: list[str]) -> dict[str, float]:
+        return summary_scores(texts, wanted[: len(texts)]) | corpus_scores(texts, wanted[: len(texts)])
 
     made = json.loads((run / "run.json").read_text())
-    assert made["model"]["step"] == 40
-    assert figures(made["metrics"]) == pytest.approx(scored(len(examples)))
-    assert 0 < made["metrics"]["val.rouge1"] < 1
+    assert made["model"]["step"] in (20, 40)  # whichever is better
+    assert figures(made["metrics"]) == pytest.approx(scored(texts))
     evaluated = {line["step"]: figures(line) for line in lines(run) if "val.loss" in line}
     assert [*evaluated] == [20, 40]
-    assert evaluated[40] == pytest.approx(scored(EVALUATED)) != evaluated[20]
+    for step in (20, 40):
+        earlier = open_trained(run, step, "cpu")
+        assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
     assert [found for found, _ in respond(responder_of(model), examples)] == texts
 
 

@@ -97,7 +97,7 @@ def test_scores_and_signatures_are_those_of_sacrebleus_own_command(tmp_path: Pat
     for name, lines in (("ours", GERMAN), ("theirs", REFERENCES)):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     line = [sys.executable, "-m", "sacrebleu", "theirs", "-i", "ours", "-m", "bleu", "chrf", "-w", "9", "--format", "json"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
     told = {one["name"]: one for one in json.loads(done.stdout)}
     scores = corpus_scores(GERMAN, REFERENCES)
     assert scores["bleu"] == pytest.approx(told["BLEU"]["score"], abs=1e-8)
@@ -148,7 +148,7 @@ def test_scoring_starts_no_process_opens_no_connection_and_leaves_nothing(tmp_pa
     code += "print(json.dumps([seen.processes + seen.network, sorted(seen.changed), 'torch' in sys.modules, 'sacrebleu' in seen.imports]))"
     line = [sys.executable, "-B", "-W", "error", "-c", code]
     environment = os.environ | {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "SACREBLEU": str(tmp_path)}
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=600)
     outside, changed, with_torch, imported = json.loads(done.stdout)
     assert (outside, with_torch, imported, done.stderr) == ([], False, True, "")
     assert {Path(path).parent for path in changed} <= {tmp_path.resolve()}

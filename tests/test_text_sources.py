@@ -2,12 +2,11 @@
 
 import json
 import os
-import signal
-from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
+from hang import ending
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,14 +19,6 @@ from mini_tf.text.sources import find
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def two_seconds() -> Iterator[None]:
-    """Whatever would hang is killed."""
-    signal.alarm(2)
-    yield
-    signal.alarm(0)
 
 
 def texts(path: Path | str | list[str], columns: Columns = Columns()) -> list[str]:
@@ -179,7 +170,7 @@ def test_files_are_judged_by_their_first_bytes(tmp_path: Path, head: bytes, what
     assert what in refusal(write(tmp_path / "corpus.txt", head + b"rest"))
 
 
-@pytest.mark.usefixtures("two_seconds")
+@ending()
 def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

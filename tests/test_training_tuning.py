@@ -319,7 +319,7 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
     assert measuring.exit_code == 0, measuring.stderr
     auto = json.loads((tmp_path / "measured" / "run.json").read_text())["auto"]
     assert auto["measured"]["precision"].keys() == {"fp32", "bf16"}
-    assert all(0 < seconds < 60 for seconds in auto["measured"]["precision"].values())
+    assert all(0 < seconds < inf for seconds in auto["measured"]["precision"].values())
     assert "ms a step against" in measuring.stderr
     told = [f"runtime.{name}={str(auto[name]).lower()}" for name in ("precision", "compile", "threads")]
     told.append(f"train.micro_batch_size={auto['micro_batch_size']}")

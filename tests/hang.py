@@ -1,0 +1,27 @@
+"""An end for what would wait for ever, as a failure of the one test, and long after the slowest machine is done."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SECONDS = 600
+
+
+class Hang(BaseException):
+    """No command catches it."""
+
+
+@contextmanager
+def ending(seconds: int = SECONDS) -> Iterator[None]:
+    """Hang is raised in what still goes on after so many seconds, unless it never comes back from a library in C."""
+
+    def ring(*_: object) -> None:
+        raise Hang(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
