@@ -11,7 +11,7 @@ import pytest
 
 from mini_tf.errors import RunFault, StorageFault
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, Checkpoint, Checkpoints
-from mini_tf.run.disk import Disk
+from mini_tf.run.disk import Disk, replace
 
 
 class ScriptedDisk(Disk):
@@ -60,6 +60,12 @@ def die_with_half_a_file(operation: str, path: Path, data: bytes) -> None:
 
 def fill_up(operation: str, path: Path, data: bytes) -> None:
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def fill_up_in_the_middle(operation: str, path: Path, data: bytes) -> None:
+    if operation == "write":
+        path.write_bytes(data[: len(data) // 2])
+    fill_up(operation, path, data)
 
 
 def parts(step: int) -> dict[str, bytes]:
@@ -146,6 +152,14 @@ def test_a_disk_that_fills_up_at_any_operation_is_told_and_the_last_checkpoint_s
             checkpoints.save(30, parts(30), score=None)
         assert newest(tmp_path / str(at))[0].step in (20, 30)
         assert not any(name.startswith(".tmp-") for name in os.listdir(checkpoints.folder))
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["write", "rename"])
+def test_a_file_that_cannot_be_replaced_stays_as_it_was_with_nothing_beside_it(at: int, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(b"old")
+    with pytest.raises(OSError, match="No space left"):
+        replace(ScriptedDisk(at, fill_up_in_the_middle), tmp_path / "run.json", b"new and longer")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"run.json": b"old"}
 
 
 def test_a_save_that_cannot_fit_is_refused_before_it_writes(tmp_path: Path) -> None:
