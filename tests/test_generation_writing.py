@@ -188,16 +188,29 @@ def test_half_a_character_at_the_end_of_a_text_is_told_as_one_that_cannot_be_rea
         assert texts(writer, ["b"]) == [[text]]
 
 
-def test_a_penalty_keeps_from_repeating_but_not_from_ending() -> None:
+def test_a_penalty_keeps_from_repeating() -> None:
     """With a large one no token of the prompt or of the text comes again while others have a score above 0."""
     free, penalised = (writer_of(temperature=0.0, repetition_penalty=x, max_new_tokens=12, split="tail 10%") for x in (1.0, 100.0))
     [[repeating]], [[varied]] = (texts(writer, ["the cat"]) for writer in (free, penalised))
     assert len(set(repeating)) < 12
     assert len(set(varied)) == 12
     assert not set(varied) & set("the cat")
-    rows = [[int(TOKENIZER.encode("x")[0]), SEPARATOR]]
-    ending = Writer(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=100.0))  # type: ignore[arg-type]
-    assert texts(ending, ["a"]) == [["x"]]
+
+
+class Torn(Parrot):
+    """Would nearly as well write y each time."""
+
+    def logits(self, hidden: Any, words: Any = None) -> Any:
+        return hidden + 0.5 * torch.nn.functional.one_hot(torch.tensor(int(TOKENIZER.encode("y")[0])), self.size)
+
+
+@pytest.mark.parametrize(("penalty", "script", "text"), [(1.0, "ax|", "ax"), (4.0, "ax|", "yx"), (4.0, "xx|", "xy"), (4.0, "|", "")])
+def test_what_stands_in_the_prompt_or_the_text_is_penalised_but_not_the_end(penalty: float, script: str, text: str) -> None:
+    """The separator before the prompt is the token that ends a text."""
+    rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in script]]
+    writer = Writer(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty))  # type: ignore[arg-type]
+    assert writer.prompt("a").ids[0] == SEPARATOR
+    assert texts(writer, ["a"]) == [[text]]
 
 
 def test_a_prompt_that_is_longer_than_the_context_is_cut_on_the_left() -> None:

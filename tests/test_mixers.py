@@ -4,15 +4,18 @@ A new file in mini_tf/attention is tested here without a line written for it.
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 from toys import WIDTH, mixer_kinds, mixer_settings, own_view, position_for, seeded, tiny_mixer
 
+from mini_tf.nn import attend
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import Mixer
+from mini_tf.nn.mixer import Mixer, Place
 from mini_tf.nn.places import Places, Visibility
+from mini_tf.recipe.kinds import settings_of
 
 B, L = 3, 11
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -130,9 +133,10 @@ def run_in_blocks(mixer: Mixer, x: Tensor, places: Places, sizes: list[int], tri
     return torch.cat(parts, dim=1), state
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("kind", "causal", "position"), cases(causal=True))
-def test_trimmed_states_give_what_untrimmed_give(kind: str, causal: bool, position: str) -> None:
-    mixer, places, x = tiny_mixer(kind, position=position), layout(True), seeded(B, L, 12)
+def test_trimmed_states_give_what_untrimmed_give(kind: str, causal: bool, position: str, packed: bool) -> None:
+    mixer, places, x = tiny_mixer(kind, position=position), layout(packed), seeded(B, L, 12)
     plain, _ = run_in_blocks(mixer, x, places, [4, 1, 6])
     trimmed, _ = run_in_blocks(mixer, x, places, [4, 1, 6], trim=True)
     torch.testing.assert_close(visible(trimmed, places), visible(plain, places), rtol=0, atol=1e-12)
@@ -195,6 +199,30 @@ def test_every_parameter_learns(kind: str, causal: bool, position: str) -> None:
     for name, parameter in mixer.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("position", ["none", "alibi"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kind", "given"), [("softmax", {}), ("window", {"window": 3}), ("window", {"window": 8})], ids=str)
+def test_attention_weights_are_dropped_in_training_alone(
+    kind: str, given: dict[str, int], causal: bool, position: str, packed: bool, blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that are rows of the identity give the weights themselves; `blocks`: where a mask is too large to be made whole."""
+    if blocks:
+        monkeypatch.setattr(attend, "MASK_ELEMENTS", 70)
+    settings, width = settings_of("attention", kind)(**given, dropout_rate=0.5), replace(WIDTH, d_v=L)
+    mixer = settings.build(width, Place(0, 1, "self", position_for(settings, position)))  # type: ignore[attr-defined, arg-type]
+    q, k = seeded(B, 4, L, 6), seeded(B, 2, L, 6, seed=2)
+    v, view = torch.eye(L).double().expand(B, 2, L, L), mixer.view(own_view(causal, layout(packed)))
+    torch.manual_seed(0)
+    whole, again = mixer.eval().read(q, k, v, view), mixer.read(q, k, v, view)
+    some = mixer.train().read(q, k, v, view)
+    kept = some != 0
+    assert torch.equal(again, whole)
+    assert 0.3 < kept.sum() / (whole != 0).sum() < 0.7
+    torch.testing.assert_close(some, torch.where(kept, 2 * whole, 0.0), **EXACT)
 
 
 CROSS = [kind for kind in mixer_kinds() if mixer_settings(kind).READS_MEMORY]

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from toys import FadingMean, mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.nn import attend
 from mini_tf.nn import state as states
+from mini_tf.nn.block import Step
+from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Across, Stack
@@ -76,12 +78,25 @@ def test_a_decoder_scores_no_token_by_its_future(mixer: str, positions: str) -> 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_asking_for_some_places_gives_the_rows_of_all_places(kind: str) -> None:
     model, ids = model_of(kind, positions="learned", head="bert"), some_ids(3, 8)
+    torch.nn.init.normal_(model.head.linear.bias)  # type: ignore[union-attr, arg-type]
     at = torch.tensor([0, 5, 9, 23])
     everywhere = scores(model, Tokens(ids))
     torch.testing.assert_close(scores(model, Tokens(ids), at=at), everywhere.flatten(0, 1)[at], rtol=0, atol=1e-12)
     words = torch.tensor([3, 39])
     hidden = model(Tokens(ids)).y
     torch.testing.assert_close(model.logits(hidden, words), everywhere[..., words], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+@pytest.mark.parametrize("positions", listing("positions"))
+def test_documents_that_share_a_row_are_scored_as_each_alone(positions: str, kind: str) -> None:
+    """Positions of each begin at 0, pairs of tokens do not reach over its beginning, and it sees itself alone."""
+    model, ids = model_of(kind, positions=positions, n_layers=2, ngrams=(50,)), some_ids(2, 9)
+    segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 2, 2], [1, 1, 2, 2, 2, 3, 3, 0, 0]])
+    together = scores(model, Tokens(ids, Places.packed(segments)))
+    for row, document in ((0, 1), (0, 2), (1, 1), (1, 2), (1, 3)):
+        own = segments[row] == document
+        torch.testing.assert_close(together[row, own], scores(model, Tokens(ids[row, own][None]))[0], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
@@ -193,6 +208,47 @@ def test_a_fresh_model_knows_nothing(init: str) -> None:
     ids = some_ids(8, 16)
     loss = torch.nn.functional.cross_entropy(scores(model, Tokens(ids)).flatten(0, 1), some_ids(8, 16, seed=2).flatten())
     assert abs(loss.item() - torch.tensor(float(V)).log().item()) < (1e-6 if init == "zero" else 0.05)
+
+
+@pytest.mark.parametrize("init", ["scaled", "zero"])
+def test_fresh_parameters_are_those_of_the_table_of_init(init: str) -> None:
+    """Of six matrices that write into the residual stream; a spread is known within five of its standard deviations."""
+    model = model_of("decoder", init=init, init_std=0.02, tied=False, bias=True)
+    special = {"own.part.out.weight": 0.02 / 6**0.5, "feed_forward.part.down.weight": 0.02 / 6**0.5, "head.linear.weight": 0.02}
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or (init == "zero" and name.endswith(tuple(special))):
+            assert (parameter == 0).all(), name
+        elif "norm" in name:
+            assert (parameter == 1).all(), name
+        else:
+            expected = next((spread for end, spread in special.items() if name.endswith(end)), 0.02)
+            assert parameter.square().mean().sqrt().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
+
+
+def assert_dropped(some: Tensor, whole: Tensor, rate: float) -> None:
+    """Each number is 0 or has grown, and there are both."""
+    kept = some.abs() > 1e-9
+    assert 0 < kept.sum() < kept.numel()
+    torch.testing.assert_close(some, torch.where(kept, whole / (1 - rate), 0.0))
+
+
+def test_embeddings_are_dropped_in_training_after_their_norm() -> None:
+    model, tokens = model_of("decoder", positions="learned", embed_norm=True, dropout_rate=0.25), Tokens(some_ids(2, 9))
+    whole = model.embedding(tokens, Places(9))
+    assert_dropped(model.train().embedding(tokens, Places(9)), whole, 0.25)
+
+
+@pytest.mark.parametrize("post", [False, True])
+def test_what_a_part_adds_is_dropped_in_training_and_not_the_stream_that_it_is_added_to(post: bool) -> None:
+    part, x = nn.Linear(8, 8).double(), seeded(4, 5, 8)
+    step = Step(part, nn.Identity(), post, True, 0.25)
+    assert_dropped(step(x) - x, part(x), 0.25)
+    torch.testing.assert_close(step.eval()(x) - x, part(x))
+
+
+def test_every_step_of_a_model_drops_what_its_recipe_says() -> None:
+    model = model_of("decoder", dropout_rate=0.25)
+    assert [module.rate for module in model.modules() if isinstance(module, Dropout)] == [0.25] * (1 + 2 * 3)
 
 
 class Largest(TorchDispatchMode):

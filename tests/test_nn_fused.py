@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable
 from itertools import product
+from typing import get_args
 
 import pytest
 import torch
 import torch.nn.functional as F
+from test_models import Largest
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
@@ -14,8 +16,8 @@ from torch.testing import assert_close
 from mini_tf.nn.attend import attend
 from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.dropout import Dropout
-from mini_tf.nn.feed_forward import activate
-from mini_tf.nn.norm import rms_norm
+from mini_tf.nn.feed_forward import Activation, activate
+from mini_tf.nn.norm import build_norm, rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.recipe.kinds import settings_of
 
@@ -89,6 +91,15 @@ def test_rms_norm_bears_gradients_and_inputs_of_any_strides() -> None:
         assert_close(mine, theirs, check_dtype=False)
 
 
+def test_a_norm_without_weights_has_no_parameters_and_normalises_all_the_same() -> None:
+    x = drawn(3, 8)
+    layer, rms = (build_norm(kind, 8, 0.1, bias=True, weight=False) for kind in ("layer", "rms"))  # type: ignore[arg-type]
+    assert [*layer.parameters(), *rms.parameters()] == []
+    centred = x - x.mean(dim=-1, keepdim=True)
+    assert_close(layer(x), plain_rms(centred, torch.ones(8)))
+    assert_close(rms(x), plain_rms(x, torch.ones(8)))
+
+
 def test_rms_norm_of_a_zero_vector_is_zero_with_a_finite_gradient() -> None:
     x = torch.zeros(2, 4, requires_grad=True)
     y, dx = gradients(lambda x: rms_norm(x, 1e-5), x)
@@ -104,6 +115,28 @@ def test_squared_relu_is_the_square_of_relu_in_values_and_gradients() -> None:
     x = drawn(4, 7)
     assert_same(lambda x: activate("relu2", x), lambda x: F.relu(x) ** 2, x)
     assert gradcheck(lambda x: activate("relu2", x), x)
+
+
+ACTIVATIONS: dict[Activation, Callable[[float], float]] = {
+    "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "relu": lambda x: max(x, 0.0),
+    "relu2": lambda x: max(x, 0.0) ** 2,
+}
+
+
+@pytest.mark.parametrize("kind", get_args(Activation))
+def test_an_activation_is_its_formula_with_gradients_and_without(kind: Activation) -> None:
+    x = drawn(4, 6)
+    if kind == "swiglu":
+        expected = [[a / (1 + math.exp(-a)) * b for a, b in zip(row[:3], row[3:], strict=True)] for row in x.tolist()]
+    else:
+        expected = [[ACTIVATIONS[kind](number) for number in row] for row in x.tolist()]
+    given = x.tolist()
+    assert_close(activate(kind, x), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    with torch.no_grad():
+        assert_close(activate(kind, x), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert x.tolist() == given
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -165,6 +198,13 @@ def test_cross_entropy_from_hidden_vectors_is_the_one_from_scores(bias: bool, ro
     assert_same(lambda h, w, b=None: cross_entropy(h, w, b, labels), plain, *inputs)
 
 
+def test_cross_entropy_never_has_the_scores_of_all_rows_at_once() -> None:
+    hidden, weight = drawn(3000, 4, dtype=torch.float32), drawn(1000, 4, seed=1, dtype=torch.float32)
+    with Largest() as largest:
+        cross_entropy(hidden, weight, None, torch.zeros(3000, dtype=torch.long)).backward()
+    assert CHUNK / 2 < largest.elements <= CHUNK
+
+
 def test_cross_entropy_passes_gradcheck_and_follows_the_factor_of_what_comes_after() -> None:
     labels = torch.tensor([1, 0, 3])
     inputs = (drawn(3, 2), drawn(4, 2, seed=1), drawn(4, seed=2))
@@ -221,10 +261,11 @@ def test_scores_in_half_precision_are_judged_in_full(autocast: bool, smoothing: 
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_in_half_precision_is_that_of_full_within_its_digits(smoothing: float) -> None:
-    """Under bf16 autocast, values and gradients of both factors; a bf16 product has about 3 digits."""
-    hidden, weight = drawn(50, 32, dtype=torch.float32), drawn(300, 32, seed=1, dtype=torch.float32)
-    labels = torch.randint(300, (50,), generator=torch.Generator().manual_seed(2))
+@pytest.mark.parametrize("rows", [50, CHUNK // 300 + 50])
+def test_cross_entropy_in_half_precision_is_that_of_full_within_its_digits(rows: int, smoothing: float) -> None:
+    """Under bf16 autocast, values and gradients of both factors, in a chunk and in two; a bf16 product has about 3 digits."""
+    hidden, weight = drawn(rows, 32, dtype=torch.float32), drawn(300, 32, seed=1, dtype=torch.float32)
+    labels = torch.randint(300, (rows,), generator=torch.Generator().manual_seed(2))
     expected = F.cross_entropy(hidden @ weight.t(), labels, reduction="sum", label_smoothing=smoothing)
     with torch.autocast("cpu", torch.bfloat16):
         loss = cross_entropy(hidden, weight, None, labels, smoothing)
@@ -232,6 +273,47 @@ def test_cross_entropy_in_half_precision_is_that_of_full_within_its_digits(smoot
     assert_close(loss, expected, rtol=1e-2, atol=0)
     for mine, theirs in zip(torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(expected, (hidden, weight)), strict=True):
         assert (mine - theirs).norm() < 2e-2 * theirs.norm()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("positions", [None, "alibi", "t5"])
+def test_attention_in_blocks_of_queries_is_attention_at_once(
+    positions: str | None, causal: bool, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In values and gradients, those of a learned bias too; a window of 3 makes a mask necessary."""
+    torch.manual_seed(0)
+    position = None if positions is None else settings_of("positions", positions)().build(8, 4, 2, 16).double()  # type: ignore[attr-defined]
+    places = Places.packed(torch.tensor([[1] * 11, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]])) if packed else Places(11)
+    q, k, v = drawn(2, 4, 11, 2), drawn(2, 2, 11, 2, seed=1), drawn(2, 2, 11, 3, seed=2)
+    inputs = (q, k, v, *(() if position is None else position.parameters()))
+
+    def read(q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
+        return attend(q, k, v, Visibility(causal, places, places, 3), 0.7, position)
+
+    whole = gradients(read, *inputs)
+    monkeypatch.setattr("mini_tf.nn.attend.MASK_ELEMENTS", 2 * 4 * 11 * 3)
+    for mine, theirs in zip(gradients(read, *inputs), whole, strict=True):
+        assert_close(mine, theirs, rtol=0, atol=1e-12)
+    with torch.no_grad():
+        assert_close(read(*inputs), whole[0], rtol=0, atol=1e-12)
+
+
+def test_attention_weights_in_half_precision_are_dropped_too() -> None:
+    """Values that are rows of the identity give the weights themselves."""
+    q, k = (drawn(1, 1, 8, 8, seed=seed).detach().bfloat16().requires_grad_() for seed in range(2))
+    v, view = torch.eye(8).bfloat16()[None, None], Visibility(False, Places(8), Places(8))
+    whole, some = (attend(q, k, v, view, 0.3, None, rate) for rate in (0.0, 0.5))
+    kept = some != 0
+    assert 0 < kept.sum() < 64
+    assert_close(some[kept], 2 * whole[kept], rtol=0.02, atol=0.0)
+
+
+def test_attention_in_half_precision_bears_a_bias() -> None:
+    alibi, view = settings_of("positions", "alibi")().build(8, 2, 4, 16), Visibility(True, Places(5), Places(5))  # type: ignore[attr-defined]
+    q, k, v = (drawn(1, 2, 5, 4, seed=seed).detach().bfloat16().requires_grad_() for seed in range(3))
+    read = attend(q, k, v, view, 0.3, alibi)
+    assert_close(read.double(), attend(q.double(), k.double(), v.double(), view, 0.3, alibi), rtol=0, atol=2e-2)
 
 
 def test_attention_in_half_precision_has_the_gradients_of_full_within_its_digits() -> None:

@@ -1,5 +1,6 @@
 """Tables of n-grams: each combination its own row, nothing looks over the beginning of a document or ahead."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -28,10 +29,11 @@ def decoder() -> Model:
     return model
 
 
-def test_every_pair_has_its_own_row_where_all_fit() -> None:
-    pairs = torch.cartesian_prod(torch.arange(V), torch.arange(V))
-    vectors = table_of(1000)(pairs, nothing(len(pairs), 1), Places(2))[:, 1]
-    assert len(vectors.unique(dim=0)) == V * V
+@pytest.mark.parametrize(("v", "rows"), [(7, 1000), (7, 8 * 8), (6, 7 * 7), (9, 10 * 10)])
+def test_every_pair_has_its_own_row_where_all_fit(v: int, rows: int) -> None:
+    pairs = torch.cartesian_prod(torch.arange(v), torch.arange(v))
+    vectors = NGrams(v, 4, (rows,))(pairs, torch.full((len(pairs), 1), v), Places(2))[:, 1]
+    assert len(vectors.unique(dim=0)) == v * v
 
 
 def test_a_pair_that_begins_a_document_differs_from_all_others() -> None:

@@ -1,16 +1,17 @@
 """The same numbers as independent implementations: torch's own attention, a brute-force formula, and Hugging Face's GPT-2 and BERT."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toys import own_view, seeded, tiny_mixer
+from toys import WIDTH, own_view, seeded, tiny_mixer
 
 from mini_tf.nn.mixer import Explicit, Mixer, Place, Width
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
+from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.positions.alibi import slopes
 from mini_tf.positions.sinusoidal import sinusoids
@@ -54,6 +55,48 @@ def test_softmax_equals_the_papers_formula_with_free_d_k_and_d_v(causal: bool) -
     torch.testing.assert_close(mixer(x, x, own_view(causal, Places(5))).y, torch.from_numpy(expected), **EXACT)
 
 
+@pytest.mark.parametrize("given", [{}, {"scale": "none"}, {"scale": 0.3}, {"qk_norm": True}, {"qk_norm": True, "scale": 2.0}], ids=str)
+@pytest.mark.parametrize(("kind", "side"), [("softmax", "self"), ("softmax", "cross"), ("window", "self")])
+def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(kind: str, side: Any, given: dict[str, Any]) -> None:
+    """Two heads share a key; the window is 2 tokens, in slabs."""
+    torch.manual_seed(0)
+    windowed = {"window": 2} if kind == "window" else {}
+    settings = settings_of("attention", kind)(**given, **windowed)
+    mixer = settings.build(WIDTH, Place(0, 1, side)).double().eval()  # type: ignore[attr-defined]
+    x = seeded(2, 9, 12)
+    source = seeded(2, 5, 12, seed=2) if side == "cross" else x
+    if side == "cross":
+        q_weight, (k_weight, v_weight) = mixer.q.weight, mixer.kv.weight.split([2 * 6, 2 * 4])
+    else:
+        q_weight, k_weight, v_weight = mixer.qkv.weight.split([4 * 6, 2 * 6, 2 * 4])
+    q, k, v = ((t @ w.T).unflatten(-1, (n, -1)) for t, w, n in ((x, q_weight, 4), (source, k_weight, 2), (source, v_weight, 2)))
+    if "qk_norm" in given:
+        q, k = (t / t.square().mean(dim=-1, keepdim=True).sqrt() for t in (q, k))
+    scale = {"none": 1.0, "rsqrt_dk": 6**-0.5}.get(settings.scale, settings.scale)  # type: ignore[attr-defined]
+    distance = (torch.arange(9)[:, None] - torch.arange(source.shape[1])).abs()
+    seen = distance <= 2 if kind == "window" else torch.ones_like(distance, dtype=torch.bool)
+    read = []
+    for head in range(4):
+        scores = q[:, :, head] @ k[:, :, head // 2].transpose(1, 2) * scale
+        read.append(scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ v[:, :, head // 2])
+    expected = torch.cat(read, dim=-1) @ mixer.out.weight.T
+    view = Visibility(False, Places(9), Places(source.shape[1]))
+    torch.testing.assert_close(mixer(x, source, view).y, expected, **EXACT)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", ["none", "rsqrt_d", "cosine"])
+def test_simple_attention_compares_vectors_as_its_scale_says(scale: str, causal: bool) -> None:
+    mixer = settings_of("attention", "simple")(scale=scale).build(WIDTH, Place(0, 1)).eval()  # type: ignore[attr-defined]
+    x, view = seeded(2, 5, 12), own_view(causal, Places(5))
+    length = x.square().sum(dim=-1).sqrt()
+    divided = {"none": torch.ones(1), "rsqrt_d": torch.tensor(12.0).double().sqrt(), "cosine": length[:, :, None] * length[:, None]}[scale]
+    scores = x @ x.transpose(1, 2) / divided
+    scores = scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -torch.inf) if causal else scores
+    torch.testing.assert_close(mixer(x, x, view).y, scores.softmax(dim=-1) @ x, **EXACT)
+    torch.testing.assert_close(mixer.explicit(x, x, view).weights[:, 0], scores.softmax(dim=-1), **EXACT)
+
+
 def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
     """The footnote of section 3.2.1: hence the scale 1/sqrt(d_k)."""
     for d_k in (4, 64, 512):
@@ -68,8 +111,6 @@ def test_the_worked_example_of_softmax() -> None:
     mixer = tiny_mixer("simple", width=Width(4, 4, 1, 1, 4, 4), side="cross")
     query, memory = torch.tensor([[[1.0, 0, 0, 0]]]).double(), torch.eye(4).double()[None].clone()
     memory[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    from mini_tf.nn.places import Visibility
-
     shown = mixer.explicit(query, memory, Visibility(False, Places(1), Places(4)))
     assert shown.weights.flatten().tolist() == pytest.approx([0.0321, 0.0871, 0.2369, 0.6439], abs=5e-5)
 
@@ -131,9 +172,27 @@ def test_rotary_turns_pairs_by_the_formula() -> None:
         assert turned[j] == pytest.approx(v * math.cos(angle) + u * math.sin(angle))
 
 
-def test_alibi_slopes_are_those_of_the_paper() -> None:
-    assert slopes(8) == pytest.approx([2.0**-i for i in range(1, 9)])
-    assert slopes(12) == pytest.approx([2.0**-i for i in range(1, 9)] + [2 ** -(i / 2) for i in (1, 3, 5, 7)])
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
+def test_alibi_slopes_are_those_of_the_paper(n_heads: int) -> None:
+    """2^(-8i/n) for a power of two; where there are more heads, those that stand between these, of twice as many, come after them."""
+    whole = max(power for power in (1, 2, 4, 8, 16) if power <= n_heads)
+    own = [2.0 ** (-8 * i / whole) for i in range(1, whole + 1)]
+    between = [2.0 ** (-8 * (i - 0.5) / whole) for i in range(1, whole + 1)]
+    assert slopes(n_heads) == pytest.approx([*own, *between][:n_heads])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_with_alibi_weights_fall_by_the_slope_a_token_to_both_sides(causal: bool) -> None:
+    """Of a mixer that makes all scores 0."""
+    mixer, x = tiny_mixer("softmax", position="alibi"), seeded(1, 6, 12)
+    nn.init.zeros_(mixer.qkv.weight)  # type: ignore[union-attr, arg-type]
+    nn.init.zeros_(mixer.qkv.bias)  # type: ignore[union-attr, arg-type]
+    weights = mixer.explicit(x, x, own_view(causal, Places(6))).weights[0]
+    for head, slope in enumerate([2**-2, 2**-4, 2**-6, 2**-8]):
+        for query in range(6):
+            seen = range(query + 1 if causal else 6)
+            raw = [math.exp(-slope * abs(query - key)) for key in seen]
+            assert weights[head, query, : len(seen)].tolist() == pytest.approx([one / sum(raw) for one in raw])
 
 
 def test_learned_positions_refuse_what_stands_past_their_end() -> None:
