@@ -1,20 +1,23 @@
 """The record of behaviour says what differs and only that, and it leaves no kind and no command out."""
 
 import copy
+import hashlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import typer
-from commands import minitf
+from commands import DATA, minitf
 from record.__main__ import main
 from record.commands import COMMANDS
 from record.compare import differences, leaves, other_machine
 from record.making import fact, tensors
 from record.runs import RUNS, needed
+from safetensors.numpy import save, save_file
 
 from mini_tf.cli.app import app
 
@@ -67,7 +70,11 @@ def test_ids_times_and_store_hashes_are_no_differences_and_what_stands_beside_th
     after["commands"]["missed"]["said"][0]["stdout"] = '{"ok": false, "loss": 2.25, "minutes": 7.5e-2}\n'
     assert found(after) == []
     ours["stderr"] = "text: not in the cache yet (aaaaaaaaaaaa)\nstep 5: loss 2.6\n"
-    assert found(after) == ["run text: `pretrain text.yaml`: stderr line 2: 'step 5: loss 2.5' -> 'step 5: loss 2.6'"]
+    after["commands"]["missed"]["said"][0]["stdout"] = '{"ok": false, "loss": 2.5, "minutes": 7.5e-2}\n'
+    assert found(after) == [
+        "run text: `pretrain text.yaml`: stderr line 2: 'step 5: loss 2.5' -> 'step 5: loss 2.6'",
+        "command missed: `evaluate text --json`: stdout line 1: loss 2.25 -> 2.5",
+    ]
 
 
 def test_the_first_line_of_metrics_that_differs_is_told_by_its_values() -> None:
@@ -143,11 +150,12 @@ def test_two_records_are_compared_by_exit_code_and_lines(written: tuple[Path, Pa
     assert main(["--compare", *map(str, written)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "0 of 1 runs and 0 of 2 commands differ"
     after = record()
-    after["commands"]["greedy"]["said"][0]["exit_code"] = 1
+    after["commands"]["missed"]["said"][0] |= {"exit_code": 1, "stdout": '{"ok": false, "\\u001b[2J": 1, "loss": 2.25, "minutes": 1}\n'}
     written[1].write_text(json.dumps(after))
     assert main(["--compare", *map(str, written)]) == 1
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "command greedy: `generate text`: exit code 0 -> 1",
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "command missed: `evaluate text --json`: exit code 8 -> 1",
+        r"command missed: `evaluate text --json`: stdout line 1: \x1b[2J absent -> 1",
         "0 of 1 runs and 1 of 2 commands differ",
     ]
 
@@ -171,33 +179,43 @@ def test_a_record_is_not_overwritten(written: tuple[Path, Path]) -> None:
     assert written[0].read_bytes() == before
 
 
-def test_tensors_are_told_apart_by_type_shape_and_bytes(tmp_path: Path) -> None:
+def test_tensors_are_told_apart_by_type_shape_and_bytes() -> None:
     """Against the library that writes the files."""
-    torch = pytest.importorskip("torch")
-    from safetensors.torch import save
-
-    given = {
-        "one": torch.arange(6.0).view(2, 3),
-        "same": torch.arange(6.0).view(2, 3),
-        "flat": torch.arange(6.0),
-        "other": torch.ones(2, 3),
-    }
-    told = tensors(save(given, {"format": "pt"}))
+    row = numpy.arange(6, dtype=numpy.float32)
+    given = {"one": row.reshape(2, 3), "same": row.reshape(2, 3), "flat": row, "other": row.reshape(2, 3) + 1}
+    told = tensors(save(given, {"format": "np"}))
     assert told.keys() == given.keys()
     assert told["one"] == told["same"]
     assert len({*told.values()}) == 3
     assert told["one"].startswith("F32 [2, 3] ")
 
 
+def test_the_run_id_in_a_file_of_tensors_is_no_difference(tmp_path: Path) -> None:
+    facts = []
+    for number, (run_id, run) in enumerate([("0dab39ffffff", "text"), ("c0ffeec0ffee", "text"), ("0dab39ffffff", "stream")]):
+        file = tmp_path / f"{number}.safetensors"
+        save_file({"map": numpy.ones((2, 2))}, file, {"model": json.dumps({"run": run, "run_id": run_id})})
+        facts.append(fact(file, tmp_path))
+    one, other_id, other_run = facts
+    assert one == other_id
+    assert one["sha256"] != other_run["sha256"]
+    assert one["tensors"] == other_run["tensors"]
+
+
+def test_the_hash_of_a_model_is_that_of_its_file(tmp_path: Path) -> None:
+    file = DATA / "formats" / "1" / "model.safetensors"
+    assert fact(file, tmp_path)["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def test_paths_play_no_part_in_a_file_and_pictures_are_only_there(tmp_path: Path) -> None:
     places = tmp_path / "a", tmp_path / "b"
     for place in places:
         place.mkdir()
-        (place / "resolved.yaml").write_text(f"train: {place}/tiny.txt\n")
+        (place / "links.txt").write_text(f"train: {place}/tiny.txt\n")
         (place / "loss.png").write_bytes(place.name.encode())
-    one, other = ({name: fact(place / name, place) for name in ("resolved.yaml", "loss.png")} for place in places)
+    one, other = ({name: fact(place / name, place) for name in ("links.txt", "loss.png")} for place in places)
     assert one == other
-    assert one["resolved.yaml"]["text"] == "train: <dir>/tiny.txt\n"
+    assert one["links.txt"]["text"] == "train: <dir>/tiny.txt\n"
     assert one["loss.png"] == {}
 
 

@@ -64,7 +64,7 @@ def made(parser: argparse.ArgumentParser, patterns: Sequence[str]) -> dict[str, 
 def told(before: dict[str, Any], after: dict[str, Any], partial: bool) -> int:
     found = list(differences(before, after, partial))
     for name, what in found:
-        print(f"{name}: {what}")
+        print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in f"{name}: {what}"))  # a class may be called \x1b[2J
     counts = {section: len({name for name, _ in found if name.startswith(section[:-1])}) for section in ("runs", "commands")}
     print(f"{counts['runs']} of {len(after['runs'])} runs and {counts['commands']} of {len(after['commands'])} commands differ")
     print(f"before: {before['commit']}; after: {after['commit']}")

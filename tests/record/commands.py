@@ -113,7 +113,9 @@ COMMANDS = {
     "inspect positions": command("inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"),
     "inspect softmax": command("inspect softmax text 'The old king' --json", "inspect softmax killed 'red dog'"),
     "inspect simple": command("inspect simple", "inspect simple 'an old king' --json"),
-    "inspect align": command("inspect align pairs --limit 12", "inspect align killed 'red dog' -o links.pharaoh -o links.svg"),
+    "inspect align": command(
+        "inspect align pairs --limit 12", "inspect align killed 'red dog' --target 'dog red' -o links.pharaoh -o links.svg"
+    ),
     # faults
     "no such word": command("pretrain --no-such-option", "rnus", "runs show nowhere --json"),
     "no such recipe": command("pretrain trext.yaml", "recipe show gtp-nano"),

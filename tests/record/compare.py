@@ -89,7 +89,7 @@ def _of_line(before: str | None, after: str | None) -> str:
 def leaves(line: str) -> dict[str, str]:
     """The values of a line of JSON by their dotted keys; nothing where it is no JSON object."""
     try:
-        value = json.loads(line) if line.startswith("{") else None
+        value = json.loads(line)
     except ValueError:
         return {}
     return dict(_flat("", value)) if isinstance(value, dict) else {}

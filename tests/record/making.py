@@ -24,7 +24,7 @@ from benchmarks.machine import name as processor
 from commands import ROOT, minitf
 
 from .commands import COMMANDS
-from .normalise import UNCOMPARED
+from .normalise import UNCOMPARED, normalised
 from .runs import RUNS, Run, needed, write_files
 
 PACKAGES = (
@@ -110,7 +110,7 @@ def _train(folder: Path, name: str, run: Run) -> dict[str, Any]:
     said = [_said(folder, line) for line in lines]
     if run.killed_at:
         said = [{**one, "stderr": "(where it continued)"} for one in said]
-    files = sorted(path for path in place.rglob("*") if path.is_file())
+    files = sorted((path for path in place.rglob("*") if path.is_file()), key=lambda path: (len(path.parts), path))  # metrics come early
     return {"said": said, "files": {path.relative_to(place).as_posix(): fact(path, folder) for path in files}}
 
 
@@ -153,20 +153,26 @@ def fact(path: Path, folder: Path) -> dict[str, Any]:
         return {}
     content = path.read_bytes()
     if path.suffix == ".safetensors":
-        return {"sha256": hashlib.sha256(content).hexdigest(), "tensors": tensors(content)}
+        header, data = halves(content)
+        return {"sha256": _sha256(content[:8], normalised(header.decode()).encode(), data), "tensors": tensors(content)}
     text = without_paths(content.decode(), folder)
-    return {"sha256": hashlib.sha256(text.encode()).hexdigest(), "text": text}
+    return {"sha256": _sha256(text.encode()), "text": text}
 
 
 def tensors(content: bytes) -> dict[str, str]:
-    """Type, shape and hash of each tensor of a safetensors file, read here by its format."""
-    size = int.from_bytes(content[:8], "little")
-    header, data = json.loads(content[8 : 8 + size]), memoryview(content)[8 + size :]
+    """Type, shape and hash of each tensor of a safetensors file."""
+    header, data = halves(content)
     return {
-        name: f"{one['dtype']} {one['shape']} {hashlib.sha256(data[slice(*one['data_offsets'])]).hexdigest()[:16]}"
-        for name, one in header.items()
+        name: f"{one['dtype']} {one['shape']} {_sha256(data[slice(*one['data_offsets'])])[:16]}"
+        for name, one in json.loads(header).items()
         if name != "__metadata__"
     }
+
+
+def halves(content: bytes) -> tuple[bytes, bytes]:
+    """The JSON header of a safetensors file, behind its length, and the bytes of the tensors."""
+    size = 8 + int.from_bytes(content[:8], "little")
+    return content[8:size], content[size:]
 
 
 def _instructions() -> str:
@@ -174,7 +180,11 @@ def _instructions() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(flags.encode()).hexdigest()[:8]
+    return _sha256(flags.encode())[:8]
+
+
+def _sha256(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _version(package: str) -> str | None:
