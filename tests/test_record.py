@@ -133,7 +133,7 @@ def test_what_only_one_record_has_is_told_unless_a_part_was_made() -> None:
 
 
 def test_values_of_a_line_of_json_are_named_by_their_keys() -> None:
-    assert leaves('{"a": {"b": [1, {"c": null}]}, "d": {}}') == {"a.b.0": "1", "a.b.1.c": "null", "d": "{}"}
+    assert leaves('{"a": {"b": [1, {"c": null}]}, "d": {}, "e": []}') == {"a.b.0": "1", "a.b.1.c": "null", "d": "{}", "e": "[]"}
     assert leaves("a line") == leaves("[1]") == leaves("{broken") == {}
 
 

@@ -96,7 +96,7 @@ def leaves(line: str) -> dict[str, str]:
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
     for name, item in below:
         yield from _flat(f"{key}.{name}" if key else str(name), item)
     if not below:
