@@ -40,17 +40,24 @@ def main() -> None:
         trees = [forked.Tree(ROOT, given.work.resolve() / f"tree-{n}", names) for n in range(given.workers)]
         for name, not_passed in reach.record(trees, given.tests or []):
             _say(f"{name}: {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}")
-    tests = reach.load()
-    results, reasons = Results(ROOT, given.work, tests, given.limit), Reasons.read()
-    if not given.report:
-        left = [mutant for mutants in packages.values() for mutant in mutants if results.of(mutant) is None and not reasons.of(mutant)]
+    reasons = Reasons.read()
+    everything = [mutant for mutants in packages.values() for mutant in mutants]
+    while True:
+        tests = reach.load()
+        results = Results(ROOT, given.work, tests, given.limit)
+        left = [mutant for mutant in everything if results.of(mutant) is None and not reasons.of(mutant)]
+        if given.report:
+            break
         for n, (mutant, known) in enumerate(results.run(trees, _mixed(left)), 1):
             _say(f"{n}/{len(left)} {mutant.file}:{mutant.line} {known['outcome']} {known['by']}")
+        unfit = list(results.control(trees, everything))
+        if not left and not unfit:
+            break
     print(survivors(packages, results, reasons, ROOT))
-    for entry in reasons.idle([mutant for mutants in packages.values() for mutant in mutants]) if not given.package else []:
+    for entry in reasons.idle(everything) if not given.package else []:
         print(f"fits no mutant of the sample: {entry}")
-    if tests.failing:
-        print(f"fail without a fault, so are not used: {', '.join(tests.failing)}")
+    if tests.unfit:
+        print(f"fail without a fault, so are not used: {', '.join(sorted(tests.unfit))}")
     print(table(packages, results, reasons))
 
 

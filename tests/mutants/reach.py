@@ -83,7 +83,14 @@ class Tests:
 
     def __init__(self, reach: Reach, kept: dict[str, dict[str, Any]]) -> None:
         self.reach, self.kept = reach, kept
-        self.failing = {name: t["outcome"] for file in kept.values() for name, t in file["tests"].items() if t["outcome"] == "failed"}
+        self.notes = reach.folder / "controls.jsonl"
+        notes = map(json.loads, self.notes.read_text().splitlines()) if self.notes.is_file() else ()
+        fit = {test: fit for test, version, fit in notes if kept.get(_file(test), {}).get("digest") == version}
+        self.controlled = {test for test, is_fit in fit.items() if is_fit}
+        """Tests that are known to pass without a fault, run as mutants are."""
+        failed = {name for file in kept.values() for name, test in file["tests"].items() if test["outcome"] == "failed"}
+        self.unfit = failed | (fit.keys() - self.controlled)
+        """Tests that fail without a fault, so are not used."""
 
     @cache  # noqa: B019
     def _by_line(self, name: str) -> tuple[dict[int, set[str]], dict[int, set[str]]]:
@@ -93,7 +100,7 @@ class Tests:
         now = (self.reach.root / name).read_text()
         for file in self.kept.values():
             moved = self._moved(file["versions"].get(name), now)
-            passed = {test: t for test, t in file["tests"].items() if t["outcome"] == "passed"}
+            passed = {test: t for test, t in file["tests"].items() if t["outcome"] == "passed" and test not in self.unfit}
             for test, about in passed.items():
                 for context in (test, *about["fixtures"]):
                     for line in file["lines"].get(context, {}).get(name, ()):
@@ -133,17 +140,30 @@ class Tests:
         return {test: self.seconds(test) for test in sorted(costs, key=costs.__getitem__)}
 
     def seconds(self, test: str) -> float:
-        file = self.kept[test.split("::")[0]]
+        file = self.kept[_file(test)]
         return float(file["tests"][test]["seconds"] + sum(file["fixtures"].get(one, 0.0) for one in file["tests"][test]["fixtures"]))
 
+    def note(self, tests: list[str], fit: bool) -> None:
+        """Remember how a test did without a fault; counts when they are loaded again."""
+        with self.notes.open("a") as notes:
+            for test in tests:
+                notes.write(json.dumps([test, self.kept[_file(test)]["digest"], fit]) + "\n")
+
     def __contains__(self, test: str) -> bool:
-        return test in self.kept.get(test.split("::")[0], {"tests": {}})["tests"]
+        return test in self.kept.get(_file(test), {"tests": {}})["tests"] and test not in self.unfit
+
+
+def _file(test: str) -> str:
+    return test.split("::")[0]
+
+
+_parsed = cache(ast.parse)
 
 
 def _kinship(name: str, test: str) -> int:
     """How much more a test is worth whose file is named after the code's."""
     words = re.findall(r"[a-z0-9]+", name.removeprefix("mini_tf/").removesuffix(".py"))
-    theirs = test.split("::")[0].removeprefix("tests/test_").removesuffix(".py")
+    theirs = _file(test).removeprefix("tests/test_").removesuffix(".py")
     return 8 if theirs.startswith("_".join(words)) else 3 if theirs.startswith(words[0]) else 1
 
 
@@ -151,7 +171,7 @@ def _statement(source: str, line: int) -> tuple[range, bool]:
     """The lines of the statement (or of its head) a line is in, and whether it runs later than the import of its file."""
     best, inside = range(line, line + 1), False
     smallest = 10**9
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.stmt | ast.match_case | ast.ExceptHandler):
             first = min([d.lineno for d in getattr(node, "decorator_list", [])] + [getattr(node, "lineno", 10**9)])
             body = getattr(node, "body", None)
@@ -169,7 +189,7 @@ def _statement(source: str, line: int) -> tuple[range, bool]:
 def _around(source: str, line: int) -> range:
     """The lines of the class a line is in, or of its function where it is in the head of one, else of the whole file."""
     best = range(1, len(source.splitlines()) + 1)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([d.lineno for d in node.decorator_list] + [node.lineno])
             if first <= line <= (node.end_lineno or 0) and (node.end_lineno or 0) - first < len(best):

@@ -34,7 +34,7 @@ class Results:
             return None
         if kept["outcome"] == "survived":
             return kept if kept["tried"] == self._tried(self.plan(mutant)) else None
-        gone = "::" in kept["by"] and kept["by"] not in self.tests
+        gone = "::" in kept["by"] and kept["by"] not in self.tests  # or turned out unfit
         return kept if kept["outcome"] in FOUND and not gone else None
 
     def plan(self, mutant: Mutant) -> dict[str, float]:
@@ -46,7 +46,7 @@ class Results:
         return chosen
 
     def _tried(self, plan: dict[str, float]) -> str:
-        files = sorted({test.split("::")[0] for test in plan})
+        files = sorted({_file(test) for test in plan})
         return digest(json.dumps([sorted(plan), [self.tests.kept[file]["digest"] for file in files]]).encode())
 
     def run(self, trees: list[Tree], mutants: list[Mutant]) -> Iterator[tuple[Mutant, dict[str, Any]]]:
@@ -67,6 +67,28 @@ class Results:
                 log.write(json.dumps(known) + "\n")
             yield mutant, known
 
+    def control(self, trees: list[Tree], mutants: list[Mutant]) -> Iterator[str]:
+        """Run the tests that found a mutant as they ran then, but without a fault; yields those that fail now too, which are unfit."""
+        from .inside import run
+
+        finders = {known["by"] for mutant in mutants if (known := self.of(mutant))}
+        asked = [test for test in sorted(finders) if test in self.tests and test not in self.tests.controlled]
+        files = {file: {test: self.tests.seconds(test) for test in asked if _file(test) == file} for file in map(_file, asked)}
+
+        def jobs() -> Iterator[tuple[dict[str, float], Any]]:
+            while files:
+                _, batch = files.popitem()
+                yield batch, lambda tree, batch=batch: tree.start(lambda: run([batch]), 60 + 10 * sum(batch.values()))
+
+        for batch, fork in in_turn(trees, jobs()):
+            result = fork.result
+            failing = result["by"] if result else next(iter(batch))
+            before = list(batch)[: list(batch).index(failing)] if failing in batch else list(batch)
+            self.tests.note(before, fit=True)
+            if failing:
+                yield failing
+                self.tests.note([failing], fit=False)
+
     def _start(self, tree: Tree, mutant: Mutant) -> Fork:
         from .inside import run
 
@@ -83,19 +105,19 @@ def _read(line: str) -> dict[str, Any] | None:
         return None
 
 
+def _file(test: str) -> str:
+    return test.split("::")[0]
+
+
 def _by_file(tests: list[tuple[str, float]]) -> dict[str, float]:
     """Tests of one file behind each other, so that they share its fixtures; the file with the most promising test first."""
-    files = list(dict.fromkeys(name.split("::")[0] for name, _ in tests))
-    return dict(sorted(tests, key=lambda test: files.index(test[0].split("::")[0])))
+    files = list(dict.fromkeys(_file(name) for name, _ in tests))
+    return dict(sorted(tests, key=lambda test: files.index(_file(test[0]))))
 
 
 def _outcome(fork: Fork, result: dict[str, Any] | None) -> dict[str, Any]:
     if result is not None:
-        return (
-            {"outcome": "found" if result["by"] else "survived"}
-            | {name: result[name] for name in ("by", "ran", "wall") if result[name]}
-            | ({"why": result["why"]} if result["by"] else {})
-        )
+        return {"outcome": "found" if result["by"] else "survived"} | result
     code = os.waitstatus_to_exitcode(fork.status)
     if code in (-signal.SIGPROF, -signal.SIGKILL):
         return {"outcome": "timeout"}
