@@ -2,7 +2,7 @@
 
 First every test file that is new or has changed is run once to see which lines it reaches (all: about 20 minutes of a processor),
 then each mutant that is left is put to its tests (about 3 seconds of a processor each), then a table and what survived are printed.
-Needs the extras `test` and `mutants`.
+Needs the extras `test` and `mutants`. To begin anew, as after a change of what all tests share, remove the folder it keeps.
 """
 
 import argparse
@@ -42,17 +42,14 @@ def main() -> None:
             _say(f"{name}: {'gave nothing' if not_passed < 0 else f'{not_passed} did not pass' if not_passed else 'recorded'}")
     reasons = Reasons.read()
     everything = [mutant for mutants in packages.values() for mutant in mutants]
-    while True:
+    unfit = [""]
+    while unfit:
         tests = reach.load()
-        results = Results(ROOT, given.work, tests, given.limit)
+        results = Results(ROOT, given.work, tests, 0 if given.report else given.limit)
         left = [mutant for mutant in everything if results.of(mutant) is None and not reasons.of(mutant)]
-        if given.report:
-            break
-        for n, (mutant, known) in enumerate(results.run(trees, _mixed(left)), 1):
+        for n, (mutant, known) in enumerate(results.run(trees, _mixed(left)) if trees else (), 1):
             _say(f"{n}/{len(left)} {mutant.file}:{mutant.line} {known['outcome']} {known['by']}")
-        unfit = list(results.control(trees, everything))
-        if not left and not unfit:
-            break
+        unfit = list(results.control(trees, everything)) if trees else []
     print(survivors(packages, results, reasons, ROOT))
     for entry in reasons.idle(everything) if not given.package else []:
         print(f"fits no mutant of the sample: {entry}")

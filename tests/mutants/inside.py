@@ -125,7 +125,7 @@ class Chosen:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.failed:
-            self.failed, self.why = f"{report.nodeid} (when it is collected)", _last_line(report)
+            self.failed, self.why = report.nodeid, f"when it is imported: {_last_line(report)}"
 
 
 def _last_line(report: Any) -> str:

@@ -147,7 +147,11 @@ class Tests:
         """Remember how a test did without a fault; counts when they are loaded again."""
         with self.notes.open("a") as notes:
             for test in tests:
-                notes.write(json.dumps([test, self.kept[_file(test)]["digest"], fit]) + "\n")
+                notes.write(json.dumps([test, self.version(test), fit]) + "\n")
+
+    def version(self, test: str) -> str:
+        """Of the file of a test."""
+        return str(self.kept.get(_file(test), {}).get("digest", ""))
 
     def __contains__(self, test: str) -> bool:
         return test in self.kept.get(_file(test), {"tests": {}})["tests"] and test not in self.unfit

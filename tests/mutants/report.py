@@ -71,7 +71,7 @@ def _row(name: str, counts: Counter[str]) -> tuple[str, ...]:
     found = sum(counts[word] for word in FOUND)
     good = found + counts["listed"]
     share = (f"{good / run:.1%}", "{:.1%} to {:.1%}".format(*wilson(good, run))) if run else ("", "")
-    return (name, *map(str, (n, run, found, counts["timeout"], counts["listed"], counts["survived"] + counts["error"])), *share)
+    return (name, *map(str, (n, run, found, counts["timeout"], counts["listed"], counts["survived"])), *share)
 
 
 def survivors(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons, root: Path) -> str:
@@ -79,10 +79,8 @@ def survivors(packages: dict[str, list[Mutant]], results: Results, reasons: Reas
     for mutants in packages.values():
         for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.line)):
             known = results.of(mutant)
-            if known and _standing(mutant, known, reasons) in ("survived", "error"):
-                shown.append(
-                    f"{_diff(mutant, root)}  {mutant.key}: {known['outcome']} of {known['tests']} tests {known['why']}".rstrip() + "\n"
-                )
+            if known and _standing(mutant, known, reasons) == "survived":
+                shown.append(f"{_diff(mutant, root)}  {mutant.key}: survived {len(known['tried'])} tests" + "\n")
     return "\n".join(shown)
 
 

@@ -1,6 +1,7 @@
 """Puts each mutant to the tests that reach it, and keeps what came of it.
 
-A result counts as long as the file with the fault is as it was; of a mutant that survived, as long as the tests tried are as they were.
+A result counts as long as the file with the fault is as it was, and the test that found it; a mutant that survived is put to tests
+that are new, have changed, or fit into a higher limit.
 """
 
 import json
@@ -29,25 +30,28 @@ class Results:
 
     def of(self, mutant: Mutant) -> dict[str, Any] | None:
         """What is known of a mutant; None where it has to be run."""
-        kept = self.kept.get(mutant.key)
-        if kept is None or kept["source"] != digest(mutant.source.encode()):
+        known = self._known(mutant)
+        if known is None or (known["outcome"] == "survived" and self.plan(mutant)) or known["outcome"] == "error":
             return None
-        if kept["outcome"] == "survived":
-            return kept if kept["tried"] == self._tried(self.plan(mutant)) else None
-        gone = "::" in kept["by"] and kept["by"] not in self.tests  # or turned out unfit
-        return kept if kept["outcome"] in FOUND and not gone else None
+        changed = known["outcome"] == "found" and known.get("version") != self.tests.version(known["by"])
+        return None if changed or known["by"] in self.tests.unfit else known
+
+    def _known(self, mutant: Mutant) -> dict[str, Any] | None:
+        known = self.kept.get(mutant.key)
+        return known if known and known["source"] == digest(mutant.source.encode()) else None
 
     def plan(self, mutant: Mutant) -> dict[str, float]:
-        """The tests to try, as many as fit into the limit; at least one."""
+        """The tests to try, as many as fit into the limit (at least one), without those that have not seen this fault as they are now."""
+        known = self._known(mutant) or {"tried": [], "by": ""}
+        reaching = self.tests.for_line(mutant.file, mutant.line)
         chosen: dict[str, float] = {}
-        for test, seconds in self.tests.for_line(mutant.file, mutant.line).items():
-            if not chosen or sum(chosen.values()) + seconds <= self.limit:
-                chosen[test] = seconds
-        return chosen
+        for test in sorted(reaching, key=lambda test: test != known["by"]):
+            if not chosen or sum(chosen.values()) + reaching[test] <= self.limit:
+                chosen[test] = reaching[test]
+        return {test: seconds for test, seconds in chosen.items() if self._stamp(test) not in known["tried"]}
 
-    def _tried(self, plan: dict[str, float]) -> str:
-        files = sorted({_file(test) for test in plan})
-        return digest(json.dumps([sorted(plan), [self.tests.kept[file]["digest"] for file in files]]).encode())
+    def _stamp(self, test: str) -> str:
+        return f"{test} {self.tests.version(test)}"
 
     def run(self, trees: list[Tree], mutants: list[Mutant]) -> Iterator[tuple[Mutant, dict[str, Any]]]:
         """Run mutants; yields each with its result, which is kept before that."""
@@ -59,9 +63,11 @@ class Results:
         for mutant, fork in in_turn(trees, jobs()):
             result = fork.result
             fork.tree.restore(mutant.file)
-            plan = self.plan(mutant)
-            known = {"key": mutant.key, "file": mutant.file, "source": digest(mutant.source.encode()), "tests": len(plan)}
-            known |= {"tried": self._tried(plan), "by": "", "why": ""} | _outcome(fork, result)
+            known = {"key": mutant.key, "file": mutant.file, "source": digest(mutant.source.encode()), "tried": []}
+            known |= {"by": "", "why": "", "seconds": 0.0} | _outcome(fork, result)
+            known["version"] = self.tests.version(known["by"])
+            if known["outcome"] == "survived":
+                known["tried"] = sorted({*(self._known(mutant) or known)["tried"], *map(self._stamp, self.plan(mutant))})
             self.kept[mutant.key] = known
             with self.file.open("a") as log:
                 log.write(json.dumps(known) + "\n")
