@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 from own_cache import claim, fingerprint
@@ -15,8 +16,15 @@ from shared import once
 cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # whatever a recipe or `auto` says; forks may then compute, too
 hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.positions"], "beartype.beartype")
 hook.__enter__()
+
+# The same examples everywhere, whatever an earlier run left behind, and as long as each takes.
+hypothesis.settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("repeatable")
 
 ASKING = ("COLUMNS", "LINES", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 ASKING += ("TERMINAL_WIDTH", "GITHUB_ACTIONS", "MINITF_LIMITS", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")

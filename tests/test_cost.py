@@ -11,6 +11,7 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
+import mini_tf.samples
 from mini_tf.cost.chores import Chores, chores_of, how_often
 from mini_tf.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
 from mini_tf.cost.whole import whole_run
@@ -292,7 +293,16 @@ def test_pairs_cost_what_their_model_and_their_translations_do() -> None:
     assert found["parameters"] == sum(p.numel() for p in parts.model.parameters())
     assert (found["steps"], found["seconds.samples"] > 0) == (5, True)
     assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
-    assert costs(TINY, *PAIRS, "log.samples=0", "eval.translations=0", "train.steps=5")["metrics"]["seconds.samples"] < 0.01
+
+
+def test_where_no_pair_is_translated_the_estimate_translates_none_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    translated: list[None] = []
+    translate = mini_tf.samples.translate
+    monkeypatch.setattr(mini_tf.samples, "translate", lambda *given: translated.append(None) or translate(*given))
+    costs(TINY, *PAIRS, "log.samples=0", "eval.translations=0", "train.steps=5")
+    assert translated == []
+    costs(TINY, *PAIRS, "log.samples=0", "train.steps=5")
+    assert translated
 
 
 def test_a_dry_run_is_the_same_estimate() -> None:

@@ -1,5 +1,6 @@
 """Every fault of data that a stranger's file, a full disk or a killed process can bring: refused or survived, by row (D1 to D18)."""
 
+import fcntl
 import gzip
 import hashlib
 import io
@@ -439,6 +440,43 @@ def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
     assert cache.kept("tokens", "k") == (folder, facts)
     assert [path.name for path in folder.parent.iterdir()] == ["k"]
     assert open_text(data, BYTE).train.n_documents > 30
+
+
+def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_from_the_other(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D11: while the first is about to move the damaged one aside the second may not; it would move the mended one, or find none."""
+    folder = Path(os.environ["MINITF_CACHE"]) / "tokens" / "k"
+    (folder / "damaged").mkdir(parents=True)
+
+    def get() -> Path:
+        return cache.cached("tokens", "k", lambda draft: (draft / "a").write_text("x") and {"n": 1}, lambda line: None)[0]
+
+    hears, told = os.pipe()
+    lock, replace, used, heard = fcntl.flock, os.replace, list[Path](), list[bytes]()
+
+    def get_after_telling() -> None:
+        monkeypatch.setattr(fcntl, "flock", lambda *given: os.write(told, b"waits ") and lock(*given))
+        os.write(told, str(get().stat().st_ino).encode())
+
+    second = multiprocessing.get_context("fork").Process(target=get_after_telling)
+
+    def slow_replace(old: Path, new: Path) -> None:
+        if not used:
+            used.append(old)
+            second.start()
+            os.close(told)
+            heard.append(os.read(hears, 99))  # once it has to wait, or has the folder
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", slow_replace)
+    assert get() == folder
+    second.join()
+    heard.append(os.read(hears, 99))
+    os.close(hears)
+    assert (used, second.exitcode) == ([folder], 0)
+    assert b"".join(heard).split()[-1] == str(folder.stat().st_ino).encode(), "the second has what stands there"
+    assert [path.name for path in folder.parent.iterdir()] == ["k"]
 
 
 @pytest.mark.parametrize("place", ["D11-spool-of-stdin", "D11-draft-of-a-built-in-corpus"])

@@ -279,9 +279,8 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
     length = 2048
     monkeypatch.setattr(attend, "MASK_ELEMENTS", length * length // 32)  # what is read in blocks at 8,192 is so here too
     width = {"d_model": 32, "n_layers": 1, "n_heads": 2}
-    settings = settings_of("models", "decoder")(
-        **width, attention=(settings_of("attention", kind)(),), positions=settings_of("positions", positions)()
-    )
+    mixer = settings_of("attention", kind)(**({"window": 32} if kind == "window" else {}))
+    settings = settings_of("models", "decoder")(**width, attention=(mixer,), positions=settings_of("positions", positions)())
     torch.manual_seed(0)
     mixer = settings.build(V, length).mixers()[0]  # type: ignore[attr-defined]
     places = Places.packed(torch.arange(length)[None] // 750 + 1) if packed else Places(length)

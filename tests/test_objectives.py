@@ -361,5 +361,4 @@ def test_one_batch_can_be_learnt_by_heart(model: str, objective: str) -> None:
         optimizer.step(3e-3)
         optimizer.zero_grad()
         losses.append(loss.item())
-    assert losses[0] > 3
-    assert losses[-1] < 0.05
+    assert losses[-1] < 0.1 * losses[0]

@@ -40,9 +40,11 @@ def forked(script: str, folder: Path) -> str:
 
 
 def run(script: str, folder: Path) -> str:
-    """What a block prints in `folder`, where each `minitf` is the installed command."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    """The same with processes of their own, whose `minitf` and `python` are those of these tests, whatever is on the PATH."""
+    commands = f"""minitf() {{ '{sys.executable}' -m mini_tf "$@"; }}\npython() {{ '{sys.executable}' "$@"; }}\n"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    line = ["bash", "-euo", "pipefail", "-c", commands + script]
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,8 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     assert [found for found, _ in respond(responder_of(model), examples)] == texts
 
 
-def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path, model: Trained) -> None:
-    last = (run / "samples" / "step-00000040.txt").read_text()
+def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) -> None:
+    last, model = (run / "samples" / "step-00000040.txt").read_text(), open_trained(run, 40, "cpu")
     shown = [f"user: {one.texts[0]}\nexpected: {one.texts[1]}\nmodel: {answered(model, one)}\n" for one in held_out(model)[:8]]
     assert last == "\n".join(shown)
 
@@ -148,17 +149,31 @@ def test_each_text_is_held_to_all_its_references() -> None:
     assert all(first[name] < judge(written)[name] for name in FIGURES - {"bleu"})
 
 
+def say_always(run: Trained, text: str) -> None:
+    """Weights set by hand: whatever the source, each token of `text` follows the one before it, and the separator the last."""
+    model, separator = run.model, int(run.tokenizer.vocabulary.separator or 0)
+    chain = [separator, *map(int, run.tokenizer.encode(text)), separator]
+    assert len({*chain}) == len(chain) - 1, "no token comes twice"
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+        for place, (token, following) in enumerate(pairwise(chain)):
+            model.embedding.tokens.weight[token, place] = 1.0  # type: ignore[union-attr, operator]
+            model.head.linear.weight[following, place] = 10.0  # type: ignore[union-attr, operator]
+
+
 def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
-    """A model that has learnt to say one thing alone, which is now the second of two targets that will do."""
+    """A model that says one thing alone, which is the second of two targets that will do."""
 
     def rows(name: str, target: str | list[str]) -> Path:
         (tmp_path / name).write_text("".join(json.dumps({"source": f"line {n}", "target": target}) + "\n" for n in range(40)))
         return tmp_path / name
 
-    model = "model={kind: encoder_decoder, d_model: 32, n_layers: 1, n_heads: 2}"
+    model = "model={kind: encoder_decoder, d_model: 32, n_layers: 1, n_heads: 2, tied: false}"
     data = f"data={{train: {rows('learnt.jsonl', 'red dog')}, fields: {{source: source, target: target}}, split: 20%}}"
     words = "tokenizer={kind: bpe, vocab_size: 300}"
-    run = open_trained(trained(tmp_path / "run", model, data, words, "eval.translations=0"), device="cpu")
+    run = open_trained(trained(tmp_path / "run", model, data, words, "train.steps=1", "eval.translations=0"), device="cpu")
+    say_always(run, "red dog")
 
     def judged(*targets: str) -> dict[str, float]:
         store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")

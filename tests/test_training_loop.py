@@ -156,9 +156,9 @@ def test_the_gradient_is_that_of_the_weighted_sum_of_parts() -> None:
 
 
 def test_training_learns_and_reports_every_step() -> None:
-    reports = list(train(training_of(Guess(), steps=60, lr=5e-2)))
-    assert [report.step for report in reports] == list(range(1, 61))
-    assert reports[-1].tokens == 60 * 8 * CONTEXT
+    reports = list(train(training_of(Guess(), steps=150, lr=5e-2)))
+    assert [report.step for report in reports] == list(range(1, 151))
+    assert reports[-1].tokens == 150 * 8 * CONTEXT
     assert reports[-1].losses["guess"] < 0.85 * reports[0].losses["guess"]
     assert [report.lr for report in reports[:3]] == [0.025, 0.05, 0.05]
 

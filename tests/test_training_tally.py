@@ -32,7 +32,7 @@ STILL = ("optimizer.lr=1e-30", "eval.every_steps=2", "eval.patience=2", "model.d
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory, undrawn: None) -> Path:
+def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("still") / "run", *STILL)
 
 

@@ -4,11 +4,13 @@ A folder appears under its name only when it is complete (rename), with a manife
 files; where one does not verify, it is made anew.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +59,30 @@ def kept(group: str, key: str) -> tuple[Path, dict[str, Any]] | None:
 
 def _publish(draft: Path, folder: Path) -> None:
     """Rename; where another process was faster its folder is as good, since both hold what the key says."""
-    if os.path.lexists(folder) and not isinstance(_verify(folder), dict):
-        damaged = draft_of(folder.with_name(f"{folder.name}.bad"))
-        os.replace(folder, damaged)
-        remove(damaged)
+    with _alone_in(folder.parent):  # else what is found damaged here may be mended, and in use, when it is moved aside
+        if os.path.lexists(folder) and not isinstance(_verify(folder), dict):
+            damaged = draft_of(folder.with_name(f"{folder.name}.bad"))
+            os.replace(folder, damaged)
+            remove(damaged)
+        try:
+            os.replace(draft, folder)
+        except OSError:
+            if not isinstance(_verify(folder), dict):
+                raise
+
+
+@contextlib.contextmanager
+def _alone_in(group: Path) -> Iterator[None]:
+    """No other process publishes there meanwhile, if its file system can lock."""
+    lock = os.open(group, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.replace(draft, folder)
-    except OSError:
-        if not isinstance(_verify(folder), dict):
-            raise
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too, and would keep the lock
+        os.close(lock)
 
 
 def _verify(folder: Path) -> dict[str, Any] | str:
