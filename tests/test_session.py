@@ -16,7 +16,6 @@ from mini_tf.session import Session
 from mini_tf.text.token_store import TokenStore
 from mini_tf.training.schedule import Horizon
 
-
 WORSE = {3: 20.0, 6: 0.0, 9: 10.0, 10: 30.0}
 """What is added to the loss of each evaluation on the way, so that it does not depend on the model which is the best."""
 
