@@ -160,6 +160,16 @@ def test_two_records_are_compared_by_exit_code_and_lines(written: tuple[Path, Pa
     ]
 
 
+def test_of_one_run_few_lines_are_told_and_how_many_more_there_are(written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    after = record()
+    after["runs"]["text"]["files"] |= {f"samples/{number}.txt": text("Once") for number in range(8)}
+    written[1].write_text(json.dumps(after))
+    assert main(["--compare", *map(str, written)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:5] == [f"run text: samples/{number}.txt: is new" for number in range(5)]
+    assert lines[5:7] == ["run text: 3 more", "1 of 1 runs and 0 of 2 commands differ"]
+
+
 def test_a_record_of_another_machine_is_refused_before_anything_is_trained(
     written: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from .making import machine, make
 from .runs import RUNS
 
 DEFAULT = Path("record.json")
+MOST = 5
+"""Lines about one run or command."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -63,8 +66,10 @@ def made(parser: argparse.ArgumentParser, patterns: Sequence[str]) -> dict[str, 
 
 def told(before: dict[str, Any], after: dict[str, Any], partial: bool) -> int:
     found = list(differences(before, after, partial))
-    for name, what in found:
-        print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in f"{name}: {what}"))  # a class may be called \x1b[2J
+    for name, of_one in groupby(found, key=lambda one: one[0]):
+        lines = [f"{name}: {what}" for _, what in of_one]
+        for line in lines[:MOST] + [f"{name}: {len(lines) - MOST} more"] * (len(lines) > MOST):
+            print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))  # a class may be called \x1b[2J
     counts = {section: len({name for name, _ in found if name.startswith(section[:-1])}) for section in ("runs", "commands")}
     print(f"{counts['runs']} of {len(after['runs'])} runs and {counts['commands']} of {len(after['commands'])} commands differ")
     print(f"before: {before['commit']}; after: {after['commit']}")
