@@ -5,9 +5,9 @@
     python -m tests.record --compare before.json after.json
     python -m tests.record --compare before.json --only masked 'inspect*'
 
-For changes that must not change anything: it says which run, tensor, metric or message did. It holds on one machine with the same
-software; records of two machines are not compared. runs.py and commands.py are what is recorded, making.py records it,
-normalise.py says what may differ, compare.py what does.
+For changes that must not change anything: it says which run, tensor, metric or message did. It holds on one machine
+with the same software; records of two machines are not compared. runs.py and commands.py are what is recorded,
+making.py records it, normalise.py says what may differ, compare.py what does.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What differs between two records, a line each: which run or command, in what, and where first. Costs nothing: texts are read."""
+"""What differs between two records, a line each: which run or command, in what, and where first; milliseconds."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

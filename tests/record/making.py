@@ -1,7 +1,7 @@
 """Makes a record: trains the runs and gives the commands in a temporary folder with a cache of its own, in this process.
 
-Only the run that is killed has a process to be killed, since importing torch takes longer than most of the rest. Of mini_tf it knows
-the command line and the names of files alone, so that it outlasts what it compares.
+Only the run that is killed has a process to be killed, since importing torch takes longer than most of the rest. Of
+mini_tf it knows the command line and the names of files alone, so that it outlasts what it compares.
 """
 
 import hashlib
