@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ HEAVY = (
     "multiprocessing.pool", "concurrent.futures", "coverage",
 )  # fmt: skip
 """What tests import that is not mini_tf's; what is not installed is left out."""
+MEMORY = 8 * 2**30
+"""Bytes that a process may take, so that a fault that takes too much is one that is found."""
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "--tb=short")
 
 
@@ -56,6 +59,7 @@ class Tree:
 
     def __init__(self, root: Path, folder: Path, names: list[str]) -> None:
         self.root, self.folder, self.path = root, folder, folder / "minitf"
+        self.diary = folder / "diary.txt"
         self.path.mkdir(parents=True, exist_ok=True)
         shared, there = root.parent / "shared", folder / "shared"
         if shared.is_dir() and not there.exists():
@@ -65,6 +69,7 @@ class Tree:
                 file.unlink()
         for name in names:
             self.restore(name)
+        (self.path / "sitecustomize.py").write_bytes(Path(__file__).with_name("elsewhere.py").read_bytes())
 
     def write(self, name: str, content: bytes) -> None:
         """Give a file another content. What Python compiled of it goes, since it is told from the new by time and size alone."""
@@ -91,6 +96,7 @@ class Fork:
         self.tree, self.began, self.limit = tree, time.monotonic(), limit
         self.result_file, self.temporary = tree.folder / "result.json", tree.folder / "tmp"
         self.result_file.unlink(missing_ok=True)
+        tree.diary.write_text("")
         shutil.rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir()
         sys.stdout.flush()
@@ -119,6 +125,7 @@ class Fork:
 
         tempfile.tempdir = None
         torch.set_num_threads(1)
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         result = action()
         self.result_file.write_text(json.dumps(result))
         sys.stdout.flush()

@@ -1,12 +1,16 @@
 """What runs in the fork: pytest, with a plugin that notes what tests reach, or one that runs chosen tests in order."""
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .elsewhere import before_leaving, note
 from .forked import PYTEST
 
 SPARE = 10.0
@@ -30,8 +34,13 @@ def seeded() -> None:
 class Recorder:
     """Notes for every test of a file how long it takes, and which lines it and the shared fixtures it uses reach."""
 
-    def __init__(self, sources: list[str]) -> None:
+    def __init__(self, sources: list[str], diary: Path) -> None:
         from coverage import Coverage
+
+        self.diary, self.elsewhere, self.pid = diary, diary.with_name("reached"), os.getpid()
+        shutil.rmtree(self.elsewhere, ignore_errors=True)
+        self.elsewhere.mkdir()
+        before_leaving(lambda: os.getpid() == self.pid or note(self.coverage, self.context, self.elsewhere))
 
         self.coverage = Coverage(data_file=None, include=sources, config_file=False, messages=False)
         self.tests: dict[str, dict[str, Any]] = {}
@@ -41,6 +50,7 @@ class Recorder:
     def _switch(self, context: str) -> str:
         before, self.context = self.context, context
         self.coverage.switch_context(context)
+        self.diary.write_text(context)
         return before
 
     @pytest.hookimpl(wrapper=True)
@@ -82,19 +92,25 @@ class Recorder:
 
     def result(self) -> dict[str, Any]:
         self.coverage.stop()
+        notes = [json.loads(file.read_text()) for file in self.elsewhere.glob("*.json")]
+        shutil.rmtree(self.elsewhere)
         data = self.coverage.get_data()
         lines: dict[str, dict[str, list[int]]] = {}
         for file in data.measured_files():
             for line, contexts in data.contexts_by_lineno(file).items():
                 for context in contexts:
                     lines.setdefault(context, {}).setdefault(os.path.relpath(file), []).append(line)
+        for context, files in notes:
+            for file, reached in files.items():
+                lines.setdefault(context, {}).setdefault(os.path.relpath(file), []).extend(reached)
+        lines = {context: {file: sorted(set(reached)) for file, reached in files.items()} for context, files in lines.items()}
         return {"tests": self.tests, "fixtures": self.fixtures, "lines": lines}
 
 
-def record(test_file: str, sources: list[str]) -> dict[str, Any]:
+def record(test_file: str, sources: list[str], diary: Path) -> dict[str, Any]:
     """Run a test file."""
     seeded()
-    recorder = Recorder(sources)
+    recorder = Recorder(sources, diary)
     recorder.coverage.start()
     code = pytest.main([*PYTEST, test_file], plugins=[recorder])
     return recorder.result() | {"code": int(code)}
@@ -103,7 +119,8 @@ def record(test_file: str, sources: list[str]) -> dict[str, Any]:
 class Chosen:
     """Runs given tests in the order given, until one fails; a test that hangs ends the process."""
 
-    def __init__(self, limits: dict[str, float]) -> None:
+    def __init__(self, limits: dict[str, float], diary: Path) -> None:
+        self.diary = diary
         self.limits, self.order = limits, {name: i for i, name in enumerate(limits)}
         self.failed: str | None = None
         self.why = ""
@@ -116,6 +133,7 @@ class Chosen:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self.ran += 1
+        self.diary.write_text(item.nodeid)
         signal.setitimer(signal.ITIMER_PROF, SPARE + 5 * self.limits[item.nodeid])
         return (yield)
 
@@ -134,14 +152,14 @@ def _last_line(report: Any) -> str:
     return (lines[0] if crash else lines[-1])[:200]
 
 
-def run(batches: list[dict[str, float]]) -> dict[str, Any]:
-    """Run batches of tests, each with the seconds it took; says which test failed, if one did."""
+def run(batches: list[dict[str, float]], diary: Path) -> dict[str, Any]:
+    """Run batches of tests, each with the seconds it took; says which test failed, if one did, and notes in a file which it is at."""
     seeded()
     began, ran = seconds(), 0
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for batch in batches:
         signal.setitimer(signal.ITIMER_PROF, 30)
-        chosen = Chosen(batch)
+        chosen = Chosen(batch, diary)
         files = list(dict.fromkeys(name.split("::")[0] for name in batch))
         code = int(pytest.main([*PYTEST, "-x", *files], plugins=[chosen]))
         ran += chosen.ran

@@ -47,7 +47,7 @@ class Reach:
             for file in self.left():
                 if not only or file.name in only:
                     name = file.relative_to(self.root).as_posix()
-                    yield file, lambda tree, name=name: tree.start(lambda: record(name, self.sources), SLOWEST)
+                    yield file, lambda tree, name=name: tree.start(lambda: record(name, self.sources, tree.diary), SLOWEST)
 
         digests = {file: digest(file.read_bytes()) for file in self.files}
         for file, fork in in_turn(trees, jobs()):

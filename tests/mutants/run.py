@@ -33,7 +33,7 @@ class Results:
         known = self._known(mutant)
         if known is None or (known["outcome"] == "survived" and self.plan(mutant)) or known["outcome"] == "error":
             return None
-        changed = known["outcome"] == "found" and known.get("version") != self.tests.version(known["by"])
+        changed = known["outcome"] != "survived" and known.get("version") != self.tests.version(known["by"])
         return None if changed or known["by"] in self.tests.unfit else known
 
     def _known(self, mutant: Mutant) -> dict[str, Any] | None:
@@ -84,11 +84,10 @@ class Results:
         def jobs() -> Iterator[tuple[dict[str, float], Any]]:
             while files:
                 _, batch = files.popitem()
-                yield batch, lambda tree, batch=batch: tree.start(lambda: run([batch]), 60 + 10 * sum(batch.values()))
+                yield batch, lambda tree, batch=batch: tree.start(lambda: run([batch], tree.diary), 60 + 10 * sum(batch.values()))
 
         for batch, fork in in_turn(trees, jobs()):
-            result = fork.result
-            failing = result["by"] if result else next(iter(batch))
+            failing = _outcome(fork, fork.result)["by"]
             before = list(batch)[: list(batch).index(failing)] if failing in batch else list(batch)
             self.tests.note(before, fit=True)
             if failing:
@@ -101,7 +100,7 @@ class Results:
         plan = list(self.plan(mutant).items())
         batches = [_by_file(part) for part in (plan[:FIRST], plan[FIRST:]) if part]
         tree.write(mutant.file, mutant.source.encode())
-        return tree.start(lambda: run(batches), 60 + 10 * sum(seconds for _, seconds in plan))
+        return tree.start(lambda: run(batches, tree.diary), 60 + 10 * sum(seconds for _, seconds in plan))
 
 
 def _read(line: str) -> dict[str, Any] | None:
@@ -126,5 +125,5 @@ def _outcome(fork: Fork, result: dict[str, Any] | None) -> dict[str, Any]:
         return {"outcome": "found" if result["by"] else "survived"} | result
     code = os.waitstatus_to_exitcode(fork.status)
     if code in (-signal.SIGPROF, -signal.SIGKILL):
-        return {"outcome": "timeout"}
-    return {"outcome": "crash", "why": f"ended by signal {-code}"} if code < 0 else {"outcome": "error", "why": f"ended with {code}"}
+        return {"outcome": "timeout", "by": fork.tree.diary.read_text()}
+    return {"outcome": "crash" if code < 0 else "error", "by": fork.tree.diary.read_text(), "why": f"ended with {code}"}
