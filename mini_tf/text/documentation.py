@@ -9,6 +9,7 @@ import re
 import sys
 import sysconfig
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +55,10 @@ def parsed(file: Path) -> ast.Module:
 
 def docstrings(file: Path) -> Iterator[str]:
     """Of its module, classes and functions, from the outside in; none where the file is not Python."""
-    for node in ast.walk(parsed(file)):
+    nodes: deque[ast.AST] = deque([parsed(file)])
+    while nodes:  # as ast.walk, but without expressions, which hold no definition and are most of a tree
+        node = nodes.popleft()
+        nodes.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
             yield text
 
