@@ -4,7 +4,6 @@ import io
 import os
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,9 +91,7 @@ def content(folder: Path) -> dict[str, tuple[int, bytes]]:
 def in_a_fork(action: Callable[[], object]) -> None:
     """Do something in a forked process, which takes with it what it leaves behind; AssertionError with its traceback where it fails."""
     reads, writes = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forking beside threads, none of which holds a lock here
-        pid = os.fork()
+    pid = os.fork()
     if pid == 0:
         failure = ""
         try:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import traceback
-import warnings
 from pathlib import Path
 
 from commands import drawn
@@ -59,8 +58,7 @@ def run(script: str, folder: Path, **environment: str) -> "subprocess.CompletedP
 def _serve(server: socket.socket) -> int:
     """Fork for one command; the fork's pid."""
     connection, _ = server.accept()
-    with connection, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forking beside threads, none of which holds a lock here
+    with connection:
         pid = os.fork()
         if pid == 0:
             _answer(connection)

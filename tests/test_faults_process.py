@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -54,9 +53,7 @@ class Ended(NamedTuple):
 
 def child(folder: Path, *arguments: str | Path, change: Patch | None = None) -> int:
     """The pid of a fork that runs one command as `python -m mini_tf` would, its streams in files of `folder`, in a world changed so."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forking beside threads: torch has none here that hold a lock
-        pid = os.fork()
+    pid = os.fork()
     if pid:
         return pid
     try:

@@ -57,8 +57,14 @@ def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int =
         torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
-@pytest.mark.parametrize("name", SETTINGS)
+MEET_POSITIONS = {"as many keys as heads", "one key", "one head", "wide keys", "embedding", "qk_norm", "no scale", "a scale"}
+"""Settings of the embedding and of the attention, in which positions take part."""
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [(name, "rotary") for name in SETTINGS] + [(name, word) for name in sorted(MEET_POSITIONS) for word in ("alibi", "learned")],
+)
 def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str) -> None:
     """With a window in one of the layers; padded and not; beyond the context."""
     mixers = {} if "attention" in SETTINGS[name] else {"mixers": ("window", "softmax")}
