@@ -99,6 +99,12 @@ def test_a_top_p_near_0_draws_the_likeliest(top_p: float) -> None:
         assert draw(scores, limits, torch.full((2, 1), 0.999999)).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(("top_p", "kept"), [(0.25, 1), (0.5, 2), (0.6, 3), (0.75, 3)])
+def test_top_p_keeps_no_token_more_than_reach_it(top_p: float, kept: int) -> None:
+    """Four equal tokens, whose sums are exact."""
+    assert int((distribution(torch.zeros(1, 4), Sampling(top_p=top_p))[0] > 0).sum()) == kept
+
+
 def test_only_temperature_0_and_top_k_1_leave_nothing_to_chance() -> None:
     assert Sampling(temperature=0).greedy
     assert Sampling(top_k=1).greedy

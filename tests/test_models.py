@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import FadingMean, mixer_kinds, mixer_settings, own_view, seeded
+from toys import Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.nn import attend
 from mini_tf.nn import state as states
 from mini_tf.nn.block import Step
 from mini_tf.nn.dropout import Dropout
+from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Across, Stack
@@ -156,6 +157,20 @@ def test_a_stack_of_own_and_cross_mixers_reads_a_source_with_state() -> None:
 def test_mixers_are_tiled_over_the_layers() -> None:
     model = model_of("decoder", ("window", "window", "softmax"), n_layers=5)
     assert [type(mixer).__name__ for mixer in model.mixers()] == ["Window", "Window", "Softmax", "Window", "Window"]
+
+
+def test_the_penalties_of_all_layers_are_summed_whichever_have_one() -> None:
+    class Punished(Fading):
+        def forward(self, *given: Any, **more: Any) -> Mixed:
+            return super().forward(*given, **more)._replace(penalty=torch.tensor(self.out.bias.sum().item()))
+
+    model = model_of("decoder", ("toy",), n_layers=4)
+    for number, layer in enumerate(model.stack.layers):  # type: ignore[union-attr, arg-type]
+        if number != 2:
+            layer.own.part.__class__ = Punished
+            nn.init.constant_(layer.own.part.out.bias, 10.0**number / 24)
+    mixed = model(Tokens(some_ids(1, 3)))
+    assert mixed.penalty.item() == pytest.approx(1 + 10 + 1000)
 
 
 def test_the_parameter_tree_is_what_files_hold() -> None:

@@ -15,6 +15,7 @@ from mini_tf.evaluate import evaluate
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
+from mini_tf.objectives.masked import Masked, _borders, _until
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.text.batch import Batch, Rows
@@ -147,6 +148,39 @@ def test_spans_are_runs() -> None:
     assert shares["span"] > 0.5
 
 
+def spans_of(objective: Objective, places: np.ndarray, wanted: int, seed: int) -> np.ndarray:
+    assert isinstance(objective, Masked)
+    return objective._spans(places, wanted, np.random.default_rng(seed))
+
+
+def test_lengths_of_spans_are_geometric_among_those_up_to_10() -> None:
+    """Of places so many that spans hardly ever meet, by chi-square; 3.8 on average, as in the paper."""
+    chosen = spans_of(objective_of("masked", scheme="span"), np.arange(1_000_000), 4000, 0)
+    lengths = np.array([len(run) for run in np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1)])
+    assert (lengths > 10).mean() < 0.02
+    lengths = lengths[lengths <= 10]
+    share = 0.2 * 0.8 ** np.arange(10)
+    expected = share / share.sum() * len(lengths)
+    assert ((np.bincount(lengths, minlength=11)[1:] - expected) ** 2 / expected).sum() <= 9 + 5 * np.sqrt(2 * 9)
+    assert lengths.mean() == pytest.approx(3.8, abs=5 * 2.6 / len(lengths) ** 0.5)
+
+
+def test_a_span_does_not_reach_over_a_separator() -> None:
+    """Two places are wanted; 4 and 100 are chosen together only where two spans of one place each come to stand there."""
+    objective, places = objective_of("masked", scheme="span"), np.array([*range(5), *range(100, 105)])
+    found = [spans_of(objective, places, 2, seed).tolist() for seed in range(2000)]
+    one = 0.2 / (1 - 0.8**10)  # of one place
+    assert within(found.count([4, 100]), 2000, (1 + one) / 90)
+
+
+def test_words_end_at_gaps_and_the_shortest_is_taken_where_none_fits() -> None:
+    starts = np.array([True, False, False, True, False, False, False, False])
+    assert _borders(np.array([0, 1, 2, 3, 6, 7]), starts).tolist() == [False, False, False, True, True, False]
+    words = [np.array([1, 2, 3]), np.array([7, 8]), np.array([4, 5, 6])]
+    assert _until(1, words).tolist() == [7, 8]
+    assert _until(5, words).tolist() == [1, 2, 3, 7, 8]
+
+
 @pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
 def test_a_mask_depends_on_its_rows_key_alone(scheme: str) -> None:
     rows, objective = rows_of(16, 40, words=True), objective_of("masked", scheme=scheme)
@@ -254,6 +288,8 @@ def test_the_loss_of_masked_tokens_is_their_mean_surprise() -> None:
     surprises = [-everywhere[i, j, rows.ids[i, j]].log().item() for i, j in np.argwhere(judged(batch))]
     sums = objective.task(model)(batch, None)
     assert sums.parts["masked"].item() == pytest.approx(sum(surprises), abs=1e-9)
+    hits = [int(everywhere[i, j].argmax() == rows.ids[i, j]) for i, j in np.argwhere(judged(batch))]
+    assert tuple(map(int, objective.task(model).eval()(batch, None).metrics["accuracy"])) == (sum(hits), len(hits))
     assert batch.counts == {"masked": len(surprises), "tokens": (np.asarray(rows.segments) != 0).sum(), "penalty": batch.counts["tokens"]}
 
 

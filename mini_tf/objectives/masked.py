@@ -22,7 +22,7 @@ from mini_tf.text.tokenizer import Vocabulary
 
 PART = "masked"
 LONGEST_SPAN = 10
-SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 tokens on average once cut at 10
+SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 tokens on average among lengths up to 10
 
 
 class Settings(ObjectiveSettings):
@@ -87,7 +87,8 @@ class Masked(Objective):
         """Runs from random places on, until exactly `wanted` are covered: the last run is cut."""
         chosen: set[int] = set()
         for start in draw.permutation(len(places)):
-            length = min(LONGEST_SPAN, draw.geometric(SPAN_STOPS))
+            # What is longer begins anew, so that lengths up to 10 keep their ratios, as in the authors' code.
+            length = (draw.geometric(SPAN_STOPS) - 1) % LONGEST_SPAN + 1
             run = places[start : start + length]
             run = run[run - run[0] == np.arange(len(run))]  # a span does not reach over a separator
             fresh = [place for place in run.tolist() if place not in chosen]
