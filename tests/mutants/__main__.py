@@ -1,18 +1,21 @@
 """Mutation testing, which can be stopped at any time and goes on: `python -m tests.mutants`.
 
 First every test file that is new or has changed is run once to see which lines it reaches (all: about 20 minutes of a processor),
-then each mutant that is left is put to its tests (about 3 seconds of a processor each), then a table and what survived are printed.
+then each mutant that is left is put to its tests (about a second of a processor for one that is found, up to the limit for one that
+survives), then what survived and a table are printed. A survivor gets a test, or an entry with the reason why it changes nothing in
+`tests/mutants/equivalent.yaml`.
 Needs the extras `test` and `mutants`. To begin anew, as after a change of what all tests share, remove the folder it keeps.
 """
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
 
 from . import forked
 from .reach import Reach
-from .report import Reasons, survivors, table
+from .report import Reasons, diffs, entries, table
 from .run import Results
 from .sample import SIZES, Mutant, files_of, sample
 
@@ -29,7 +32,9 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=30, help="seconds of tests that a mutant gets (default: 30)")
     parser.add_argument("--work", type=Path, default=Path("~/.cache/minitf-mutants").expanduser(), help="where everything is kept")
     parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--entries", action="store_true", help="print survivors as entries for equivalent.yaml, to which a reason is added")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # which ends the processes that are running
     packages = {package: sample(ROOT, package, given.work / "samples") for package in given.package or SIZES}
     sources = [name for package in SIZES for name in files_of(ROOT, package)]
     reach = Reach(ROOT, given.work, sources)
@@ -50,7 +55,7 @@ def main() -> None:
         for n, (mutant, known) in enumerate(results.run(trees, _mixed(left)) if trees else (), 1):
             _say(f"{n}/{len(left)} {mutant.file}:{mutant.line} {known['outcome']} {known['by']}")
         unfit = list(results.control(trees, everything)) if trees else []
-    print(survivors(packages, results, reasons, ROOT))
+    print(entries(packages, results, reasons) if given.entries else diffs(packages, results, reasons, ROOT))
     for entry in reasons.idle(everything) if not given.package else []:
         print(f"fits no mutant of the sample: {entry}")
     if tests.unfit:
@@ -68,4 +73,7 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped")

@@ -109,6 +109,7 @@ class Fork:
 
     def _in_the_child(self, action: Callable[[], Any]) -> None:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         path = self.tree.path
         os.chdir(path)
         log = os.open(self.tree.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -139,9 +139,15 @@ class Tests:
             repeats[function] += 1
         return {test: self.seconds(test) for test in sorted(costs, key=costs.__getitem__)}
 
-    def seconds(self, test: str) -> float:
+    def costs(self, test: str) -> tuple[float, dict[str, float]]:
+        """The seconds a test takes by itself, and those of each fixture that it shares with others of its file."""
         file = self.kept[_file(test)]
-        return float(file["tests"][test]["seconds"] + sum(file["fixtures"].get(one, 0.0) for one in file["tests"][test]["fixtures"]))
+        about = file["tests"][test]
+        return float(about["seconds"]), {f"{_file(test)} {one}": file["fixtures"].get(one, 0.0) for one in about["fixtures"]}
+
+    def seconds(self, test: str) -> float:
+        own, shared = self.costs(test)
+        return own + sum(shared.values())
 
     def note(self, tests: list[str], fit: bool) -> None:
         """Remember how a test did without a fault; counts when they are loaded again."""

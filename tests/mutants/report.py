@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +75,25 @@ def _row(name: str, counts: Counter[str]) -> tuple[str, ...]:
     return (name, *map(str, (n, run, found, counts["timeout"], counts["listed"], counts["survived"])), *share)
 
 
-def survivors(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons, root: Path) -> str:
-    shown = []
+def _survivors(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons) -> Iterator[tuple[Mutant, dict[str, Any]]]:
     for mutants in packages.values():
         for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.line)):
-            known = results.of(mutant)
-            if known and _standing(mutant, known, reasons) == "survived":
-                shown.append(f"{_diff(mutant, root)}  {mutant.key}: survived {len(known['tried'])} tests" + "\n")
+            if (known := results.of(mutant)) and _standing(mutant, known, reasons) == "survived":
+                yield mutant, known
+
+
+def diffs(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons, root: Path) -> str:
+    """What survived, to read."""
+    shown = [f"{_diff(mutant, root)}  survived {len(known['tried'])} tests\n" for mutant, known in _survivors(packages, results, reasons)]
     return "\n".join(shown)
+
+
+def entries(packages: dict[str, list[Mutant]], results: Results, reasons: Reasons) -> str:
+    """What survived, to be given reasons."""
+    words = ("file", "before", "after", "reason")
+    found = [(mutant.file, mutant.before, mutant.after, "") for mutant, _ in _survivors(packages, results, reasons)]
+    listed = [dict(zip(words, values, strict=True)) for values in found]
+    return yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=1000) if listed else ""
 
 
 def _diff(mutant: Mutant, root: Path) -> str:

@@ -45,9 +45,14 @@ class Results:
         known = self._known(mutant) or {"tried": [], "by": ""}
         reaching = self.tests.for_line(mutant.file, mutant.line)
         chosen: dict[str, float] = {}
+        spent, paid = 0.0, set()
         for test in sorted(reaching, key=lambda test: test != known["by"]):
-            if not chosen or sum(chosen.values()) + reaching[test] <= self.limit:
+            own, shared = self.tests.costs(test)
+            more = own + sum(seconds for fixture, seconds in shared.items() if fixture not in paid)
+            if not chosen or spent + more <= self.limit:
                 chosen[test] = reaching[test]
+                spent += more
+                paid |= shared.keys()
         return {test: seconds for test, seconds in chosen.items() if self._stamp(test) not in known["tried"]}
 
     def _stamp(self, test: str) -> str:
