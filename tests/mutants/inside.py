@@ -139,17 +139,16 @@ class Chosen:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failed:
-            self.failed, self.why = report.nodeid, _last_line(report)
+            self.failed, self.why = report.nodeid, _why(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.failed:
-            self.failed, self.why = report.nodeid, f"when it is imported: {_last_line(report)}"
+            self.failed, self.why = report.nodeid, f"when it is imported: {_why(report)}"
 
 
-def _last_line(report: Any) -> str:
+def _why(report: Any) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    lines = (crash.message if crash else str(report.longrepr)).strip().splitlines() or [""]
-    return (lines[0] if crash else lines[-1])[:200]
+    return " | ".join(line.strip() for line in (crash.message if crash else str(report.longrepr)[-400:]).splitlines())[:400]
 
 
 def run(batches: list[dict[str, float]], diary: Path) -> dict[str, Any]:
