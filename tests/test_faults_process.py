@@ -284,6 +284,14 @@ def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(moment: str
     assert not ANY_TRACE.search(done.stderr)
 
 
+@pytest.mark.parametrize("moment", [pytest.param("mini_tf.cli.app", id="P1-first-import"), pytest.param("exit", id="P1-exit")])
+def test_an_interrupt_that_the_shell_had_ignored_ends_nothing(moment: str, tmp_path: Path) -> None:
+    """As in a background job of a script."""
+    code = AT_AN_IMPORT.replace("signal.default_int_handler", "signal.SIG_IGN")
+    done = own_process(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)} {moment} --version", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 class Sender:
     """Interrupts the process when it is forgotten: Python cannot raise there, only print "Exception ignored"."""
 

@@ -371,9 +371,13 @@ REAL: dict[str, list[dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_the_normalizers_of_real_tokenizers_are_taken(name: str, here: Path) -> None:
-    """T4: what one part writes and no other reads does not multiply."""
+    """T4: what one part writes and no other reads does not multiply. Every piece that the library makes of a text has an id."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    Tokenizer.load(file(normalizer=sequence(*REAL[name]), pre_tokenizer=level)())
+    parts = {"normalizer": sequence(*REAL[name]), "pre_tokenizer": level}
+    library, text = tokenizers.Tokenizer.from_file(file(**parts)()), "Ça va?  ``Yes'' … ½ — a\r\nb\n\n\n\nc"
+    pieces = [piece for piece, _ in library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(text))]
+    ids = {piece: id for id, piece in enumerate(dict.fromkeys(["<unk>", *pieces]))}
+    assert Tokenizer.load(file(**parts, model=words(vocab=ids))()).encode(text).tolist() == [ids[piece] for piece in pieces]
 
 
 @pytest.mark.parametrize(
