@@ -98,7 +98,7 @@ class Fork:
         self.result_file.unlink(missing_ok=True)
         tree.diary.write_text("")
         shutil.rmtree(self.temporary, ignore_errors=True)
-        self.temporary.mkdir()
+        self.temporary.mkdir(exist_ok=True)  # what the run before left behind may still write there
         sys.stdout.flush()
         self.pid = os.fork()
         if self.pid == 0:
