@@ -1,6 +1,8 @@
 """An end for what would wait for ever, as a failure of the one test, and long after the slowest machine is done."""
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,9 +21,18 @@ def ending(seconds: int = SECONDS) -> Iterator[None]:
         raise Hang(f"no end after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
+    left = signal.alarm(seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.alarm(left)  # of an outer one, or none
         signal.signal(signal.SIGALRM, before)
+
+
+def outcome(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """What a process that leads a session printed on stdout and stderr; where it does not end, its session is killed."""
+    try:
+        return process.communicate(timeout=SECONDS)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise

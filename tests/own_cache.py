@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,8 +31,9 @@ def claim(place: Path, key: str) -> tuple[Path, int]:
     prefix = f"minitf-tests-{os.getuid()}-"
     folder = place / f"{prefix}{key}"
     while (lock := _locked(folder, fcntl.LOCK_SH)) is None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():  # anybody may take a name in /tmp
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():  # anybody may take a name in /tmp
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     for other in place.glob(f"{prefix}*"):
         if other != folder and (unused := _locked(other, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:

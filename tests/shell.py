@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from commands import drawn
+from hang import ending
 
 import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.cli import app
@@ -33,24 +35,29 @@ os._exit(int(server.recv(8) or 99))
 """
 
 
-def run(script: str, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code."""
-    with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as server:
+    # Not in TMPDIR, which may be too long for the address of a socket.
+    with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.socket(socket.AF_UNIX) as server, ending():
         server.bind(f"{place}/socket")
         server.listen()
-        client = Path(place, "minitf")
-        client.write_text(f"#!{sys.executable} -ISE\n" + CLIENT.format(address=f"{place}/socket"))
-        client.chmod(0o700)
-        everywhere = {**os.environ, **environment, "PATH": f"{place}:{os.environ['PATH']}"}
+        Path(place, "client.py").write_text(CLIENT.format(address=f"{place}/socket"))
+        Path(place, "minitf").write_text(f"#!/bin/sh\nexec '{sys.executable}' -ISE '{place}/client.py' \"$@\"\n")
+        Path(place, "minitf").chmod(0o700)
+        environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
+        command, children = ["bash", "-euo", "pipefail", "-c", script], list[int]()
         with open(f"{place}/out", "w+") as out, open(f"{place}/err", "w+") as err:
-            command = ["bash", "-euo", "pipefail", "-c", script]
-            shell = subprocess.Popen(command, cwd=folder, env=everywhere, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-            children = []
-            while shell.poll() is None:
-                if select.select([server], [], [], 0.02)[0]:
-                    children.append(_serve(server))
-            for pid in children:
-                os.waitpid(pid, 0)
+            shell = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            try:
+                while shell.poll() is None:
+                    if select.select([server], [], [], 0.02)[0]:
+                        children.append(_serve(server))
+            finally:
+                for pid in children if shell.poll() is None else ():
+                    os.kill(pid, signal.SIGKILL)
+                shell.kill()
+                for pid in children:
+                    os.waitpid(pid, 0)
             out.seek(0), err.seek(0)
             return subprocess.CompletedProcess(command, shell.returncode, out.read(), err.read())
 
@@ -75,8 +82,7 @@ def _answer(connection: socket.socket) -> None:
         for descriptor, stream in enumerate(streams):
             os.dup2(stream, descriptor)
             os.close(stream)
-        for number in (signal.SIGINT, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
@@ -89,6 +95,7 @@ def _answer(connection: socket.socket) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush(), sys.stderr.flush()
-        connection.sendall(str(code).encode())
+        for last in (sys.stdout.flush, sys.stderr.flush, lambda: connection.sendall(str(code).encode())):
+            with suppress(OSError):  # of a reader, or of a client, that has left
+                last()
         os._exit(code)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from commands import EXACT, ROOT, TINY, trained
-from test_killed import ENCODING, MODEL, SAVING, Training, assert_same
+from test_killed import ENCODING, LEARNING, MODEL, SAVING, Training, assert_same
 
 TASK = (
     *(f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder"),
@@ -26,9 +26,8 @@ def test_killed_at_its_start_on_its_way_and_inside_a_save_it_ends_with_the_same_
     begun = trained(tmp_path / "begun", *EXACT, MODEL.format("encoder"), "train.steps=2", "eval.tokens=300")
     whole, cut = (FineTuning(tmp_path / name, begun) for name in ("whole", "cut"))
     with whole.start() as beside:
-        cut.kill_inside(ENCODING)
-        cut.kill_when(lambda: (cut.folder / "run.json").exists())
-        cut.kill_inside(SAVING)
+        for moment in (ENCODING, LEARNING, SAVING):
+            cut.kill_inside(moment)
         cut.finish()
         _, stderr = beside.communicate(timeout=600)
     assert beside.returncode == 0, stderr.decode()

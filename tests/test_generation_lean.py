@@ -57,13 +57,16 @@ def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int =
         torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
 
 
-MEET_POSITIONS = {"as many keys as heads", "one key", "one head", "wide keys", "embedding", "qk_norm", "no scale", "a scale"}
-"""Settings of the embedding and of the attention, in which positions take part."""
+WITHOUT_POSITIONS = {
+    *(f"{norm} {place}" for norm in ("layer", "rms") for place in ("pre", "post", "none")),
+    *("gelu", "gelu_tanh", "relu", "relu2", "swiglu", "no residual", "no feed-forward", "head", "norms without weights"),
+}
+"""Settings of parts in which positions take no part; one kind of them is enough there."""
 
 
 @pytest.mark.parametrize(
     ("name", "positions"),
-    [(name, "rotary") for name in SETTINGS] + [(name, word) for name in sorted(MEET_POSITIONS) for word in ("alibi", "learned")],
+    [(name, word) for name in SETTINGS for word in ("rotary", "alibi", "learned") if word == "rotary" or name not in WITHOUT_POSITIONS],
 )
 def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str) -> None:
     """With a window in one of the layers; padded and not; beyond the context."""

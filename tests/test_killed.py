@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
-from hang import ending
+from hang import ending, outcome
 
 import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.run.finding import try_to_hold
@@ -31,10 +31,11 @@ from mini_tf.training.device import available_cores
 PINNED = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false")
 """What `auto` would ask the clock, which may answer two runs differently."""
 
-ENCODING, SAVING = "no folder, inside the encoding of the text", "inside the save"
+ENCODING, LEARNING, SAVING = "no folder, inside the encoding of the text", " saved", "inside the save"
+"""Moments, by what is found after a kill there: before the text is encoded, inside step 19, inside a save that is not the first."""
 STANDING_STILL = """
 import os, runpy, signal, sys
-import mini_tf.text.cache
+import mini_tf.text.cache, mini_tf.training.loop
 from mini_tf.run.disk import Disk
 
 def stand_still_before(place, name, reached):
@@ -45,9 +46,12 @@ def stand_still_before(place, name, reached):
         return real(*given)
     setattr(place, name, disturbed)
 
-if sys.argv.pop(1) == "inside the save":  # one that is not the first
+moment, steps = sys.argv.pop(1), iter(range(1, 1000))
+if moment == "inside the save":
     reached = lambda disk, old, new: old.name.startswith(".tmp-step-") and list(old.parent.glob("step-*"))
     stand_still_before(Disk, "rename", reached)
+elif moment == " saved":  # between the gradient of a step and the step
+    stand_still_before(mini_tf.training.loop, "clip_factor", lambda norm, clip: next(steps) == 19)
 else:
     stand_still_before(mini_tf.text.cache, "sha256_of", lambda path: path.parent.parent.name == "tokens")
 runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
@@ -73,7 +77,8 @@ class Training:
         ]
 
     def start(self, stop_at: str = "") -> "subprocess.Popen[bytes]":
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | {"MINITF_CACHE": str(self.cache)}
+        threads = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT")
+        environment = {name: value for name, value in os.environ.items() if name not in threads} | {"MINITF_CACHE": str(self.cache)}
         quiet = subprocess.DEVNULL
         command = [sys.executable, "-c", STANDING_STILL, stop_at, *self.command[3:]] if stop_at else self.command
         return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, stdout=quiet, stderr=subprocess.PIPE)
@@ -96,10 +101,13 @@ class Training:
         return self.found() if process.returncode == -signal.SIGKILL else None
 
     def kill_inside(self, moment: str) -> str:
-        """kill -9 at ENCODING or SAVING; how the folder was found then."""
-        with ending(), self.start(stop_at=moment) as process:
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-            process.kill()
+        """kill -9 at ENCODING, LEARNING or SAVING; how the folder was found then."""
+        with self.start(stop_at=moment) as process:
+            try:
+                with ending():
+                    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            finally:
+                process.kill()
             _, stderr = process.communicate()
         assert process.returncode == -signal.SIGKILL, stderr.decode()
         found = self.found()
@@ -165,13 +173,13 @@ BY_TOKENS = ("tokenizer={kind: bpe, vocab_size: 300, source: {kind: char}}", "tr
 
 
 @pytest.mark.parametrize("kind", ["decoder"], ids=["P5-decoder"])
-def test_kill_9_inside_the_encoding_and_inside_a_save_and_again_changes_no_byte(kind: str, tmp_path: Path) -> None:
+def test_kill_9_inside_the_encoding_a_step_and_a_save_and_again_changes_no_byte(kind: str, tmp_path: Path) -> None:
     """The other kinds die in forks, below."""
     arguments = (TINY, *SMALL, *BUILT_IN, MODEL.format(kind))
     whole, cut = (Training(tmp_path / name, arguments, threads=1) for name in ("whole", "cut"))
     whole.finish()
-    cut.kill_inside(ENCODING)
-    cut.kill_inside(SAVING)
+    for moment in (ENCODING, LEARNING, SAVING):
+        cut.kill_inside(moment)
     cut.finish()
     assert_same(cut.product(), whole.product())
 
@@ -386,7 +394,7 @@ def doctor(preparation: str, cache: Path, *arguments: str) -> "subprocess.Popen[
 
 def test_doctor_proves_that_runs_killed_here_end_with_the_same_bytes(tmp_path: Path) -> None:
     with doctor("", tmp_path, "--json") as process:
-        stdout, stderr = process.communicate(timeout=600)
+        stdout, stderr = outcome(process)
     assert process.returncode == 0, stderr
     result = json.loads(stdout)["result"]
     assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 40)
@@ -402,7 +410,7 @@ FILES = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) -> None:
     with doctor(LOSING_MOMENTS, tmp_path) as process:
-        stdout, stderr = process.communicate(timeout=600)
+        stdout, stderr = outcome(process)
     assert process.returncode == 8, stderr
     assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two runs that nobody kills agree here, so this is a bug", stderr)
     assert re.search(r"inside the save of step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
@@ -414,7 +422,7 @@ def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
         while process.poll() is None and not (tmp_path / "rehearsal" / "whole" / "run" / "run.json").exists():
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=600)
+        _, stderr = outcome(process)
     assert (process.returncode, stderr.splitlines()[-1]) == (130, "interrupted")
     assert not (tmp_path / "rehearsal").exists()
     with pytest.raises(ProcessLookupError):

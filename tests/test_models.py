@@ -307,6 +307,15 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
     assert largest.elements < length * length / 8
 
 
+def test_a_text_of_8192_tokens_is_read_in_blocks_without_asking_for_them() -> None:
+    x = torch.randn(1, 8192, 8)
+    settings = settings_of("models", "decoder")(d_model=8, n_layers=1, n_heads=1, positions=settings_of("positions", "alibi")())
+    mixer = settings.build(V, 8192).mixers()[0]  # type: ignore[attr-defined]
+    with Largest() as largest, torch.no_grad():
+        mixer(x, x, own_view(True, Places(8192)))
+    assert largest.elements < 8192 * 8192 / 8
+
+
 def test_toy_mixers_may_be_handed_to_a_model() -> None:
     model = settings_of("models", "decoder")(attention=(FadingMean(),), positions=settings_of("positions", "none")()).build(V, 8)  # type: ignore[attr-defined]
     assert type(model.mixers()[0]).__name__ == "Fading"

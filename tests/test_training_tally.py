@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from commands import QUIET, TINY, minitf, trained
 
-from mini_tf.training.tally import FEWEST, JUMP, NATS, Tally
+from mini_tf.training.tally import Tally
+
+FEWEST, JUMP, NATS = 10, 1.5, 0.5
+"""A loss jumps after so many steps at least, by this factor and by so many nats."""
 
 
 def tally_of(losses: list[float], **fields: float) -> Tally:
