@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,8 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Path
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
         if not (made := lock.read()):
-            (place / name).mkdir(exist_ok=True)
+            shutil.rmtree(place / name, ignore_errors=True)  # of a worker in which it failed
+            (place / name).mkdir()
             made = str(make(place / name))
             lock.write(made)
         return Path(made)

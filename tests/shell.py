@@ -4,6 +4,7 @@ Importing torch takes two seconds a command; a fork takes a few milliseconds. Th
 arguments, working directory, environment and standard streams over a socket; the fork runs the command on those streams.
 """
 
+import importlib
 import json
 import os
 import select
@@ -35,8 +36,13 @@ os._exit(int(server.recv(8) or 99))
 """
 
 
+SLOW_TO_IMPORT = ("mini_tf.drawing.loss_curve", "sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics")
+
+
 def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code."""
+    for name in SLOW_TO_IMPORT:  # once, not in every fork
+        importlib.import_module(name)
     # Not in TMPDIR, which may be too long for the address of a socket.
     with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.socket(socket.AF_UNIX) as server, ending():
         server.bind(f"{place}/socket")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import shell
+from shared import once
 
 from mini_tf import limits
 from mini_tf.recipe.kinds import listing
@@ -57,10 +58,16 @@ def few_steps(script: str) -> str:
 @pytest.fixture(scope="module")
 def toured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """The folder in which the README's tour was run from beginning to end, and what each of its blocks printed."""
-    folder = tmp_path_factory.mktemp("tour")
+    shown = once(tmp_path_factory, "tour", tour)
+    return shown.parent, json.loads(shown.read_text())
+
+
+def tour(folder: Path) -> Path:
     shutil.copytree(ROOT / "data", folder / "data")
     blocks = ("tour", "prompt", "encoder", "translate", "finetune", "inside")
-    return folder, {name: forked(few_steps(block(name)), folder) for name in blocks}
+    shown = {name: forked(few_steps(block(name)), folder) for name in blocks}
+    (folder / "shown.json").write_text(json.dumps(shown))
+    return folder / "shown.json"
 
 
 def test_the_tour_runs(toured: tuple[Path, dict[str, str]]) -> None:

@@ -81,6 +81,7 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     assert figures(made["metrics"]) == pytest.approx(scored(texts))
     evaluated = {line["step"]: figures(line) for line in lines(run) if "val.loss" in line}
     assert [*evaluated] == [20, 40]
+    assert max(line["chrf"] for line in evaluated.values()) > 0
     for step in (20, 40):
         earlier = open_trained(run, step, "cpu")
         assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
