@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "mini_tf"
@@ -17,7 +17,8 @@ WRITERS = ("torch", "tokenizers", "safetensors", "numpy", "matplotlib")
 
 def fingerprint(sources: Path = SOURCES) -> str:
     """A hash of the sources and of the versions of all that writes into the cache."""
-    sha = hashlib.sha256(repr((sys.version, [version(name) for name in WRITERS])).encode())
+    installed = sorted({f"{one.name} {one.version}" for one in distributions() if one.name in WRITERS})
+    sha = hashlib.sha256(repr((sys.version, installed)).encode())
     for file in sorted(sources.rglob("*.py")):
         sha.update(f"\0{file.relative_to(sources)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return sha.hexdigest()[:16]
