@@ -8,6 +8,7 @@ Needs the extras `test` and `mutants`. To begin anew, as after a change of what 
 """
 
 import argparse
+import fcntl
 import signal
 import sys
 import time
@@ -40,6 +41,11 @@ def main() -> None:
     reach = Reach(ROOT, given.work, sources)
     trees = []
     if not given.report:
+        alone = open(given.work / "lock", "w")  # noqa: SIM115  held until the process ends
+        try:
+            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            parser.error(f"another run uses {given.work}")
         forked.prepare()
         names = forked.checkout(ROOT)
         trees = [forked.Tree(ROOT, given.work.resolve() / f"tree-{n}", names) for n in range(given.workers)]

@@ -22,15 +22,6 @@ def seconds() -> float:
     return sum(os.times()[:4])
 
 
-def seeded() -> None:
-    """Hypothesis draws the same examples every time, and minds no busy machine."""
-    from hypothesis import HealthCheck, core, settings
-
-    settings.register_profile("mutants", database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    settings.load_profile("mutants")
-    core.global_force_seed = 0
-
-
 class Recorder:
     """Notes for every test of a file how long it takes, and which lines it and the shared fixtures it uses reach."""
 
@@ -109,7 +100,6 @@ class Recorder:
 
 def record(test_file: str, sources: list[str], diary: Path) -> dict[str, Any]:
     """Run a test file."""
-    seeded()
     recorder = Recorder(sources, diary)
     recorder.coverage.start()
     code = pytest.main([*PYTEST, test_file], plugins=[recorder])
@@ -153,7 +143,6 @@ def _why(report: Any) -> str:
 
 def run(batches: list[dict[str, float]], diary: Path) -> dict[str, Any]:
     """Run batches of tests, each with the seconds it took; says which test failed, if one did, and notes in a file which it is at."""
-    seeded()
     began, ran = seconds(), 0
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for batch in batches:

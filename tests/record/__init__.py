@@ -1,6 +1,6 @@
 """A record of behaviour: what twelve short runs leave behind and what 77 commands say, before and after a change.
 
-    python -m tests.record before.json               # a minute or two on one core; leaves this file alone
+    python -m tests.record before.json               # less than a minute on one core
     python -m tests.record --compare before.json     # once more, and what differs; exit code 1 where something does
     python -m tests.record --compare before.json after.json
     python -m tests.record --compare before.json --only masked 'inspect*'

@@ -1,4 +1,4 @@
-"""The command: makes a record (40 seconds of one core), or says what differs between two.
+"""The command: makes a record (less than a minute on one core), or says what differs between two.
 
 Exit code 1 where something differs, 2 where the records cannot be compared.
 """
