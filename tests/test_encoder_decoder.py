@@ -410,7 +410,12 @@ def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
         ({"encoder": {"positions": "rotary", "n_heads": 8}}, "encoder.positions", "needs an even d_k, not 3"),
         ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "cannot read both sides"),
         ({"encoder": {"depth": 3}}, "encoder.depth", "no such key"),
-        ({"encoder": {"positions": {"kind": "t5", "n_buckets": 9}}}, "encoder.positions.n_buckets", "cannot be halved"),
+        (
+            {"encoder": {"positions": {"kind": "t5", "n_buckets": 9}}},
+            "encoder.positions.n_buckets",
+            "9 buckets cannot be halved between keys ahead and behind; use 10",
+        ),
+        ({"positions": {"kind": "t5", "max_distance": 5}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),
         ({"positions": {"kind": "t5", "max_distance": 8}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),
         ({"positions": {"kind": "t5", "bidirectional": False, "max_distance": 16}}, "positions.max_distance", "use more than 16"),
     ],

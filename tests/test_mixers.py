@@ -142,6 +142,12 @@ def test_trimmed_states_give_what_untrimmed_give(kind: str, causal: bool, positi
     torch.testing.assert_close(visible(trimmed, places), visible(plain, places), rtol=0, atol=1e-12)
 
 
+def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
+    state: states.State = {"a": torch.zeros(3, 5, dtype=torch.float64), "b": {"c": torch.zeros(7, dtype=torch.bfloat16), "d": {}}}
+    assert states.measure(state) == 3 * 5 * 8 + 7 * 2
+    assert states.measure(None) == 0
+
+
 @pytest.mark.parametrize("kind", [kind for kind in mixer_kinds() if mixer_settings(kind).STREAMS])
 def test_a_state_that_streams_stays_bounded(kind: str) -> None:
     mixer = tiny_mixer(kind)

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded
+from toys import WIDTH, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.nn import attend
 from mini_tf.nn import state as states
-from mini_tf.nn.block import Step
+from mini_tf.nn.block import Block, Read, Step
 from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model
@@ -171,6 +172,52 @@ def test_the_penalties_of_all_layers_are_summed_whichever_have_one() -> None:
             nn.init.constant_(layer.own.part.out.bias, 10.0**number / 24)
     mixed = model(Tokens(some_ids(1, 3)))
     assert mixed.penalty.item() == pytest.approx(1 + 10 + 1000)
+
+
+@pytest.mark.parametrize(("own", "cross"), [(None, None), (2.0, None), (None, 3.0), (2.0, 3.0)])
+def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, cross: float | None) -> None:
+    class Punished(Fading):
+        def __init__(self, penalty: float | None) -> None:
+            super().__init__(WIDTH)
+            self.penalty = None if penalty is None else torch.tensor(penalty)
+
+        def forward(self, *given: Any, **more: Any) -> Mixed:
+            return super().forward(*given, **more)._replace(penalty=self.penalty)
+
+    block = Block(Punished(own), Punished(cross), None, lambda part: Step(part, nn.Identity(), False, True, 0.0)).double()
+    x, view = seeded(2, 3, 12), own_view(True, Places(3))
+    penalty = block(x, view, Read(x, view)).penalty
+    assert (None if penalty is None else penalty.item()) == (None if own is cross is None else (own or 0) + (cross or 0))
+
+
+LIMITS = [
+    *(("models", "decoder", key, 1, 65536) for key in ("d_model", "d_k", "d_v")),
+    *(("models", "decoder", key, 1, 1024) for key in ("n_layers", "n_heads")),
+    ("models", "decoder", "d_ff", 0, 2**20),
+    ("models", "decoder", "n_types", 0, 1024),
+    ("models", "decoder", "dropout_rate", 0.0, 0.99),
+    ("models", "decoder", "norm_eps", 1e-12, 0.1),
+    ("models", "decoder", "init_std", 1e-6, 10.0),
+    ("attention", "softmax", "dropout_rate", 0.0, 0.99),
+    ("attention", "window", "window", 1, 2**20),
+    ("positions", "fourier", "n_bands", 1, 4096),
+    *(("positions", word, "length", 1, 2**20) for word in ("fourier", "learned")),
+    ("positions", "t5", "n_buckets", 4, 65536),
+    ("positions", "t5", "max_distance", 2, 2**20),
+]
+
+
+@pytest.mark.parametrize(("package", "word", "key", "least", "most"), LIMITS, ids=str)
+def test_sizes_are_taken_up_to_their_limits_and_refused_past_them(package: str, word: str, key: str, least: float, most: float) -> None:
+    kind, step = settings_of(package, word), 1 if isinstance(least, int) else 0.02
+    fitting = {"n_heads": 1, "d_model": 1024, "positions": "none"} if package == "models" else {}
+    more = {"n_buckets": {"max_distance": 2**20}, "max_distance": {"n_buckets": 4}}.get(key, {})
+    for value in (least, most):
+        assert getattr(kind.model_validate({**fitting, **more, key: value}), key) == value
+    for value in (least - step, most + step):
+        with pytest.raises(ValidationError) as refused:
+            kind.model_validate({**fitting, **more, key: value})
+        assert [fault["loc"][-1] for fault in refused.value.errors()] == [key]
 
 
 def test_the_parameter_tree_is_what_files_hold() -> None:

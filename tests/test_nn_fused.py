@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from test_models import Largest
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mini_tf.nn.attend import attend
 from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
@@ -178,6 +179,45 @@ def test_places_that_were_met_in_single_precision_are_turned_in_double_as_if_the
     assert_close(rotary.turn(x, places), rotary.turn(x, Places(5, 1000)), rtol=0, atol=1e-12)
 
 
+class Made(TorchDispatchMode):
+    """Remembers which operations were done, and whether any made complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.complex = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.names.append(func.overloadpacket.__name__)
+        self.complex |= isinstance(out, Tensor) and out.is_complex()
+        return out
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_layers_turn_by_the_same_angles_as_complex_numbers_where_there_is_no_compiler(
+    compiling: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler knows no complex numbers. Angles are made once, and anew for other places."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
+    rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
+    x, places = drawn(2, 5, 3, 8), Places(5)
+    with Made() as made:
+        turned = [rotary.turn(x, places) for _ in range(3)]
+    assert made.complex is not compiling
+    assert made.names.count("cos") == 1
+    assert torch.equal(turned[0], turned[2])
+    assert not torch.equal(rotary.turn(x, Places(5, 1)), turned[0])
+
+
+def test_rotary_turns_where_its_input_is() -> None:
+    """The meta device stands for any other than a CPU; from it nothing can be copied."""
+    rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
+    rotary.turn(drawn(2, 5, 3, 8), places := Places(5))
+    turned = rotary.turn(torch.empty(2, 5, 3, 8, device="meta"), places)
+    assert (turned.device.type, turned.shape) == ("meta", (2, 5, 3, 8))
+
+
 def test_rotary_in_half_precision_is_near_the_exact_one() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x = drawn(2, 5, 3, 8, dtype=torch.float32).detach()
@@ -238,6 +278,16 @@ def test_neighbours_are_dropped_independently_of_each_other() -> None:
         assert abs(correlation) < 5 / 400_000**0.5
 
 
+@pytest.mark.parametrize("n", range(10))
+def test_any_number_of_elements_can_be_dropped(n: int) -> None:
+    """Though one draw decides on four of them."""
+    dropped = torch.stack([Dropout(0.5)(torch.ones(n)) for _ in range(100)])
+    assert dropped.shape == (100, n)
+    zero, doubled = dropped == 0, dropped == 2
+    assert (zero | doubled).all()
+    assert (zero.any(dim=0) & doubled.any(dim=0)).all()
+
+
 def test_dropout_is_nothing_in_evaluation_or_at_rate_0() -> None:
     x = torch.ones(5)
     assert Dropout(0.0)(x) is x
@@ -295,8 +345,25 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
     monkeypatch.setattr("mini_tf.nn.attend.MASK_ELEMENTS", 2 * 4 * 11 * 3)
     for mine, theirs in zip(gradients(read, *inputs), whole, strict=True):
         assert_close(mine, theirs, rtol=0, atol=1e-12)
-    with torch.no_grad():
-        assert_close(read(*inputs), whole[0], rtol=0, atol=1e-12)
+    with torch.no_grad(), Largest() as largest:
+        in_blocks = read(*inputs)
+    assert_close(in_blocks, whole[0], rtol=0, atol=1e-12)
+    assert positions == "t5" or largest.elements <= 2 * 4 * 11 * 3  # the table of biases of all distances is larger
+
+
+@pytest.mark.parametrize(("d_k", "d_v"), [(2, 7), (2, 4), (7, 2), (4, 4)])
+def test_keys_and_values_may_be_of_any_two_widths(d_k: int, d_v: int) -> None:
+    """Read by the formula, with shared keys and with a mask or without."""
+    q, k, v = drawn(2, 4, 5, d_k), drawn(2, 2, 5, d_k, seed=1), drawn(2, 2, 5, d_v, seed=2)
+    for window in (None, 1):
+        keep = torch.ones(5, 5).tril().bool() if window is None else torch.ones(5, 5).tril().triu(-1).bool()
+
+        def plain(q: Tensor, k: Tensor, v: Tensor, keep: Tensor = keep) -> Tensor:
+            k, v = (torch.stack([t[:, head // 2] for head in range(4)], dim=1) for t in (k, v))
+            return (q @ k.transpose(-1, -2) * 0.3).masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+        view = Visibility(True, Places(5), Places(5), window)
+        assert_same(lambda q, k, v, view=view: attend(q, k, v, view, 0.3), plain, q, k, v)
 
 
 def test_attention_weights_in_half_precision_are_dropped_too() -> None:

@@ -56,6 +56,18 @@ def test_hashed_triples_spread_over_the_whole_table() -> None:
     assert counts.max() <= 3 * counts.float().mean()
 
 
+def test_the_rows_of_hashed_triples_are_those_of_the_formula() -> None:
+    """In whole numbers of any size: a file's tables mean nothing with other rows."""
+    table, ids = table_of(100, 30), torch.cartesian_prod(*[torch.arange(V)] * 3)
+    found = table(ids, nothing(len(ids), 2), Places(3))[:, 2]
+    pairs, triples = (part.weight for part in table.tables)
+    for (third, second, first), vector in zip(ids.tolist(), found, strict=True):
+        pair = first * (V + 1) + second
+        product = (pair * (V + 1) + third) * 0x9E3779B97F4A7C15 % 2**64
+        row = product // 2**32 % 2**31 % 30  # bits 32 to 62
+        assert_close(vector, pairs[pair] + triples[row])
+
+
 def test_a_sum_of_tables_is_the_sum_of_each() -> None:
     ids = torch.randint(V, (3, 9), generator=torch.Generator().manual_seed(1))
     both = table_of(100, 30)

@@ -1,5 +1,7 @@
 """Places of tokens, by what each operation says of segments and positions."""
 
+from itertools import product
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,3 +85,25 @@ def test_layers_with_windows_of_several_sizes_see_each_their_own() -> None:
         seen = view.within(window).keep(index[:, None], index[None])[0]
         assert seen.tolist() == [[abs(query - key) <= window for key in range(9)] for query in range(9)]
     assert view.within(2) is view.within(2)
+
+
+def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
+    """Of plain places, by brute force: the properties choose a kernel that is given no mask."""
+    starts, lengths = (0, 1, 3), (1, 2, 3)
+    for causal, window, own_start, own_length, start, length in product((False, True), (None, 1, 2), starts, lengths, starts, lengths):
+        view = Visibility(causal, Places(own_length, own_start), Places(length, start), window)
+        distances = [[q - k for k in range(start, start + length)] for q in range(own_start, own_start + own_length)]
+        left = [[not causal or distance >= 0 for distance in row] for row in distances]
+        seen = [
+            [sees and (window is None or abs(d) <= window) for sees, d in zip(*rows, strict=True)]
+            for rows in zip(left, distances, strict=True)
+        ]
+        index = torch.arange(own_length)[:, None], torch.arange(length)[None]
+        assert view.keep(*index)[0].tolist() == seen
+        everything = all(all(row) for row in seen)
+        square = causal and own_length == length and seen == [[k <= q for k in range(length)] for q in range(length)]
+        assert view.narrow or seen == left
+        if window is None:
+            assert (view.full, view.triangular) == (everything, square and own_start == start)
+        assert everything or not view.full
+        assert square or not view.triangular

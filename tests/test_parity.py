@@ -15,7 +15,7 @@ from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.positions.alibi import slopes
 from mini_tf.positions.sinusoidal import sinusoids
-from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.kinds import listing, settings_of
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 
@@ -199,10 +199,37 @@ def test_learned_positions_refuse_what_stands_past_their_end() -> None:
     from mini_tf.errors import DataFault
 
     learned = settings_of("positions", "learned")(length=4).build(6, 1, 6, 99)  # type: ignore[attr-defined]
-    assert learned.embed(torch.zeros(1, 4, 6), Places(4)).shape == (1, 4, 6)
-    for places in (Places(5), Places(1, 4), Places(1, 0, None, torch.tensor([[4]]))):
+    for places in (Places(4), Places(1, 3), Places(1, 0, None, torch.tensor([[3]]))):
+        embedded = learned.embed(torch.ones(1, places.length, 6), places)
+        torch.testing.assert_close(embedded[0, -1], 1 + learned.table.weight[3])
+    for places in (Places(5), Places(1, 4), Places(2, 3), Places(1, 0, None, torch.tensor([[4]]))):
         with pytest.raises(DataFault, match="5 tokens is longer than the 4 learned positions"):
             learned.embed(torch.zeros(1, places.length, 6), places)
+    with pytest.raises(DataFault, match="6 tokens is longer than the 4 learned positions"):
+        learned.embed(torch.zeros(1, 2, 6), Places(2, 0, None, torch.tensor([[0, 5]])))
+
+
+@pytest.mark.parametrize("word", listing("positions"))
+def test_a_file_holds_of_positions_what_is_learned_alone(word: str) -> None:
+    position = settings_of("positions", word)().build(8, 2, 4, 16)  # type: ignore[attr-defined]
+    assert set(position.state_dict()) == {name for name, _ in position.named_parameters()}
+
+
+@pytest.mark.parametrize("n_bands", [1, 2, 5])
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_fourier_features_follow_the_paper(n_bands: int, length: int) -> None:
+    """[p, sin(pi f_k p), cos(pi f_k p)], p from -1 to 1; frequencies evenly from 1 to half of the length."""
+    fourier = settings_of("positions", "fourier")(n_bands=n_bands, length=length).build(6, 1, 6, 99)  # type: ignore[attr-defined]
+    found = fourier.features(torch.tensor([[0, 1, length - 1, 2 * length]]))[0]
+    top = max(1.0, length / 2)
+    frequencies = [1 + (top - 1) * k / max(1, n_bands - 1) for k in range(n_bands)]
+    for row, position in zip(found.tolist(), (0, 1, length - 1, 2 * length), strict=True):
+        p = -1 + 2 * position / max(1, length - 1)
+        angles = [math.pi * f * p for f in frequencies]
+        assert row == pytest.approx([p, *map(math.sin, angles), *map(math.cos, angles)], abs=1e-12)
+    x = seeded(2, 3, 6)
+    added = fourier.double().embed(x, Places(3, 1)) - x
+    torch.testing.assert_close(added, (fourier.features(torch.arange(1, 4)) @ fourier.map.weight.T).expand(2, -1, -1), **EXACT)
 
 
 def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None:
