@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import WIDTH, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded
+from toys import WIDTH, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded, tiny_mixer
 
 from mini_tf.nn import attend
 from mini_tf.nn import state as states
@@ -352,6 +352,14 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
     assert sum(storages.values()) < 16 * 2**20
     assert largest.elements < length * length / 8
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_makes_nothing_that_grows_with_the_square_of_a_short_text(causal: bool) -> None:
+    mixer, x = tiny_mixer("window"), seeded(1, 300, 12)
+    with Largest() as largest, torch.no_grad():
+        mixer(x, x, own_view(causal, Places(300)))
+    assert largest.elements < 300 * 300 / 4
 
 
 def test_a_text_of_8192_tokens_is_read_in_blocks_without_asking_for_them() -> None:

@@ -67,6 +67,8 @@ def test_selected_rows_keep_their_segments_and_positions() -> None:
 
 def test_merged_rows_stand_behind_each_other() -> None:
     assert written(Places(2, 4).merged(6, 3, CPU)) == [[[1] * 6] * 2, [[4, 5] * 3] * 2]
+    for rows in (1, 2, 3):
+        assert written(Places(2, 4).merged(4 * rows, 4, CPU), rows) == [[[1] * 8] * rows, [[4, 5] * 4] * rows]
     assert written(strange().merged(2, 2, CPU), 1) == [[[1, 1, 2, 0, 4, 4]], [[7, 8, 0, 0, 5, 6]]]
 
 
