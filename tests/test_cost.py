@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from mini_tf.training.flops import flops_of
 from mini_tf.training.loop import Training
 from mini_tf.training.memory import saved_bytes
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.peak import peak_flops
+from mini_tf.training.peak import _best_of, peak_flops
 from mini_tf.training.schedule import Horizon
 
 ENCODER = ("tokenizer={kind: bpe, vocab_size: 300}", tiny_model("encoder"))
@@ -172,6 +173,12 @@ def test_steps_are_timed_up_to_the_end_of_the_run_and_no_further() -> None:
         assert pace.seconds > 0
         assert pace.warm_up >= 0
         assert int(training.optimizer.state_tensors()["step"]) == min(steps, 7)
+
+
+def test_a_product_is_measured_again_and_again_until_its_time_is_over() -> None:
+    began = time.perf_counter()
+    assert _best_of(2, CPU, torch.float32, 0.02) > 0
+    assert time.perf_counter() - began >= 0.02
 
 
 def test_the_peak_is_finite_and_of_the_type_that_products_have() -> None:

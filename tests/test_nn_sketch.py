@@ -7,9 +7,12 @@ import torch
 from commands import QUIET, TINY, minitf
 from toys import TINY_CONSTANTS, mixer_settings
 
+from mini_tf.errors import RecipeFault
 from mini_tf.nn.sketch import sketched
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.sections import Optimizer
 from mini_tf.run.tensors import specs
+from mini_tf.training import memory
 
 CASES = [
     (model, mixer, positions)
@@ -54,3 +57,17 @@ def test_the_share_of_memory_is_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("MINITF_LIMITS", "memory_percent=10")
     refused = minitf("pretrain", TINY, *QUIET, "train.steps=1", "train.seed=1", "-d", tmp_path / "other")
     assert refused.exit_code == 3, refused.stderr
+
+
+def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_free_and_both_are_told_in_gib(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """16 bytes a parameter: 95 x 2**20 of them need 95 x 2**24 bytes, which is 95 % of 100 x 2**24."""
+    sketch = torch.nn.Linear(95, 1 << 20, bias=False, device="meta")
+    cpu, free = torch.device("cpu"), 100 << 24
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+    memory.refuse_too_large(sketch, Optimizer(kind="adamw"), cpu)
+    free -= 1
+    told = r"model: 99,614,720 parameters need at least 1\.5 GiB with their gradients and the optimizer; 1\.6 GiB are free"
+    with pytest.raises(RecipeFault, match=told):
+        memory.refuse_too_large(sketch, Optimizer(kind="adamw"), cpu)

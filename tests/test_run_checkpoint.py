@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hang import ending
 
 from mini_tf.errors import RunFault, StorageFault
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, Checkpoint, Checkpoints
@@ -307,3 +308,10 @@ def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(tmp_path:
         saved(tmp_path, 10, 20).choose(15)
     with pytest.raises(RunFault, match="has no checkpoint"):
         saved(tmp_path / "none").choose("last")
+
+
+def test_a_pipe_in_the_place_of_a_file_does_not_keep_a_sync_waiting(tmp_path: Path) -> None:
+    """Opened to read, a pipe waits for a writer, who never comes."""
+    os.mkfifo(tmp_path / "pipe")
+    with ending(20):
+        Disk().sync(tmp_path / "pipe")

@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 from commands import DATA, QUIET, TINY, minitf, trained
 
+from mini_tf.errors import RunFault
+from mini_tf.recipe.reading import read
+from mini_tf.run.trained import _read_labels, open_trained
+from mini_tf.text.labels import Labels
+
 FORMATS = sorted((DATA / "formats").iterdir())
 
 
@@ -77,3 +82,28 @@ def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ..
     done = minitf(*(argument.replace("{run}", str(run)) for argument in arguments))
     assert done.exit_code == exit_code, done.stderr
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({}, "there are no labels"),
+        ({"labels": None}, "not a config.json of this run"),
+        ({"labels": Labels(("a",), (1,)).to_json()}, "labels.names must be two classes at least"),
+    ],
+)
+def test_a_classifier_without_sound_labels_is_refused(labels: dict[str, object], message: str) -> None:
+    recipe = read(TINY, [f"data.train={DATA / 'opinions.tsv'}", "objective=classify"]).recipe
+    with pytest.raises(RunFault, match=message):
+        _read_labels(Path("config.json"), labels, recipe)
+
+
+@pytest.mark.parametrize(("device", "precision"), [("cpu", "bf16"), ("cuda", "fp32"), ("cuda:0", "fp32")])
+def test_a_run_computes_in_the_precision_it_was_trained_in_on_a_device_of_the_same_kind_alone(
+    device: str, precision: str, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(FORMATS[0], tmp_path / "run"))
+    record = json.loads((folder / "run.json").read_text())
+    record["auto"] |= {"device": device, "precision": "bf16"}
+    (folder / "run.json").write_text(json.dumps(record))
+    assert open_trained(folder, device="cpu").setup.precision == precision

@@ -18,7 +18,7 @@ from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest, opening
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.identity import Identity
-from mini_tf.run.loading import load_model
+from mini_tf.run.loading import load_model, strange_counts
 from mini_tf.run.metrics import curve, read_lines
 from mini_tf.run.opening import Place, begin, check_exact, not_exact, open_run
 from mini_tf.run.tensors import specs
@@ -302,6 +302,19 @@ def test_a_checkpoint_that_was_saved_before_run_json_told_of_it_is_found_to_be_t
     assert load_model(folder)["w"][0, 0] == 30
 
 
+def test_a_step_that_was_repeated_with_other_last_bits_and_published_before_run_json_told_of_it_is_sound() -> None:
+    with open_run(Place(name="x"), TINY) as run:
+        run.save(10, tensors(1), {})
+        run.publish("last")
+    before = (run.folder / "run.json").read_bytes()
+    shutil.rmtree(run.folder / "checkpoints" / "step-00000010")
+    with open_run(Place(name="x"), TINY) as run:
+        run.save(10, tensors(2), {})
+        run.publish("last")
+    (run.folder / "run.json").write_bytes(before)  # killed in between
+    assert load_model(run.folder)["w"][0, 0] == 2
+
+
 def test_of_equal_losses_the_first_stays_the_best() -> None:
     folder = scored("x", {10: 2.0, 20: 2.0})
     kept = manifest.read(folder)
@@ -337,6 +350,7 @@ def with_header(header: str, length: int | None = None) -> bytes:
         (b"", "not a safetensors file"),
         (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header claims"),
         (with_header("{}", length=1 << 62), "its header claims 4611686018427387904 bytes of a file of 14"),
+        (with_header("{}" + " " * 6, length=13), "its header claims 13 bytes of a file of 20"),  # where 12 are left
         (with_header("[]"), "its header is not a mapping"),
         (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
         (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "it holds numbers of type 'F8_E8M0'"),
@@ -428,6 +442,19 @@ def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:
         {"step": 2, "loss": None, "val.loss": None, "not_finite": {"loss": "nan", "val.loss": "inf"}},
     ]
     assert curve(run.folder / "metrics.jsonl", "loss") == [(1, 0.1 + 0.2)]
+
+
+def test_names_of_metrics_stand_in_the_file_as_they_are_written() -> None:
+    """So that the name of a class is found there by whoever searches for it."""
+    with open_run(Place(), TINY) as run:
+        run.record({"step": 1, "val.f1.süß": 0.5})
+        assert '"val.f1.süß"' in (run.folder / "metrics.jsonl").read_text(encoding="utf-8")
+
+
+def test_two_counts_together_always_fit_into_64_bits() -> None:
+    largest = (2**63 - 1) // 2
+    assert strange_counts({"tokens": largest}) == []
+    assert strange_counts({"tokens": largest + 1}) == ["tokens"]
 
 
 def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:

@@ -259,6 +259,14 @@ def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs
     assert set(taken.new) == {*HEAD, "embedding.types.weight"}
 
 
+@pytest.mark.parametrize(("here", "there"), [(2, 4), (4, 2)])
+def test_a_tensor_of_another_shape_is_refused_whether_the_runs_is_larger_or_smaller(here: int, there: int, tmp_path: Path) -> None:
+    """The number of segments may be another where their table is new, so only its shape tells that it does not fit."""
+    run = trained(tmp_path / "run", *SHORT, SIZES.format("encoder", f"n_types: {there}"), TEXT)
+    with pytest.raises(RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] here"):
+        parts_of(run, "model.kind=encoder", *OPINIONS, f"model.n_types={here}")
+
+
 # Runs that are not what they should be.
 
 

@@ -194,6 +194,8 @@ def test_the_memory_of_a_container_is_its_limit_less_what_cannot_be_given_up(
     for name, text in ((limit, "1000"), (used, "700"), ("memory.stat", f"anon 400\n{cached} 300")):
         (tmp_path / folder / name).write_text(text + "\n")
     assert memory._container_bytes(tmp_path) == 600
+    (tmp_path / folder / "memory.stat").write_text("anon 400\n")
+    assert memory._container_bytes(tmp_path) == 300  # no file's pages are told of
     (tmp_path / folder / limit).write_text("200\n")
     assert memory._container_bytes(tmp_path) == 0  # lowered meanwhile
     (tmp_path / folder / limit).write_text("max\n")

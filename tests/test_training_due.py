@@ -30,6 +30,10 @@ def test_between_two_evaluations_of_a_light_model_lies_enough_work() -> None:
     assert due_steps(Due(recipe_of(), Horizon(steps=1000), SPACING / 5000), 1000) == []
 
 
+def test_steps_whose_work_does_not_divide_the_spacing_are_rounded_up_so_that_enough_lies_between() -> None:
+    assert [evaluated_every(recipe_of(), 10, SPACING / n) for n in (2.0, 2.5, 3.0)] == [2, 3, 3]
+
+
 @pytest.mark.parametrize("given", ["eval.every_steps=7", "eval.patience=2"])
 def test_whoever_says_when_or_counts_evaluations_has_them_however_light_the_model(given: str) -> None:
     every = 7 if "every" in given else 3

@@ -562,6 +562,8 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
     size, reason = fitting_micro_batch(training.task, training.feed, Setup())
     assert size == 8
     assert reason.startswith("8 rows keep 0 MiB for the backward pass; ")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 30)
+    assert fitting_micro_batch(training.task, training.feed, Setup())[1].endswith("; 3072 MiB are free")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
     assert fitting_micro_batch(training.task, training.feed, Setup())[0] == 1
 

@@ -39,6 +39,22 @@ def test_a_permutation_meets_every_place_once(n: int, seed: int) -> None:
     assert sorted(permute(np.arange(n), n, seed)) == list(range(n))
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 256])
+def test_a_permutation_is_a_feistel_network_over_the_least_even_number_of_bits(n: int) -> None:
+    """Six rounds in whole numbers of Python; an output that is no place goes through them again, until it is one."""
+    half = next(half for half in itertools.count(1) if 4**half >= n)
+    round_seeds = [int(one) for one in scatter(9, np.arange(6))]
+
+    def sent(x: int) -> int:
+        left, right = divmod(x, 1 << half)
+        for seed in round_seeds:
+            left, right = right, left ^ int(scatter(seed, np.array([right]))[0]) % (1 << half)
+        place = (left << half) + right
+        return place if place < n else sent(place)
+
+    assert permute(np.arange(n), n, 9).tolist() == [sent(x) for x in range(n)]
+
+
 def test_every_place_is_equally_likely() -> None:
     seen = np.zeros((7, 7))
     for seed in range(2000):

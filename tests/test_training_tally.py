@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,14 @@ def test_all_that_is_counted_survives_json_and_the_clock_goes_on() -> None:
     names = ("best", "worse", "loss", "steps", "train_loss", "val_loss")
     assert [getattr(other, name) for name in names] == [0.3, 1, 0.2, 1, 1 / 3, 0.7]
     assert other.wall() >= other.wall_seconds >= 100.0
+
+
+def test_the_wall_clock_adds_what_has_passed_since_this_process_began_to_the_seconds_before() -> None:
+    before = time.monotonic()
+    tally = Tally(wall_seconds=100.0)
+    between = time.monotonic()
+    while time.monotonic() == between:  # a clock may tick coarsely
+        pass
+    after = time.monotonic()
+    assert after - between <= tally.wall() - 100.0 + 1e-6
+    assert tally.wall() - 100.0 <= time.monotonic() - before + 1e-6

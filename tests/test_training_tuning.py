@@ -152,6 +152,11 @@ def test_a_run_of_minutes_tries_bf16_on_few_rows_but_threads_and_passes_on_whole
     assert {rows for tried, rows in long.tried if tried.threads == 1 or tried.micro_batch_size < 16} == {16}
 
 
+def test_fewer_threads_are_at_worst_slower_by_as_much_as_they_are_fewer() -> None:
+    assert tuning._others("threads", setup(threads=5)) == {2: 5 / 2, 1: 5.0}
+    assert tuning._others("threads", setup(threads=7)) == {3: 7 / 3, 1: 7.0}
+
+
 def test_one_thread_and_smaller_passes_are_taken_where_they_are_clearly_faster() -> None:
     found = tune(setup(), work(100_000), Machine(0.001, threads={1: 0.7}, passes={8: 0.97, 4: 0.8}))
     assert (found.threads, found.micro_batch_size) == (1, 4)
@@ -377,6 +382,13 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
     ask(count)
     assert len(asked) == 4
     assert len([*cache.iterdir()]) == 5
+
+
+@pytest.mark.parametrize("make", [lambda length: Horizon(steps=length), lambda length: Horizon(seconds=float(length))])
+def test_lengths_that_differ_by_more_than_the_root_of_two_are_never_one_question(make: Callable[[int], Horizon]) -> None:
+    asked = [tuning_cache._length(Work(16, make(length))) for length in (2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 135)]
+    assert all(one != other for one, other in itertools.pairwise(asked))
+    assert tuning_cache._length(Work(16, make(1024))) == tuning_cache._length(Work(16, make(1200)))
 
 
 @pytest.mark.parametrize(("row", "reason"), [(0.1, BUSY), (100.0, TOO_DEAR)])
