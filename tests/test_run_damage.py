@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import DATA, QUIET, TINY, minitf, trained
 
-from mini_tf.errors import RunFault
+from mini_tf.errors import RunFault, UsageFault
 from mini_tf.recipe.reading import read
 from mini_tf.run.trained import _read_labels, open_trained
 from mini_tf.text.labels import Labels
@@ -96,6 +96,12 @@ def test_a_classifier_without_sound_labels_is_refused(labels: dict[str, object],
     recipe = read(TINY, [f"data.train={DATA / 'opinions.tsv'}", "objective=classify"]).recipe
     with pytest.raises(RunFault, match=message):
         _read_labels(Path("config.json"), labels, recipe)
+
+
+def test_one_step_and_the_mean_of_several_cannot_both_be_asked_for() -> None:
+    with pytest.raises(UsageFault, match="--step 2 is one checkpoint, --average 3 the mean of several"):
+        open_trained(FORMATS[0], step=2, average=3)
+    assert open_trained(FORMATS[0], step="best", device="cpu").folder == FORMATS[0]
 
 
 @pytest.mark.parametrize(("device", "precision"), [("cpu", "bf16"), ("cuda", "fp32"), ("cuda:0", "fp32")])

@@ -21,6 +21,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.loading import load_model, strange_counts
 from mini_tf.run.metrics import curve, read_lines
 from mini_tf.run.opening import Place, begin, check_exact, not_exact, open_run
+from mini_tf.run.seed_runs import adopt
 from mini_tf.run.tensors import specs
 
 TINY = Identity(
@@ -135,6 +136,8 @@ def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_o
     assert "--fresh" in caught.value.hint
     with pytest.raises(RunFault, match=r"belongs to another recipe: train.steps: 100 -> 200"):
         open_run(Place(name="x"), replace(TINY, decides={"data": {"train": "files", "split": "5%"}, "train": {"steps": 200}}))
+    with pytest.raises(RunFault, match=r"k0: absent -> 1; .*k4: absent -> 1 \(and 2 more\)$"):
+        open_run(Place(name="x"), replace(TINY, decides={**TINY.decides, "a": {f"k{n}": 1 for n in range(7)}}))
     assert Path("outputs/x/run.json").read_bytes() == before
 
 
@@ -348,6 +351,8 @@ def with_header(header: str, length: int | None = None) -> bytes:
     ("content", "message"),
     [
         (b"", "not a safetensors file"),
+        (bytes(7), "it has 7 bytes, not even the 8"),
+        (bytes(8), "not a safetensors file: Expecting value"),  # a header of no bytes, which is no JSON
         (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header claims"),
         (with_header("{}", length=1 << 62), "its header claims 4611686018427387904 bytes of a file of 14"),
         (with_header("{}" + " " * 6, length=13), "its header claims 13 bytes of a file of 20"),  # where 12 are left
@@ -449,6 +454,24 @@ def test_names_of_metrics_stand_in_the_file_as_they_are_written() -> None:
     with open_run(Place(), TINY) as run:
         run.record({"step": 1, "val.f1.süß": 0.5})
         assert '"val.f1.süß"' in (run.folder / "metrics.jsonl").read_text(encoding="utf-8")
+
+
+def test_the_last_sample_is_that_of_the_latest_step() -> None:
+    with open_run(Place(), TINY) as run:
+        assert run.last_sample() == ""
+        (run.folder / "samples").mkdir(exist_ok=True)
+        for step in (9, 100, 20):
+            (run.folder / "samples" / f"step-{step:08d}.txt").write_text(f"of {step}")
+        assert run.last_sample() == "of 100"
+
+
+def test_a_model_that_its_run_did_not_publish_is_not_taken_over() -> None:
+    with open_run(Place(name="other"), TINY) as other:
+        train(other, 1, 10)
+        other.publish()
+    (other.folder / "model.safetensors").write_bytes(b"")
+    with open_run(Place(name="x"), TINY) as run, pytest.raises(RunFault, match=r"other/model\.safetensors is lost or damaged"):
+        adopt(run, other.folder)
 
 
 def test_two_counts_together_always_fit_into_64_bits() -> None:
