@@ -85,6 +85,48 @@ def test_figures_are_means_over_the_targets_and_bits_over_the_bytes_of_an_averag
     assert scores_of(task, batch_size, tokens) == pytest.approx(expected)
 
 
+def test_a_text_of_one_target_has_the_bits_of_that_target_over_all_its_bytes() -> None:
+    store = TokenStore(None, IDS[:2], np.zeros(1, np.int64), 5, 1, False, Vocabulary(VOCABULARY, 0, 1, 2, None))
+    scores = evaluate(Guess(), Asked(), Packing(store, CONTEXT, 1), Setup(), 4)
+    loss = F.cross_entropy(Guess().table.detach()[int(IDS[0])], torch.tensor(int(IDS[1]))).item()
+    assert (scores["targets"], scores["bits_per_byte"]) == (1, pytest.approx(loss / math.log(2) / 5))
+
+
+class Count:
+    """Says how many targets it was shown."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.seen = name, 0
+
+    def add(self, batch: Batch, answers: Tensor) -> None:
+        self.seen += len(batch.labels)
+
+    def scores(self) -> dict[str, float]:
+        return {self.name: self.seen}
+
+
+class Judged(Asked):
+    def judge(self) -> Count:
+        return Count("own")
+
+
+def test_answers_are_judged_by_the_given_judge_or_else_by_the_objectives() -> None:
+    own = evaluate(Guess(), Judged(), PACKING, Setup(), 4)
+    given = evaluate(Guess(), Judged(), PACKING, Setup(), 4, judge=Count("given"))
+    assert (own["own"], given["given"]) == (49, 49)
+    assert "perplexity" not in own
+    assert "own" not in given
+
+
+def test_a_figure_of_which_there_was_nothing_to_judge_is_0() -> None:
+    class Idle(Guess):
+        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+            sums = super().forward(batch, state)
+            return Sums(sums.parts, {"accuracy": (torch.tensor(0), 0)}, None)
+
+    assert scores_of(Idle())["accuracy"] == 0
+
+
 def test_of_several_parts_the_loss_is_the_weighted_sum() -> None:
     task = Guess(weights={"small": 0.3})
     read, after = task.table.detach()[torch.from_numpy(IDS[:-1])], torch.from_numpy(IDS[1:])

@@ -9,7 +9,7 @@ from test_models import CONTEXT, model_of, usable
 
 from mini_tf.errors import DataFault
 from mini_tf.generation.decoding import Reading, Remembering, padded
-from mini_tf.generation.kept import ROOM
+from mini_tf.generation.kept import ROOM, Kept
 from mini_tf.generation.lean import Lean
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
@@ -81,6 +81,27 @@ def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str
 def test_the_room_grows_with_the_text(positions: str, lengths: tuple[int, ...]) -> None:
     model = model_of("decoder", ("softmax", "window"), positions, n_layers=2)
     assert_goes_on_as_the_whole(model, lengths, n=3 * ROOM, context=1000)
+
+
+def test_there_may_be_as_many_rows_as_numbers_in_a_query() -> None:
+    """Turning matrices are made ahead for all rows together: (rows, d_k, d_k) each."""
+    assert_goes_on_as_the_whole(model_of("decoder", positions="rotary", n_layers=1, d_k=4), (3, 1, 2, 5), n=3, context=1000)
+
+
+@pytest.mark.parametrize("positions", ["alibi", "t5"])
+def test_a_bias_has_room_for_every_distance_whatever_the_number_of_heads(positions: str) -> None:
+    model = model_of("decoder", positions=positions, n_layers=1, n_heads=16, n_kv_heads=16, d_k=2, d_v=2)
+    assert_goes_on_as_the_whole(model, (1,), n=12, context=1000)
+
+
+def test_what_is_kept_is_copied_only_when_its_room_is_full() -> None:
+    state = {"k": torch.ones(1, 2, 3, 4), "v": torch.ones(1, 2, 3, 5)}
+    kept, places = Kept([state], 3), []
+    for n in range(3, 3 + ROOM + 1):
+        [(_, _, keys, _)] = kept.at(n)
+        places.append(keys.data_ptr())
+    assert places[:ROOM] == places[:1] * ROOM
+    assert places[ROOM] != places[0]
 
 
 def test_rows_change_places_in_models_with_a_bias_turns_and_a_window() -> None:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mini_tf.generation.sampling import Sampling, Uniform, distribution, draw, penalised
+from mini_tf.generation.sampling import AHEAD, Sampling, Uniform, distribution, draw, penalised
 from mini_tf.recipe.sections import Generate
+from mini_tf.seeds import seed_of
 
 DRAWS = 20_000
 SCORES = [1.5, -0.3, 0.7, 2.2, 0.0, -1.0, 1.1, 0.4]
@@ -131,3 +132,11 @@ def test_a_sample_draws_the_same_numbers_alone_and_among_others() -> None:
             alone = [alone[2], alone[0]]
         assert together.next().flatten().tolist() == [float(one.next()) for one in alone]
     assert Uniform(seed + 1, [(0,)], cpu).next() != Uniform(seed, [(0,)], cpu).next()
+
+
+def test_a_row_gets_all_numbers_of_its_generator_in_their_order() -> None:
+    uniform = Uniform(7, [(3,)], torch.device("cpu"))
+    found = torch.stack([uniform.next()[0, 0] for _ in range(2 * AHEAD + 1)])
+    generator = torch.Generator().manual_seed(seed_of("draw", 7, 3))
+    assert torch.equal(found[: 2 * AHEAD], torch.cat([torch.rand(AHEAD, generator=generator) for _ in range(2)]))
+    assert len(found.unique()) > 2 * AHEAD * 0.99

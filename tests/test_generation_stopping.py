@@ -46,6 +46,7 @@ def test_text_is_held_back_only_while_it_may_become_a_stop_string(stops: list[st
         (["\n"], ["one", " two\nthree"], ["one", " two", ""]),
         (["</end>", "END"], ["x</", "en", "E", "N", "D"], ["x", "", "</en", "", "", ""]),
         (["abc", "b"], ["ab", "c"], ["a", "", ""]),
+        (["abc", "b"], ["abc"], ["a", ""]),
         (["bc", "abc"], ["xabc"], ["x", ""]),
         (["ab"], ["xa"], ["x", "a"]),
         ([], ["a", "b"], ["a", "b", ""]),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.errors import RunFault
-from mini_tf.generation.translating import NOTHING, Source, Translator
+from mini_tf.generation.translating import Source, Translator, padded_right
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
@@ -152,7 +152,7 @@ def test_a_blank_source_is_blank_whatever_the_model_thinks() -> None:
     with torch.no_grad():
         model.embedding.tokens.weight.fill_(torch.nan)  # type: ignore[union-attr, operator]
     translator = translator_of(model)
-    assert list(translator.translate(["", " ", "\t\n"], n_best=2)) == [[NOTHING, NOTHING]] * 3
+    assert list(translator.translate(["", " ", "\t\n"], n_best=2)) == [[("", 0.0, 0.0)] * 2] * 3
     assert list(translator.translate([])) == []
     with pytest.raises(RunFault, match="not finite numbers"):
         list(translator.translate(["", "1"]))
@@ -221,3 +221,12 @@ def test_no_special_token_is_ever_chosen() -> None:
         assert len(one.text) >= 4
         assert set(one.text) <= set(LETTERS)
         assert one.logprob < -20
+
+
+def test_sources_of_one_length_need_no_places() -> None:
+    device = torch.device("cpu")
+    assert padded_right([[1, 2], [3, 4]], device).places is None
+    uneven = padded_right([[1, 2], [3]], device)
+    assert uneven.ids.tolist() == [[1, 2], [3, 0]]
+    assert uneven.places is not None
+    assert uneven.places.segments.tolist() == [[1, 1], [1, 0]]

@@ -204,11 +204,13 @@ class Torn(Parrot):
         return hidden + 0.5 * torch.nn.functional.one_hot(torch.tensor(int(TOKENIZER.encode("y")[0])), self.size)
 
 
-@pytest.mark.parametrize(("penalty", "script", "text"), [(1.0, "ax|", "ax"), (4.0, "ax|", "yx"), (4.0, "xx|", "xy"), (4.0, "|", "")])
+@pytest.mark.parametrize(
+    ("penalty", "script", "text"), [(1.0, "ax|", "ax"), (4.0, "ax|", "yx"), (4.0, "xx|", "xy"), (4.0, "|", ""), (0.4, "yx|", "yyy")]
+)
 def test_what_stands_in_the_prompt_or_the_text_is_penalised_but_not_the_end(penalty: float, script: str, text: str) -> None:
     """The separator before the prompt is the token that ends a text."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in script]]
-    writer = Writer(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty))  # type: ignore[arg-type]
+    writer = Writer(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty, max_new_tokens=3))  # type: ignore[arg-type]
     assert writer.prompt("a").ids[0] == SEPARATOR
     assert texts(writer, ["a"]) == [[text]]
 

@@ -1,6 +1,7 @@
 """Tasks on labelled rows: what is asked and how it is judged, against formulas and Hugging Face; what is learnt is in the labels."""
 
 import math
+import re
 from functools import cache
 from typing import Any
 
@@ -207,8 +208,25 @@ def test_weights_that_are_none_are_refused_in_words(given: str, told: str) -> No
     with pytest.raises(RecipeFault) as refusal:
         read(None, [*classes, f"objective.class_weights={given}"])
     assert told in refusal.value.message
-    for right in ("balanced", "{good: 2}", "null"):
+    for right in ("balanced", "{good: 2}", "{good: 1e9}", "null"):
         read(None, [*classes, f"objective.class_weights={right}"])
+
+
+def test_the_first_weight_without_a_class_is_named_and_of_many_classes_twenty() -> None:
+    labels = [f"c{number}" for number in range(21)]
+    told = "no such class 'Zz'; there are " + ", ".join(labels[:20]) + ", ..."
+    with pytest.raises(ValueError, match=re.escape(told)):
+        settings_of("objectives", "classify")(labels=labels, class_weights={"Zz": 1.0, "Yy": 2.0})
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag", "instruct", "seq2seq"])
+def test_no_label_is_smoothed_away_as_a_whole(kind: str) -> None:
+    """Smoothing of 1 would leave nothing to learn; it is a share below that."""
+    settings = settings_of("objectives", kind)
+    assert settings(label_smoothing=0.99).label_smoothing == 0.99  # type: ignore[attr-defined]
+    for wrong in (1.0, -0.01):
+        with pytest.raises(ValueError, match="label_smoothing"):
+            settings(label_smoothing=wrong)
 
 
 @pytest.mark.parametrize("kind", ["classify", "tag"])
