@@ -29,7 +29,7 @@ FLOORS = [
     {"cost"},
     {"pretrain"},
     {"repeats"},  # of a recipe, from several seeds
-    {"rehearsal"},
+    {"rehearsal", "testing"},
     {"cli"},
     {"__main__"},
 ]

@@ -26,14 +26,14 @@ CONTINUED = torch.tensor([[1] * 9, [0, 0, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 
 WRITTEN = torch.tensor([[1] * 9, [1, 1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]])
 
 CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
-CROSS = [kind for kind in mixer_kinds() if mixer_settings(kind).READS_MEMORY]
+CROSS = [kind for kind in mixer_kinds() if mixer_settings(kind).CROSS]
 
 
 def settings_with(mixer: str = "softmax", positions: str = "sinusoidal", cross: str | None = "softmax", **settings: Any) -> Settings:
     """`mixer` on both sides, where it can read to both."""
     own, place = mixer_settings(mixer), settings_of("positions", positions)()
     side = settings.pop("encoder", {})
-    side = {"n_layers": 3, "attention": (own if "both" in own.READS else mixer_settings("softmax"),)} | side
+    side = {"n_layers": 3, "attention": (own if "bidirectional" in own.DIRECTIONS else mixer_settings("softmax"),)} | side
     given = {
         "d_model": D, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4, "attention": (own,),
         "positions": place, "cross_attention": None if cross is None else mixer_settings(cross), "encoder": Side(**side),
@@ -408,7 +408,7 @@ def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
         ({"encoder": {"d_model": 18}}, "encoder.n_heads", "4 does not divide d_model 18"),
         ({"encoder": {"attention": "simple"}, "positions": "rotary"}, "encoder.positions", "rotary does not attach to simple attention"),
         ({"encoder": {"positions": "rotary", "n_heads": 8}}, "encoder.positions", "needs an even d_k, not 3"),
-        ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "cannot read both sides"),
+        ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "cannot be bidirectional"),
         ({"encoder": {"depth": 3}}, "encoder.depth", "no such key"),
         (
             {"encoder": {"positions": {"kind": "t5", "n_buckets": 9}}},

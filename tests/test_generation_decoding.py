@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mini_tf.generation.decoding import Reading, padded
 from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 
@@ -105,3 +106,20 @@ def test_texts_of_one_length_need_no_places() -> None:
     assert tokens.places is not None
     assert tokens.places.segments is not None
     assert tokens.places.segments.tolist() == [[1, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("kind", ["softmax", "window"])
+def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) -> None:
+    """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths side by side."""
+    model = model_of("decoder", (kind,), "rotary")
+    prompts, follow = [[3, 1, 4, 1, 5], [2, 7]], [[6, 2], [8, 8]]
+    reading = Reading(model, prompts, 16, prefix=True)
+    found = [reading.scores(), *(reading.after(torch.tensor(ids)) for ids in zip(*follow, strict=True))]
+    for row, (prompt, more) in enumerate(zip(prompts, follow, strict=True)):
+        positions = torch.arange(len(prompt) + 2)
+        orders = torch.where(positions < len(prompt), len(prompt) - 1, positions)[None]
+        whole = model.logits(model(Tokens(torch.tensor([prompt + more]), Places(len(orders[0]), orders=orders))).y)[0]
+        plain = model.logits(model(Tokens(torch.tensor([prompt + more]))).y)[0]
+        assert not torch.allclose(whole, plain)
+        for step, scores in enumerate(found):
+            torch.testing.assert_close(scores[row], whole[len(prompt) - 1 + step], rtol=0, atol=1e-8)

@@ -179,7 +179,7 @@ def test_weights_between_words_are_sums_over_source_tokens_and_means_over_target
     weights = torch.rand(3, 2, n_rows, lead + n_columns, generator=torch.Generator().manual_seed(0))
     every = torch.ones(1, n_rows, n_columns, dtype=torch.bool)
     other = Reading("decoder.self", 0, torch.zeros(3, 2, 7, 7), 0, every[:, :, :7])
-    found = between_words(Capture([other, Reading("cross", 0, weights, lead, every)], [], 0.0), 1, source, target).weights
+    found = between_words(Capture([other, Reading("cross", 0, weights, lead, every, "own", "source")], [], 0.0), 1, source, target).weights
     assert found.shape == (1, 2, 2, 2, 4)
     for head, shift, word, column in itertools.product(range(2), range(2), range(2), range(4)):
         rows = [token - 1 + shift for token in word_of_target[word]]

@@ -19,6 +19,7 @@ from mini_tf.nn.joined import Joined
 from mini_tf.nn.lora import adapt, is_adapted, merge, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter
 from mini_tf.recipe.sections import Optimizer as OptimizerSettings
 from mini_tf.training.optimizer import build, roles_of
@@ -207,8 +208,10 @@ def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
         RecipeFault, match=r"adapter\.targets: no linear map matches 'stack\.\*\.qvk'; there are .*own\.part\.qkv.* and 2 more"
     ):
         adapt(small(), Adapter(targets=("stack.*.out", "stack.*.qvk")))
-    with pytest.raises(RecipeFault, match=r"no linear map matches 'stack\.\*'; there are other"):
-        adapt(nn.ModuleDict({"other": nn.Linear(2, 2)}), Adapter())
+    kind: Any = settings_of("models", "decoder")
+    without = kind(d_model=8, n_layers=1, n_heads=1, d_ff=0, attention=settings_of("attention", "simple")()).build(20, 8)
+    with pytest.raises(RecipeFault, match=r"no linear map matches 'stack\.\*'; there are none"):
+        adapt(without, Adapter())
     assert adapt(small(), Adapter(targets=("stack.layers.1.*.qkv",))) == ["stack.layers.1.own.part.qkv"]
     with pytest.raises(ValueError, match="has an adapter already"):
         adapt(learnt(), SETTINGS)

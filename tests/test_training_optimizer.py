@@ -162,12 +162,12 @@ def depth_of(name: str) -> int:
 
 
 def test_depths_are_counted_from_the_top_of_each_stack() -> None:
-    names = [name for name, _ in layered_model().named_parameters()]
+    model = layered_model()
+    names = [name for name, _ in model.named_parameters()]
     assert {beginning for beginning in DEPTHS if any(name.startswith(beginning) for name in names)} == DEPTHS.keys()
-    assert depths(names) == {name: depth_of(name) for name in names}
-    shared = layered_model(tied=True)
-    assert depths(dict(shared.named_parameters()))["embedding.tokens.weight"] == 3
-    assert depths(["0.weight", "head.linear.weight", "embedding.x"]) == {"0.weight": 0, "head.linear.weight": 0, "embedding.x": 1}
+    assert depths(model) == {name: depth_of(name) for name in names}
+    assert depths(layered_model(tied=True))["embedding.tokens.weight"] == 3
+    assert depths(nn.Linear(2, 2)) == {"weight": 0, "bias": 0}
 
 
 def test_frozen_layers_count_too() -> None:

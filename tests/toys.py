@@ -1,25 +1,27 @@
 """What tests build on: tiny mixers of every kind, and a toy recurrence, so that state is tried on more than key-value caches."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
-from mini_tf.nn.position import Position
 from mini_tf.nn.state import State
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing.mixer_trials import WIDTH, Trial
+from mini_tf.testing.mixer_trials import drawn as seeded
+
+__all__ = ["TINY_CONSTANTS", "WIDTH", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
 
 TINY_CONSTANTS = {"window": {"window": 3}}
-WIDTH = Width(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
 
 
 class FadingMean(MixerSettings):
     """A recurrence: each token reads the sum of the past, faded by 0.7 a token."""
 
-    READS: ClassVar[frozenset[str]] = frozenset({"left"})
-    READS_MEMORY: ClassVar[bool] = False
+    DIRECTIONS: ClassVar[frozenset[str]] = frozenset({"causal"})
+    CROSS: ClassVar[bool] = False
     STREAMS: ClassVar[bool] = True
     PACKS: ClassVar[bool] = True
 
@@ -51,7 +53,7 @@ class Fading(Mixer):
             total = torch.where((here == last)[:, None], self.FADE * total, 0.0) + (1 - self.FADE) * values[:, t]
             total, last = torch.where((here == 0)[:, None], 0.0, total), here
             read.append(total)
-        y = self.join(torch.stack(read, dim=1)[:, None], x)
+        y = self.join(torch.stack(read, dim=1)[:, None], x, visibility).y
         return Mixed(y, None, None if state is None else {"sum": total, "segment": last})
 
     def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
@@ -60,8 +62,8 @@ class Fading(Mixer):
         faded = (1 - self.FADE) * self.FADE ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(x.dtype)
         return Explicit((faded * keep)[:, None].expand(len(x), -1, -1, -1), self.value(x)[:, None])
 
-    def join(self, read: Tensor, x: Tensor) -> Tensor:
-        return self.out(read[:, 0])
+    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+        return Mixed(self.out(read[:, 0]), None, state)
 
 
 def mixer_kinds() -> list[str]:
@@ -76,26 +78,10 @@ def mixer_settings(kind: str) -> MixerSettings:
     return settings
 
 
-def position_for(settings: MixerSettings, word: str, width: Width = WIDTH) -> Position | None:
-    """The position module `word`, if it attaches to such a mixer."""
-    position = settings_of("positions", word)()
-    return position.build(width.d_model, width.n_heads, width.d_k, 64).double() if position.ATTACHES & settings.POSITIONS else None
-
-
-def tiny_mixer(kind: str, side: str = "self", position: str = "none", width: Width = WIDTH) -> Mixer:
+def tiny_mixer(kind: str, side: Literal["self", "cross"] = "self", position: str = "none", width: Width = WIDTH) -> Mixer:
     """A mixer in float64 and eval, with weights large enough that attention is far from uniform."""
-    torch.manual_seed(0)
-    settings = mixer_settings(kind)
-    place = Place(0, 1, side, position_for(settings, position, width), bias=True)  # type: ignore[arg-type]
-    mixer = settings.build(width, place).double().eval()
-    with torch.no_grad():
-        for parameter in mixer.parameters():
-            parameter.normal_(0, 0.5)
-    return mixer
-
-
-def seeded(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    settings = None if position == "none" else settings_of("positions", position)()
+    return Trial(mixer_settings(kind), settings, side, width).mixer  # type: ignore[arg-type]
 
 
 def own_view(causal: bool, places: Places) -> Visibility:

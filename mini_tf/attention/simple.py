@@ -12,14 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mini_tf.nn.attend import attend, scores_mask
-from mini_tf.nn.heads import read_places, write_places
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State
 
 
 class Settings(MixerSettings):
-    READS_OTHER_WIDTHS: ClassVar[bool] = False
+    CROSS_WIDTHS: ClassVar[bool] = False
 
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
     """What the dot products are divided by: nothing, sqrt(d_model), or the two vectors' lengths."""
@@ -46,27 +45,27 @@ class Simple(Mixer):
             return {}
         return {"x": self.like.new_empty(batch, 0, self.d_model), "places": {"start": 0}}
 
-    def recall(self, memory: Tensor) -> State:
+    def recall(self, memory: Tensor, places: Places) -> State:
         return {"x": memory}
 
     def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
         memory = memory["x"] if isinstance(memory, dict) else memory
         if state:
             kept = state["x"]
-            visibility = visibility.after(read_places(state["places"], kept.shape[1]), x.shape[0], x.device)
+            visibility = visibility.after(Places.of_state(state["places"], kept.shape[1]), x.shape[0], x.device)
             memory = torch.cat([kept, memory], dim=1)
-            state = {"x": memory, "places": write_places(visibility.memory)}
+            state = {"x": memory, "places": visibility.memory.to_state()}
         read = attend(self._compared(x), self._compared(memory), memory[:, None], visibility, self.scale)
-        return Mixed(self.join(read, x), None, state)
+        return self.join(read, x, visibility, state)
 
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
         memory = memory["x"] if isinstance(memory, dict) else memory
         scores = self._compared(x) @ self._compared(memory).transpose(-1, -2) * self.scale  # (B,1,L,D) @ (B,1,D,M) -> (B,1,L,M)
-        mask = scores_mask(visibility, torch.arange(x.shape[1], device=x.device), None, scores)
+        mask = scores_mask(visibility, torch.arange(x.shape[1], device=x.device), None, x, memory)
         return Explicit(scores.masked_fill(~mask, -torch.inf).softmax(dim=-1).nan_to_num(0.0), memory[:, None])
 
-    def join(self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        return read[:, 0]
+    def join(self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
+        return Mixed(read[:, 0], None, state)
 
     def _compared(self, x: Tensor) -> Tensor:
         """What is compared with what: (B, L, D) -> (B, 1, L, D)."""

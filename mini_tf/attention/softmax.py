@@ -14,3 +14,5 @@ class Settings(HeadedSettings):
 
 class Softmax(Headed):
     """Multi-head softmax attention, as `Headed` has it."""
+
+    BY_SOFTMAX = True

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.attend import attend, shared
-from mini_tf.nn.heads import Headed, HeadedSettings, read_places, write_places
+from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.mixer import Place, Width
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State
 
 
 class Settings(HeadedSettings):
-    READS_MEMORY: ClassVar[bool] = False
+    CROSS: ClassVar[bool] = False
     STREAMS: ClassVar[bool] = True
 
     window: int = Field(128, ge=1, le=2**20)
@@ -35,6 +35,8 @@ class Settings(HeadedSettings):
 class Window(Headed):
     """Queries in blocks of `window` tokens; each block reads a slab of its own and the neighbouring blocks."""
 
+    BY_SOFTMAX = True
+
     def __init__(self, settings: Settings, width: Width, place: Place) -> None:
         super().__init__(settings, width, place)
         self.window = settings.window
@@ -45,9 +47,9 @@ class Window(Headed):
     def trim(self, state: State) -> State:
         """Keys that have fallen out of every future window go."""
         k, v = state["k"], state["v"]
-        places = read_places(state["places"], k.shape[2]).last(self.window)
+        places = Places.of_state(state["places"], k.shape[2]).last(self.window)
         first = k.shape[2] - places.length
-        return {"k": k[:, :, first:], "v": v[:, :, first:], "places": write_places(places)}
+        return {"k": k[:, :, first:], "v": v[:, :, first:], "places": places.to_state()}
 
     def read(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
@@ -66,7 +68,7 @@ class Window(Headed):
         (batch, n_heads, length, _), w = q.shape, self.window
         n_blocks = -(-length // w)
         before = k.shape[2] - length  # kept tokens; the first query stands at this index of the memory
-        reach = 2 if visibility.causal else 3
+        reach = 2 if visibility.causal and visibility.own.orders is None else 3  # by an order of its own it may see what stands behind
         k_index = torch.arange(reach * w, device=q.device) - w + before  # of the first block's slab
 
         def slabs(t: Tensor) -> Tensor:
@@ -79,14 +81,21 @@ class Window(Headed):
         first = torch.arange(n_blocks, device=q.device)[:, None, None] * w
         q_index, slab_index = first + torch.arange(w, device=q.device)[:, None], first + k_index
         mask = visibility.keep(q_index, slab_index)[:, :, None]  # (B or 1, n_blocks, 1, w, reach * w)
+        q_blocks, k_slabs = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1), slabs(k)
         position = self._biasing
         if position is not None:
-            bias = position.bias(visibility.distance(q_index, slab_index))
-            assert bias is not None
-            mask = bias.transpose(1, 2).to(q.dtype).masked_fill(~mask, -torch.inf)
+            distance = visibility.distance(q_index, slab_index)
+            if position.by_distance:
+                bias = position.bias(distance)
+                assert bias is not None
+                bias = bias.transpose(1, 2)
+            else:
+                bias = position.bias(distance.expand(batch, -1, -1, -1).flatten(0, 1), q_blocks, k_slabs)
+                assert bias is not None
+                bias = bias.unflatten(0, (batch, n_blocks))
+            mask = bias.to(q.dtype).masked_fill(~mask, -torch.inf)
         mask = mask.expand(batch, -1, -1, -1, -1).flatten(0, 1)
-        q_blocks = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1)
         dropout_rate = self.dropout_rate if self.training else 0.0
-        read = F.scaled_dot_product_attention(q_blocks, slabs(k), slabs(v), mask, dropout_rate, scale=self.scale)
+        read = F.scaled_dot_product_attention(q_blocks, k_slabs, slabs(v), mask, dropout_rate, scale=self.scale)
         read = read.view(batch, n_blocks, n_heads, w, -1).transpose(1, 2)  # (B, H, n_blocks, w, V)
         return read.flatten(2, 3)[:, :, :length]

@@ -22,11 +22,11 @@ from mini_tf.nn.tokens import Tokens
 class Reading:
     """What a decoder reads of each text: the last `context` tokens where it is longer; each text holds a token at least.
 
-    texts: what was read in one go; what came after it is not yet among them.
+    texts: what was read in one go; what came after it is not yet among them. prefix: the tokens of such a text all see each other.
     """
 
-    def __init__(self, model: Model, texts: Sequence[Sequence[int]], context: int) -> None:
-        self.model, self.context = model, context
+    def __init__(self, model: Model, texts: Sequence[Sequence[int]], context: int, prefix: bool = False) -> None:
+        self.model, self.context, self.prefix = model, context, prefix
         self.device = next(model.parameters()).device
         self.texts = [tuple(text[-context:]) for text in texts]
         self._since: list[Tensor] = []
@@ -41,7 +41,11 @@ class Reading:
         """
         different = list(dict.fromkeys(self.texts))
         self._since, self._longest = [], max(map(len, different))
-        scores, state = _read(self.model, padded(different, self.device), self.model.start(len(different)))
+        tokens = padded(different, self.device)
+        if self.prefix:
+            places = tokens.places or Places(tokens.ids.shape[1])
+            tokens = Tokens(tokens.ids, places.as_prefix(len(different), self.device))
+        scores, state = _read(self.model, tokens, self.model.start(len(different)))
         refuse_not_finite(scores)
         if len(different) < len(self.texts):
             rows = torch.tensor([different.index(text) for text in self.texts])

@@ -19,10 +19,10 @@ from mini_tf.nn.block import Block, Step
 from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.feed_forward import FeedForward, activate
-from mini_tf.nn.heads import Headed
-from mini_tf.nn.model import Model, OneStack
+from mini_tf.nn.mixer import Mixer, SoftmaxAttention
+from mini_tf.nn.model import Model
 from mini_tf.nn.norm import RMSNorm
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 
@@ -32,21 +32,22 @@ class Lean:
 
     @staticmethod
     def fits(model: Model) -> bool:
-        """Whether this is a decoder of one stack, in eval, whose mixers are all multi-head ones, which read by softmax."""
-        if type(model) is not OneStack or not model.stack.causal or model.training:
+        """Whether the model, which is in eval, its mixers and its positions all declare what is computed here."""
+        one = model.fast_decoding()
+        if one is None or model.training or not one.embedding.position.by_distance:
             return False
-        steps = [step.part for step in model.stack.modules() if isinstance(step, Step)]
-        return all(isinstance(part, Headed) or type(part) is FeedForward for part in steps)
+        return all(_is_fast(block) for block in one.stack.blocks)
 
-    def __init__(self, model: Model, state: State, lengths: Sequence[int]) -> None:
-        assert isinstance(model, OneStack)
+    def __init__(self, whole: Model, state: State, lengths: Sequence[int]) -> None:
+        model = whole.fast_decoding()
+        assert model is not None
         self._model, self._n = model, max(lengths)
         weight = model.embedding.tokens.weight
         self._before: Tensor | None = state.get("before")
         self._table = weight if _is_a_table(model.embedding) else None
         pads = [self._n - length for length in lengths]
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
-        self._layers = [_Layer(block) for block in model.stack.layers if isinstance(block, Block)]
+        self._layers = [_Layer(block) for block in model.stack.blocks]
         self._norm = _normed(model.stack.norm, weight[0])
         self._kept = Kept([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
         self._hereabouts = Hereabouts(model.embedding.position, self._layers[0].width, weight)
@@ -84,9 +85,9 @@ class _Layer:
     def __init__(self, block: Block) -> None:
         own, feed_forward = block.own, block.feed_forward
         assert own is not None
-        assert isinstance(own.part, Headed)
-        self.width = own.part.width
-        self._read, self._own = _Read(own.part), _Around(own, own.part.out)
+        attention = own.part.fast_decoding()  # type: ignore[operator]
+        self.width = attention.width
+        self._read, self._own = _Read(attention), _Around(own, attention.out)
         if feed_forward is None:
             self._fed = None
         else:
@@ -126,14 +127,13 @@ class _Read:
     """What a mixer's heads read, (B, H V), for one token of every row; R of H queries share one of G keys, as if they stood behind
     each other."""
 
-    def __init__(self, mixer: Headed) -> None:
-        width, weight = mixer.width, mixer.qkv.weight
-        self._qkv, self._qkv_bias = weight, mixer.qkv.bias
+    def __init__(self, attention: SoftmaxAttention) -> None:
+        width, weight = attention.width, attention.qkv.weight
+        self._qkv, self._qkv_bias = weight, attention.qkv.bias
         self._d_k, self._d_v, self._groups, self._heads = width.d_k, width.d_v, width.n_kv_heads, width.n_heads
-        self._qk_norm = _rms_normed(weight.new_ones(width.d_k), torch.finfo(weight.dtype).eps) if mixer.qk_norm else None
-        self._sizes = [mixer.sizes[0] + mixer.sizes[1], mixer.sizes[2]]
-        self._scale, self._no_bias = mixer.scale, weight.new_zeros(1)
-        self._window = mixer.view(Visibility(True, Places(1), Places(1))).window
+        self._qk_norm = _rms_normed(weight.new_ones(width.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
+        self._sizes = [attention.sizes[0] + attention.sizes[1], attention.sizes[2]]
+        self._scale, self._no_bias, self._window = attention.scale, weight.new_zeros(1), attention.window
 
     def __call__(self, x: Tensor, here: Here, seen: Seen) -> Tensor:
         rows, (own_key, own_value, keys, values), bias = x.shape[0], seen, here.bias
@@ -155,6 +155,12 @@ class _Read:
         else:
             scores = torch.baddbmm(bias, q, keys, alpha=self._scale)
         return torch.bmm(scores.softmax(dim=-1), values).view(rows, -1)  # (B G, R, n + 1) @ (B G, n + 1, V)
+
+
+def _is_fast(block: Block) -> bool:
+    own, feed_forward = block.own, block.feed_forward
+    fast = own is not None and isinstance(own.part, Mixer) and own.part.fast_decoding() is not None
+    return fast and block.cross is None and (feed_forward is None or type(feed_forward.part) is FeedForward)
 
 
 def _is_a_table(embedding: Embedding) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mini_tf.generation.beam import Beam, Hypothesis, search
 from mini_tf.nn import state as states
-from mini_tf.nn.model import Model, OneStack
+from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Memory
 from mini_tf.nn.tokens import Tokens
@@ -53,11 +53,10 @@ class Translator:
     def __init__(
         self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, wish: Generate, *, context: int | None = None
     ) -> None:
-        assert isinstance(model, OneStack)
+        assert model.reads_source
         self.model, self.tokenizer, self.source_tokenizer, self.wish = model, tokenizer, source_tokenizer, wish
         self.device = next(model.parameters()).device
-        ends = (model.embedding.position.ends, model.source_embedding.position.ends)  # type: ignore[union-attr]
-        self._room, places = (limit if isinstance(limit, int) else 2**20 for limit in ends)
+        self._room, places = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, places)
         self._separator, self._source_end = separator_of(tokenizer), separator_of(source_tokenizer)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mini_tf.errors import UsageFault
 from mini_tf.generation.translating import padded_right
-from mini_tf.inspection.capture import Capture, capture
+from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture
 from mini_tf.inspection.framing import Framed, framed_source, framed_target, reads_pairs
 from mini_tf.inspection.links import Link
 from mini_tf.inspection.words import numbers_of
@@ -105,7 +105,7 @@ def _read_together(trained: Trained, framed: Sequence[tuple[Framed, Framed]]) ->
     device = trained.setup.device
     sources, targets = (padded_right([both[side].ids for both in framed], device) for side in (0, 1))
     captured = capture(trained.model, targets, sources)
-    if not any(reading.kind == "cross" for reading in captured.readings):
+    if not any((reading.rows, reading.columns) == OWN_TO_SOURCE for reading in captured.readings):
         raise UsageFault("the model has no cross-attention: there is nothing to align")
     for row, (source, target) in enumerate(framed):
         yield between_words(captured, row, source, target)
@@ -118,7 +118,7 @@ def between_words(captured: Capture, row: int, source: Framed, target: Framed) -
     rows = torch.stack([_means(numbers, len(target.text.split())) for numbers in ([*of_row[1:], 0], of_row)])  # (shifts, words, L)
     layers = []
     for reading in captured.readings:
-        if reading.kind != "cross":
+        if (reading.rows, reading.columns) != OWN_TO_SOURCE:
             continue
         weights = reading.weights[row, :, : len(target.ids)].float().cpu()
         tokens = weights[:, :, reading.lead : reading.lead + len(source.ids)] @ column  # (H,L,M) @ (M,V) -> (H,L,V)

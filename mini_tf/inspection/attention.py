@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mini_tf.errors import RunFault, UsageFault
-from mini_tf.inspection.capture import Reading, capture
+from mini_tf.inspection.capture import OWN_TO_SOURCE, Reading, capture, sorts_of
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.inspection.choice import Choice, HeadPlace
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.sides import Side, Sides, sides_of
 from mini_tf.inspection.words import by_words
+from mini_tf.nn.model import Rows
 from mini_tf.run.trained import Trained, open_trained
 
 MOST_NAMED = 40
@@ -27,7 +28,7 @@ MOST_NAMED = 40
 class Head:
     """One head on one text: `weights` (rows, columns) in float32, a row a query; columns that belong to no token are left out.
 
-    `visible` (rows, columns): what each row may see.
+    `visible` (rows, columns): what each row may see. queries, keys: what rows and columns stand for.
     """
 
     place: HeadPlace
@@ -35,6 +36,13 @@ class Head:
     visible: np.ndarray
     measures: Measures
     role: str | None
+    queries: Rows = "own"
+    keys: Rows = "own"
+
+    @property
+    def of_source(self) -> bool:
+        """Whether the model's own text attends to a source here."""
+        return (self.queries, self.keys) == OWN_TO_SOURCE
 
 
 @dataclass(frozen=True)
@@ -68,11 +76,14 @@ class Sample:
 
     def rows(self, head: Head) -> list[str]:
         """What the rows of its map are."""
-        return self.sides.of(head.place.kind)[0].units
+        return self._units(head.queries, head.weights.shape[0])
 
     def columns(self, head: Head) -> list[str]:
         """What the columns of its map are."""
-        return self.sides.of(head.place.kind)[1].units
+        return self._units(head.keys, head.weights.shape[1])
+
+    def _units(self, rows: Rows, n: int) -> list[str]:
+        return [str(i) for i in range(n)] if rows == "latent" else self.sides.of(rows).units
 
     def without_weights(self) -> "Sample":
         """What of many texts fits in memory."""
@@ -98,15 +109,18 @@ def look(trained: Trained, text: str, wish: Wish = Wish(), target: str | None = 
     choice, query, notes = wish.heads, None, list(sides.notes)
     in_words = wish.words
     if wish.query is not None:
-        choice = replace(choice, kind="cross") if sides.source is not None and choice.kind is None else choice
-        query, in_words, several = _find(wish.query, sides.of(choice.kind or "")[0], wish.words)
+        sorts = sorts_of(trained.model)
+        if sides.source is not None and choice.kind is None:
+            choice = replace(choice, kind=next((kind for kind, sort in sorts.items() if sort == OWN_TO_SOURCE), None))
+        queries: Rows = sorts[choice.kind][0] if choice.kind in sorts else "own"
+        query, in_words, several = _find(wish.query, sides.of(queries), wish.words)
         notes += several
     sides = sides.by_words() if in_words else sides
     device = trained.setup.device
     seen = capture(trained.model, sides.own.read_on(device), None if sides.source is None else sides.source.read_on(device))
     there = [HeadPlace(reading.kind, reading.layer, head) for reading in seen.readings for head in range(reading.weights.shape[1])]
     chosen = choice.of(there)
-    heads = [head for reading in seen.readings for head in _heads_between(reading, *sides.of(reading.kind)) if head.place in chosen]
+    heads = [head for reading in seen.readings for head in _heads_between(reading, sides) if head.place in chosen]
     kinds = list(dict.fromkeys(head.place.kind for head in heads))
     return Sample(sides, sorted(heads, key=lambda head: kinds.index(head.place.kind)), query, seen.difference, notes)
 
@@ -136,10 +150,16 @@ def heads_of(reading: Reading, units: Sequence[Hashable] | None, of_tokens: tupl
         weights, visible = by_words(weights, visible, *of_tokens)
     found = measure(weights, visible, units)
     places = [HeadPlace(reading.kind, reading.layer, head) for head in range(len(weights))]
-    return [Head(place, w.numpy(), visible.numpy(), m, role(m)) for place, w, m in zip(places, weights, found, strict=True)]
+    return [
+        Head(place, w.numpy(), visible.numpy(), m, role(m), reading.rows, reading.columns)
+        for place, w, m in zip(places, weights, found, strict=True)
+    ]
 
 
-def _heads_between(reading: Reading, rows: Side, columns: Side) -> list[Head]:
+def _heads_between(reading: Reading, sides: Sides) -> list[Head]:
+    if "latent" in (reading.rows, reading.columns):
+        return heads_of(reading, range(reading.keep.shape[-1]) if reading.rows == reading.columns else None)
+    rows, columns = sides.of(reading.rows), sides.of(reading.columns)
     if rows.by_words:
         return heads_of(reading, rows.units if rows is columns else None, (rows.words.of_token, columns.words.of_token))
     return heads_of(reading, rows.given.ids if rows is columns else None)

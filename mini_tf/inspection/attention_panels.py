@@ -64,8 +64,7 @@ def seen(head: Head) -> np.ndarray:
 
 def rows_look(sample: Sample) -> str:
     """How a map is read."""
-    of_source = sample.sides.source is not None and any(head.place.kind == "cross" for head in sample.heads)
-    between = " Cross: target rows, source columns." if of_source else ""
+    between = " Cross: target rows, source columns." if any(head.of_source for head in sample.heads) else ""
     return f"Each row is a {sample.unit}; its weights say at which columns it looks.{between}"
 
 
@@ -74,7 +73,7 @@ def structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
 
     Where all are broad, the least broad of them. Of a pair, heads that read the source.
     """
-    heads = [head for head in heads if head.place.kind == "cross"] or heads
+    heads = [head for head in heads if head.of_source] or heads
     strongest: dict[str, Head] = {}
     for head in sorted(heads, key=_strength, reverse=True):
         if head.role not in (None, "first", "broad"):
@@ -89,7 +88,7 @@ def fan(sample: Sample) -> Fan:
     assert sample.query is not None
     index = sample.query.index
     kinds = {head.place.kind for head in sample.heads}
-    among = "cross" not in kinds
+    among = all(head.queries == head.keys for head in sample.heads)
     # What stands after the last place that any head may look at is left out: in a decoder, all that follows the query.
     end = 1 + max(index * among, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
     weights = np.stack([head.weights[index, :end] for head in sample.heads])

@@ -1,8 +1,9 @@
 """One pass through a model with what passes by kept: attention weights and hidden vectors.
 
 Two passes are made in eval: the model as it trains (fused), and one in which every mixer answers by its `explicit` form.
-The largest difference of their scores says how far the weights shown are those that the model works with. The model is
-not told: hooks listen to every module that has `explicit`, so a new mixer or model needs no line here.
+The largest difference of their scores says how far the weights shown are those that the model works with. Hooks on every
+mixer of the stacks that a model declares do it, so a new mixer or model needs no line here. Layers count by call: weights that
+several layers share are captured once for each.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,19 +16,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mini_tf.errors import RunFault
-from mini_tf.nn.block import Block
-from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.mixer import Mixed, Mixer
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, Rows
 from mini_tf.nn.places import Visibility
 from mini_tf.nn.tokens import Tokens
+
+OWN_TO_SOURCE: tuple[Rows, Rows] = ("own", "source")
+"""What queries and keys of an encoder-decoder's cross-attention stand for."""
 
 
 class Reading(NamedTuple):
     """Who read whom in one mixer: weights (B, H, L, lead + M), whose first `lead` columns belong to no token.
 
-    kind: `encoder.self`, `decoder.self` or `cross`; `layer` counts the mixers of that kind in the order of their calls, from 0.
-    keep (B or 1, L, M): what each token may see, by the model's direction, its document and the mixer's own view (a window).
+    kind: what the model calls such mixers (`encoder.self`, `decoder.self`, `cross`); `layer` counts them in the order of their calls,
+    from 0. keep (B or 1, L, M): what each token may see, by the model's direction, its document and the mixer's own view (a window).
+    rows, columns: what queries and keys stand for.
     """
 
     kind: str
@@ -35,13 +38,15 @@ class Reading(NamedTuple):
     weights: Tensor
     lead: int
     keep: Tensor
+    rows: Rows = "own"
+    columns: Rows = "own"
 
 
 @dataclass(frozen=True, eq=False)
 class Capture:
     """What was kept of a pass.
 
-    hidden: for each stack, an encoder first, the embeddings and what follows each layer, n_layers + 1 tensors (B, L, D);
+    hidden: for each call of a stack, an encoder first, what it is given and what follows each layer, n_layers + 1 tensors (B, L, D);
     difference: the largest difference between the scores of the two passes.
     """
 
@@ -57,19 +62,23 @@ class _Listener:
     readings: list[Reading] = field(default_factory=list)
     hidden: list[list[Tensor]] = field(default_factory=list)
 
-    def read(self, mixer: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
-        assert isinstance(mixer, Mixer)
-        x, memory, visibility = given[:3]
-        assert isinstance(visibility, Visibility)
-        kind = "cross" if memory is not x else "decoder.self" if visibility.causal else "encoder.self"
-        explicit = mixer.explicit(x, memory, visibility)
-        layer = sum(reading.kind == kind for reading in self.readings)
-        keep = mixer.view(visibility).rows(0, visibility.own.length, x.device)
-        self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep))
-        return mixed._replace(y=mixer.join(explicit.weights @ explicit.values, x))  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
+    def mixed(self, kind: str, rows: Rows, columns: Rows) -> Callable[..., Mixed]:
+        """The hook for mixers of this kind."""
 
-    def embedded(self, module: nn.Module, given: tuple[Any, ...], x: Tensor) -> None:
-        self.hidden.append([x])
+        def read(mixer: Mixer, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
+            x, memory, visibility = given[:3]
+            assert isinstance(visibility, Visibility)
+            explicit = mixer.explicit(x, memory, visibility)
+            layer = sum(reading.kind == kind for reading in self.readings)
+            keep = mixer.view(visibility).rows(0, visibility.own.length, x.device)
+            self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep, rows, columns))
+            joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
+            return mixed._replace(y=joined.y)
+
+        return read
+
+    def begun(self, stack: nn.Module, given: tuple[Any, ...]) -> None:
+        self.hidden.append([given[0]])
 
     def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> None:
         self.hidden[-1].append(mixed.y)
@@ -88,17 +97,30 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
         explicit = model.logits(model(inputs, source).y)
     if not (torch.isfinite(scores).all() and torch.isfinite(explicit).all()):
         raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
-    n_mixers = sum(isinstance(module, Mixer) for module in model.modules())
-    assert len(listener.readings) == n_mixers, "every mixer is called once, and heard"
     return Capture(listener.readings, listener.hidden, (scores - explicit).abs().max().item())
+
+
+def sorts_of(model: Model) -> dict[str, tuple[Rows, Rows]]:
+    """What the model calls its sorts of mixers, and what queries and keys of each stand for."""
+    found: dict[str, tuple[Rows, Rows]] = {}
+    for one in model.stacks():
+        blocks = one.stack.blocks
+        found |= {one.attention: (one.rows, one.rows)} if any(block.own is not None for block in blocks) else {}
+        found |= {one.cross: (one.rows, one.memory)} if any(block.cross is not None for block in blocks) else {}
+    return found
 
 
 @contextmanager
 def _listening(model: Model, listener: _Listener) -> Iterator[None]:
-    hears: dict[type[nn.Module], Callable[..., Any]] = {Mixer: listener.read, Embedding: listener.embedded, Block: listener.passed}
-    handles = [
-        module.register_forward_hook(hook) for module in model.modules() for heard, hook in hears.items() if isinstance(module, heard)
-    ]
+    handles = []
+    for one in model.stacks():
+        handles.append(one.stack.register_forward_pre_hook(listener.begun))
+        for block in one.stack.blocks:
+            handles.append(block.register_forward_hook(listener.passed))
+            if block.own is not None:
+                handles.append(block.own.part.register_forward_hook(listener.mixed(one.attention, one.rows, one.rows)))
+            if block.cross is not None:
+                handles.append(block.cross.part.register_forward_hook(listener.mixed(one.cross, one.rows, one.memory)))
     try:
         yield
     finally:

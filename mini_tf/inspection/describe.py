@@ -25,7 +25,7 @@ def describe_head(head: Head, unit: str) -> str:
 def does(head: Head, unit: str) -> str:
     """What the head does, with the numbers that say so."""
     m = head.measures
-    if head.place.kind == "cross" and head.role == "first":
+    if head.of_source and head.role == "first":
         return f"rests on the first {unit} of the source: {m['first']:.2f} of its weight"
     if head.role in _DOES:
         return _DOES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mini_tf.inspection.framing import Framed, framed_for, framed_source, framed_target, reads_pairs
 from mini_tf.inspection.words import Words, words_of
+from mini_tf.nn.model import Rows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.run.trained import Trained
 from mini_tf.text.tokenizer import Tokenizer
@@ -46,11 +47,9 @@ class Sides:
     own: Side
     source: Side | None = None
 
-    def of(self, kind: str) -> tuple[Side, Side]:
-        """Rows and columns of maps of this kind: `encoder.self`, `decoder.self` or `cross`."""
-        if self.source is None or kind == "decoder.self":
-            return self.own, self.own
-        return (self.own if kind == "cross" else self.source), self.source
+    def of(self, rows: Rows) -> Side:
+        """The text whose tokens stand for such vectors; of an encoder-decoder the source for those of the encoder."""
+        return self.source if rows == "source" and self.source is not None else self.own
 
     def by_words(self) -> "Sides":
         """The same in words."""

@@ -7,7 +7,7 @@ an embedding norm and gelu BART; with t5 positions, RMSNorm and unscaled scores 
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.init import init_weights
 from mini_tf.nn.mixer import Mixed, MixerSettings
-from mini_tf.nn.model import ModelSettings, OneStack, embedding_of
+from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, embedding_of
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import PositionSettings
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
@@ -62,13 +62,13 @@ class Settings(ModelSettings):
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
         side, told = self.source_stack, set(StackSettings.rules(self))
-        for key, fault in [*StackSettings.rules(side), *self.directed(side.attention, "both")]:
+        for key, fault in [*StackSettings.rules(side), *self.directed(side.attention, "bidirectional")]:
             if (key, fault) not in told:  # of a key that both sides share it is told once
                 yield f"encoder.{key}" if key in Side.model_fields else "encoder", fault
         cross = self.cross_attention
-        if cross is not None and not cross.READS_MEMORY:
+        if cross is not None and not cross.CROSS:
             yield "cross_attention", f"{cross.kind} attention cannot read a source; use softmax"
-        elif cross is not None and not cross.READS_OTHER_WIDTHS and side.d_model != self.d_model:
+        elif cross is not None and not cross.CROSS_WIDTHS and side.d_model != self.d_model:
             yield (
                 "cross_attention",
                 f"{cross.kind} attention reads no source of another width ({side.d_model} and {self.d_model}); use softmax",
@@ -83,6 +83,8 @@ class Settings(ModelSettings):
 class EncoderDecoder(OneStack):
     """`stack` and `embedding` are the decoder's; source_vocabulary_size: None = one vocabulary for both sides."""
 
+    reads_source = True
+
     def __init__(self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> None:
         side, cross = settings.source_stack, settings.cross_attention
         super().__init__(settings, vocabulary_size, context, None if cross is None else Across(cross, side.d_model))
@@ -91,6 +93,10 @@ class EncoderDecoder(OneStack):
         self.source_embedding = embedding_of(settings, side, tokens, context)
         self.encoder = Stack(side, False, self.source_embedding.position)
         init_weights(nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.writers, None, settings.init_std, settings.init)
+
+    def stacks(self) -> Sequence[ModelStack]:
+        encoder = ModelStack("encoder", self.encoder, "source_embedding", rows="source", attention="encoder.self")
+        return [*super().stacks(), encoder]
 
     def read(self, source: Tokens) -> Memory:
         return self._read(source)[0]

@@ -54,21 +54,24 @@ def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
 
 
-def scores_mask(visibility: Visibility, index: Tensor, position: Position | None, like: Tensor) -> Tensor:
-    """What is added to, or kept of, the scores of the queries at `index`: bool (B or 1, 1, n, M), or floats with a bias (.., H, ..)."""
-    k_index = torch.arange(visibility.memory.length, device=like.device)
+def scores_mask(visibility: Visibility, index: Tensor, position: Position | None, q: Tensor, k: Tensor) -> Tensor:
+    """What is added to, or kept of, the scores of the queries at `index`, which are `q` (B, H, n, K), with `k` (B, H, M, K).
+
+    bool (B or 1, 1, n, M), or floats with a bias (.., H, ..).
+    """
+    k_index = torch.arange(visibility.memory.length, device=q.device)
     if len(index) == visibility.own.length:
-        keep = visibility.mask(like.device)[:, None]
+        keep = visibility.mask(q.device)[:, None]
     else:
         keep = visibility.keep(index[:, None], k_index[None])[:, None]
-    bias = None if position is None else position.bias(visibility.distance(index[:, None], k_index[None]))
-    return keep if bias is None else bias.to(like.dtype).masked_fill(~keep, -torch.inf)
+    bias = None if position is None else position.bias(visibility.distance(index[:, None], k_index[None]), q, k)
+    return keep if bias is None else bias.to(q.dtype).masked_fill(~keep, -torch.inf)
 
 
 def _masked(
     q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, index: Tensor, scale: float, position: Position | None, dropout_rate: float
 ) -> Tensor:
-    mask = scores_mask(visibility, index, position, q)
+    mask = scores_mask(visibility, index, position, q, k)
     return _kernel(q, k, v, mask, scale, dropout_rate)
 
 

@@ -3,7 +3,7 @@
     pre:   x + dropout(part(norm(x)))          post:   norm(x + dropout(part(x)))
 
 Encoder layer = own + feed-forward; decoder = the same, causal; decoder of an encoder-decoder = own + cross + feed-forward;
-a reader of latents = cross + feed-forward.
+the one that fills latents = cross + feed-forward.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared keys: Ainsl
 queries and keys of unit RMS: Henry et al. 2020, arXiv:2010.04245.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.attend import attend, scores_mask, shared
 from mini_tf.nn.joined import Joined
-from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, SoftmaxAttention, Width
 from mini_tf.nn.norm import rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position
@@ -34,6 +34,13 @@ class HeadedSettings(MixerSettings):
 
 class Headed(Mixer):
     """Multi-head attention; a subclass may limit the view or read in its own way."""
+
+    BY_SOFTMAX: ClassVar[bool] = False
+    """Reads as `read` below does. Not inherited, since a subclass may read otherwise: each class that does says so itself."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls.BY_SOFTMAX = vars(cls).get("BY_SOFTMAX", False)
 
     def __init__(self, settings: HeadedSettings, width: Width, place: Place) -> None:
         super().__init__()
@@ -59,7 +66,7 @@ class Headed(Mixer):
         empty = [parameter.new_empty(batch, self.width.n_kv_heads, 0, d) for d in (self.width.d_k, self.width.d_v)]
         return {"k": empty[0], "v": empty[1], "places": {"start": 0}}
 
-    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> State:
+    def recall(self, memory: Float[Tensor, "B M d_memory"], places: Places) -> State:
         """Keys `k` (B, G, M, K) and values `v` (B, G, M, V) of a source."""
         assert self.cross, "only a cross mixer reads a source"
         k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
@@ -69,7 +76,7 @@ class Headed(Mixer):
         q, k, v = self._project(x, memory, visibility)
         if state:
             k, v, visibility, state = self._join_state(k, v, visibility, state)
-        return Mixed(self.join(self.read(q, k, v, self.view(visibility)), x), None, state)
+        return self.join(self.read(q, k, v, self.view(visibility)), x, visibility, state)
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Explicit:
         q, k, v = self._project(x, memory, visibility)
@@ -77,14 +84,20 @@ class Headed(Mixer):
         k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
         index = torch.arange(q.shape[2], device=q.device)
         scores = q @ k.transpose(-1, -2) * self.scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
-        mask = scores_mask(view, index, position, q)
+        mask = scores_mask(view, index, position, q, k)
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
         # A row that sees nothing has no maximum: its softmax is not a number, its weights are 0.
         return Explicit(scores.softmax(dim=-1).nan_to_num(0.0), v)
 
-    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        joined: Tensor = self.out(read.transpose(1, 2).flatten(2))  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
-        return joined
+    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
+        return Mixed(self.out(read.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
+
+    def fast_decoding(self) -> SoftmaxAttention | None:
+        if not self.BY_SOFTMAX or self.cross:
+            return None
+        window = self.view(Visibility(True, Places(1), Places(1))).window
+        q, k, v = self.sizes
+        return SoftmaxAttention(self.width, self.qkv, (q, k, v), self.out, self.scale, self.qk_norm, window)
 
     def writers(self) -> list[nn.Linear]:
         return [self.out]
@@ -103,7 +116,7 @@ class Headed(Mixer):
 
     def _project(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         if self.cross:
-            recalled = memory if isinstance(memory, dict) else self.recall(memory)
+            recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
             return self._normed(self._heads(self.q(x))).transpose(1, 2), recalled["k"], recalled["v"]
         if isinstance(memory, dict) or memory.shape != x.shape:
             raise ValueError("a mixer built for self-attention reads x itself; build it with side 'cross' to read a memory")
@@ -126,20 +139,6 @@ class Headed(Mixer):
 
     def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
         """Keys, values and the view with what was kept before them, and the state that follows."""
-        visibility = visibility.after(read_places(state["places"], state["k"].shape[2]), k.shape[0], k.device)
+        visibility = visibility.after(Places.of_state(state["places"], state["k"].shape[2]), k.shape[0], k.device)
         k, v = torch.cat([state["k"], k], dim=2), torch.cat([state["v"], v], dim=2)
-        return k, v, visibility, {"k": k, "v": v, "places": write_places(visibility.memory)}
-
-
-def write_places(places: Places) -> State:
-    """Places as a part of a state."""
-    part: State = {"start": places.start}
-    for name, tensor in (("segments", places.segments), ("positions", places.positions)):
-        if tensor is not None:
-            part[name] = tensor
-    return part
-
-
-def read_places(part: State, length: int) -> Places:
-    """The inverse of `write_places`, for `length` kept tokens."""
-    return Places(length, part["start"], part.get("segments"), part.get("positions"))
+        return k, v, visibility, state | {"k": k, "v": v, "places": visibility.memory.to_state()}

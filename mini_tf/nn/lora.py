@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from mini_tf.nn.joined import Joined
+from mini_tf.nn.model import Model
 from mini_tf.nn.patterns import matching
 from mini_tf.recipe.sections import Adapter
 
 _ORIGINAL, _NARROW = ".parametrizations.weight.original", ".parametrizations.weight.0."
-_DEFAULT = Adapter().targets
 
 
 class LowRank(nn.Module):
@@ -47,7 +47,9 @@ def adapt(model: nn.Module, settings: Adapter, learning: Collection[str] = ()) -
     if any(map(parametrize.is_parametrized, linears.values())):
         raise ValueError("the model has an adapter already; merge it first")
     free = [name for name, part in linears.items() if id(part.weight) not in tables and f"{name}.weight" not in learning]
-    names = matching("adapter.targets", settings.targets, free, "linear map", may_miss=_DEFAULT)
+    names = matching(
+        "adapter.targets", settings.targets or _of_all_stacks(model), free, "linear map", all_match=settings.targets is not None
+    )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in learning)
     for name in names:
@@ -57,6 +59,11 @@ def adapt(model: nn.Module, settings: Adapter, learning: Collection[str] = ()) -
         # "unsafe" leaves out a trial of it, which on the meta device imports a second's worth of torch.
         parametrize.register_parametrization(linear, "weight", added, unsafe=True)
     return names
+
+
+def _of_all_stacks(model: nn.Module) -> list[str]:
+    assert isinstance(model, Model), "only a model declares its stacks"
+    return [f"{one.name}.*" for one in model.stacks()]
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The contract of every mixer: what lets a token read other tokens, at the level of the layer, not the kernel.
+"""The contract of every mixer: how tokens attend to tokens, at the level of the layer, not the kernel.
 
 A file of `mini_tf/attention/` holds the Settings of one mixer and the module they build. Self or cross is fixed when it
 is built. `explicit` and `join` spell out what `forward` computes fused, for inspection and for the one test of all mixers.
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position
 from mini_tf.nn.state import State
 from mini_tf.recipe.kinds import Kind
@@ -56,35 +56,60 @@ class Explicit(NamedTuple):
     lead: int = 0
 
 
+Direction = Literal["causal", "bidirectional", "prefix"]
+"""Self-attention to what stands before, to both sides, or to what has no higher order than one's own (`Places.orders`)."""
+
+
 class MixerSettings(Kind):
     """What a mixer can do, compared with what a recipe asks before anything is built."""
 
-    READS: ClassVar[frozenset[str]] = frozenset({"left", "both"})
-    """Directions: only what stands before (a decoder), or both sides (an encoder)."""
-    READS_MEMORY: ClassVar[bool] = True
+    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
+    """Directions of its self-attention; none: it is a cross mixer only."""
+    CROSS: ClassVar[bool] = True
     """May stand in cross-attention."""
-    READS_OTHER_WIDTHS: ClassVar[bool] = True
-    """What it reads there may be of another width than what reads it."""
+    CROSS_WIDTHS: ClassVar[bool] = True
+    """There, keys and values may come from vectors of another width than queries do."""
     STREAMS: ClassVar[bool] = False
     """Its state stays bounded, so it can be carried from batch to batch."""
     PACKS: ClassVar[bool] = True
     """Keeps documents that share a row apart."""
+    SEES_SELF: ClassVar[bool] = True
+    """A token attends to itself too."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
-    """Places where positions may attach: "rotary", "bias"."""
+    """Where positions may attach: "rotary" (to queries and keys), "bias" (to scores)."""
 
     def build(self, width: Width, place: Place) -> "Mixer":
         raise NotImplementedError
 
 
+class SoftmaxAttention(NamedTuple):
+    """What the fast decoder needs of multi-head self-attention by softmax(q k^T * scale + bias) v.
+
+    qkv: the joint map, whose output is split into `sizes` of queries, keys and values; out: the map behind the heads. qk_norm: queries
+    and keys have unit root mean square. window: farthest key seen, None = all.
+    """
+
+    width: Width
+    qkv: nn.Linear
+    sizes: tuple[int, int, int]
+    out: nn.Linear
+    scale: float
+    qk_norm: bool
+    window: int | None
+
+
 class Mixer(nn.Module):
-    """Lets own tokens read a memory. Subclasses write start, forward, explicit and join."""
+    """Own tokens attend to a memory. Subclasses write start, forward, explicit and join, and recall where they cross."""
 
     def start(self, batch: int) -> State:
         """The empty state: give it to begin remembering."""
         raise NotImplementedError
 
-    def recall(self, memory: Float[Tensor, "B M d_memory"]) -> State:
-        """Cross only: keys and values of a source, made once however many tokens will read them; tensors, batch first."""
+    def recall(self, memory: Float[Tensor, "B M d_memory"], places: Places) -> State:
+        """Cross only: what it keeps of a source (keys and values, or their sums), made once however many queries follow.
+
+        Tensors, batch first. What `explicit` needs and forward does not, it keeps too. Content of padding must not reach it.
+        """
         raise NotImplementedError
 
     def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> Mixed:
@@ -92,16 +117,26 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Explicit:
-        """The same reading with its weights written out; in eval."""
+        """The same attention with its weights written out; in eval."""
         raise NotImplementedError
 
-    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        """All that follows the reading."""
+    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
+        """All that follows the weighted sums of values: the output map, or a norm, a recurrence, ...
+
+        A recurrence goes on from its part of `state`, which comes out changed, and starts anew where a document begins.
+        """
         raise NotImplementedError
 
     def view(self, visibility: Visibility) -> Visibility:
-        """The part of what may be seen that this mixer looks at."""
+        """The part of what may be seen that this mixer attends to."""
         return visibility
+
+    def fast_decoding(self) -> SoftmaxAttention | None:
+        """How the fast decoder may compute one more token in this mixer's place; None: it may not.
+
+        The state must then hold keys `k` (B, G, n, K), turned by their positions, and values `v` (B, G, n, V), and nothing else.
+        """
+        return None
 
     def writers(self) -> list[nn.Linear]:
         """The matrices that write into the residual stream: they start small, or at zero."""

@@ -4,8 +4,8 @@
 scores are made only where somebody asks for them.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.head import Head, Transform
 from mini_tf.nn.init import init_weights
-from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
+from mini_tf.nn.mixer import Direction, Mixed, Mixer, MixerSettings
 from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.norm import build_norm
 from mini_tf.nn.places import Places
@@ -22,7 +22,6 @@ from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
-from mini_tf.recipe.recipe import SIDES
 
 
 class ModelSettings(StackSettings, sections.ModelSettings):
@@ -44,13 +43,13 @@ class ModelSettings(StackSettings, sections.ModelSettings):
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
         yield from sections.ModelSettings.rules(self)
-        yield from self.directed(self.attention, "left" if self.READS == "pairs" else self.READS)
+        yield from self.directed(self.attention, "bidirectional" if self.READS == "both" else "causal")
 
-    def directed(self, mixers: Iterable[MixerSettings], reads: Literal["left", "both"]) -> Iterable[tuple[str, str]]:
-        """A fault for each mixer that cannot read to the side that its stack asks of it."""
+    def directed(self, mixers: Iterable[MixerSettings], direction: Direction) -> Iterable[tuple[str, str]]:
+        """A fault for each mixer whose self-attention cannot have the direction that its stack asks of it."""
         for mixer in mixers:
-            if reads not in mixer.READS:
-                yield "attention", f"{mixer.kind} attention cannot read {SIDES[reads]}, as the {self.kind} asks of it"
+            if direction not in mixer.DIRECTIONS:
+                yield "attention", f"{mixer.kind} attention cannot be {direction}, as the {self.kind} asks of it"
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator.
@@ -64,12 +63,56 @@ class ModelSettings(StackSettings, sections.ModelSettings):
         return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
 
 
+Rows = Literal["own", "source", "latent"]
+"""What vectors stand for: tokens of the model's own text, tokens of a source, or none of them."""
+
+
+class ModelStack(NamedTuple):
+    """One stack of a model, and what others need to know of it.
+
+    name: its path in the model. embedding: path of what its vectors come from, an `Embedding` or a parameter; None: another stack.
+    rows: what its vectors stand for; memory: the same of what its cross mixers attend to. attention, cross: what heads of its
+    two sorts of mixers are called. n_above: layers between its last one and the output.
+    """
+
+    name: str
+    stack: Stack
+    embedding: str | None
+    rows: Rows = "own"
+    memory: Rows = "source"
+    attention: str = "decoder.self"
+    cross: str = "cross"
+    n_above: int = 0
+
+
 class Model(nn.Module):
-    """The contract of every model. d_model: width of its hidden vectors; n_types: segment embeddings, 0 = none."""
+    """The contract of every model.
+
+    d_model: width of its hidden vectors; n_types: segment embeddings, 0 = none; reads_source: it attends to a source; head: what
+    makes scores of hidden vectors.
+    """
 
     context: int
     d_model: int
     n_types: int
+    reads_source: bool = False
+    head: nn.Module
+
+    def stacks(self) -> Sequence[ModelStack]:
+        """Its stacks, those first that are nearest to the output."""
+        raise NotImplementedError
+
+    def fast_decoding(self) -> "OneStack | None":
+        """Itself where embedding, causal stack and head are all that the next token's scores need, so that the fast decoder may
+        compute them in its place; None: it may not."""
+        return None
+
+    def max_length(self, rows: Rows = "own") -> int | None:
+        """The longest text whose tokens all have a position; None where there is no such limit."""
+        parts = dict(self.named_modules())
+        embeddings = [parts.get(str(one.embedding)) for one in self.stacks() if one.rows == rows]
+        ends = [part.position.ends for part in embeddings if isinstance(part, Embedding) and part.position.ends is not None]
+        return min(ends, default=None)
 
     def start(self, batch: int) -> State:
         """The empty state: give it to begin remembering."""
@@ -123,7 +166,7 @@ class Model(nn.Module):
 
 
 class OneStack(Model):
-    """An embedding, a stack and a head. across: what cross mixers of the stack read with, where they read a source."""
+    """An embedding, a stack and a head. across: its cross mixers, where it has some."""
 
     def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, across: Across | None = None) -> None:
         super().__init__()
@@ -134,8 +177,15 @@ class OneStack(Model):
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
         head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
-        self.head: nn.Module = head
+        self.head = head
         init_weights(self, self.stack.writers, None if settings.tied else head.linear, settings.init_std, settings.init)
+
+    def stacks(self) -> Sequence[ModelStack]:
+        return [ModelStack("stack", self.stack, "embedding", attention="decoder.self" if self.stack.causal else "encoder.self")]
+
+    def fast_decoding(self) -> "OneStack | None":
+        plain = (type(self).forward, type(self).decode) == (OneStack.forward, OneStack.decode)
+        return self if plain and self.stack.causal else None
 
     def start(self, batch: int) -> State:
         before: State = {"before": self.embedding.start(batch)} if self.embedding.reach else {}

@@ -1,6 +1,6 @@
 """Parts of a model chosen by patterns of their names, as `train.freeze` and `adapter.targets` of a recipe do."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -10,15 +10,15 @@ from mini_tf.recipe.values import show
 _TOLD = 6
 
 
-def matching(key: str, patterns: Sequence[str], names: Sequence[str], what: str, may_miss: Collection[str] = ()) -> list[str]:
+def matching(key: str, patterns: Sequence[str], names: Sequence[str], what: str, all_match: bool = True) -> list[str]:
     """The names that match one of the patterns (* ? [seq], of the whole name), in their own order.
 
-    key: the recipe's, which faults are told of; what: a word for such a part. RecipeFault for a pattern that no name matches; those of
-    `may_miss` are allowed that, as long as anything matches at all.
+    key: the recipe's, which faults are told of; what: a word for such a part. RecipeFault for a pattern that no name matches; without
+    `all_match` only where none of them matches anything.
     """
     found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names) and (not found or pattern not in may_miss):
+        if not any(fnmatchcase(name, pattern) for name in names) and (not found or all_match):
             raise RecipeFault(f"{key}: no {what} matches {show(pattern)}; there are {_listed(pattern, names)}")
     return found
 

@@ -5,11 +5,15 @@ Causality, document borders, padding, windows and relative distance are all comp
 Nothing of size (L, M) is made unless `mask` is asked for, and then once for a whole pass through a stack.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from mini_tf.nn.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +22,15 @@ class Places:
 
     segments (B, length): 0 is padding, equal numbers are one document; None means one document for every row.
     positions (B, length): the place within the document; None means start, start + 1, ... in every row.
+    orders (B, length): what causality compares: a token attends to tokens of its own order and of lower ones; None means
+    the positions. A prefix whose tokens all have the order of its last one is attended to in both directions.
     """
 
     length: int
     start: int = 0
     segments: Tensor | None = None
     positions: Tensor | None = None
+    orders: Tensor | None = None
 
     @classmethod
     def packed(cls, segments: Tensor) -> "Places":
@@ -38,11 +45,15 @@ class Places:
     @property
     def plain(self) -> bool:
         """True where no tensor is needed to know the places: one unpadded document a row, counted from `start`."""
-        return self.segments is None and self.positions is None
+        return self.segments is None and self.positions is None and self.orders is None
 
     def position(self, index: Tensor) -> Tensor:
         """Positions of the tokens at `index` (any shape): (B or 1, *index.shape)."""
         return (index + self.start)[None] if self.positions is None else self.positions[:, index]
+
+    def order(self, index: Tensor) -> Tensor:
+        """Orders of the tokens at `index` (any shape): (B or 1, *index.shape)."""
+        return self.position(index) if self.orders is None else self.orders[:, index]
 
     def all_positions(self, device: torch.device) -> Tensor:
         """Positions of all tokens: (B or 1, length)."""
@@ -56,13 +67,12 @@ class Places:
             return other
         if self.plain and other.plain and other.start == self.start + self.length:
             return Places(self.length + other.length, self.start)
-        pairs = [p.tensors(batch, device) for p in (self, other)]
-        return Places(
-            self.length + other.length,
-            0,
-            torch.cat([segments for segments, _ in pairs], dim=1),
-            torch.cat([positions for _, positions in pairs], dim=1),
-        )
+        sides = (self, other)
+        segments, positions = (torch.cat(parts, dim=1) for parts in zip(*(side.tensors(batch, device) for side in sides), strict=True))
+        orders = None
+        if any(side.orders is not None for side in sides):
+            orders = torch.cat([side.order(torch.arange(side.length, device=device)).expand(batch, -1) for side in sides], dim=1)
+        return Places(self.length + other.length, 0, segments, positions, orders)
 
     def tensors(self, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Segments and positions written out: two tensors (batch, length)."""
@@ -78,41 +88,64 @@ class Places:
             return self
         if self.plain:
             return Places(n, self.start + drop)
-        segments = None if self.segments is None else self.segments[:, drop:]
-        positions = None if self.positions is None else self.positions[:, drop:]
-        return Places(n, self.start + drop, segments, positions)
+        return self._each(lambda t: t[:, drop:], length=n, start=self.start + drop)
+
+    def cut(self, first: int, last: int) -> "Places":
+        """The places of tokens first..last-1."""
+        return self._each(lambda t: t[:, first:last], length=last - first, start=self.start + first)
 
     def select(self, rows: Tensor) -> "Places":
         """Row i becomes what row `rows[i]` was."""
-        parts = [t if t is None else t.index_select(0, rows.to(t.device)) for t in (self.segments, self.positions)]
-        return replace(self, segments=parts[0], positions=parts[1])
+        return self._each(lambda t: t.index_select(0, rows.to(t.device)))
 
     def merged(self, batch: int, n: int, device: torch.device) -> "Places":
         """Those of `batch` rows where `n` neighbouring ones become one row, its tokens behind each other."""
         if self.plain:
             return Places(n * self.length, positions=self.all_positions(device).repeat(batch // n, n))
         segments, positions = self.tensors(batch, device)
-        return Places(n * self.length, 0, segments.reshape(batch // n, -1), positions.reshape(batch // n, -1))
+        whole = Places(self.length, 0, segments, positions, self.orders)
+        return whole._each(lambda t: t.reshape(batch // n, -1), length=n * self.length)
+
+    def as_prefix(self, batch: int, device: torch.device) -> "Places":
+        """The same for rows of one document, whose tokens all see each other: what follows sees them, and they do not see it."""
+        last = self.all_positions(device).expand(batch, -1).amax(dim=1, keepdim=True)
+        return replace(self, orders=last.expand(-1, self.length))
 
     def to(self, device: torch.device) -> "Places":
-        if self.plain:
-            return self
-        move = [t if t is None else t.to(device, non_blocking=True) for t in (self.segments, self.positions)]
-        return replace(self, segments=move[0], positions=move[1])
+        return self._each(lambda t: t.to(device, non_blocking=True))
+
+    def to_state(self) -> State:
+        """As a part of a state."""
+        return {"start": self.start} | {name: t for name in _TENSORS if (t := getattr(self, name)) is not None}
+
+    @classmethod
+    def of_state(cls, part: State, length: int) -> "Places":
+        """The inverse of `to_state`, for `length` tokens."""
+        return cls(length, part["start"], *(part.get(name) for name in _TENSORS))
+
+    def _each(self, change: Callable[[Tensor], Tensor], **sizes: Any) -> "Places":
+        """The same with every tensor changed."""
+        changed: dict[str, Any] = {name: change(t) for name in _TENSORS if (t := getattr(self, name)) is not None}
+        return replace(self, **sizes, **changed)
+
+
+_TENSORS = ("segments", "positions", "orders")
 
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """Which tokens of `memory` the tokens of `own` may read.
+    """Which tokens of `memory` the tokens of `own` may attend to.
 
-    A token sees its own document only, nothing that is padding, if `causal` nothing that stands after it, and with a `window`
-    nothing that stands farther away than so many tokens. Pads see nothing.
+    A token sees its own document only, nothing that is padding, if `causal` nothing of a higher order than its own, with a
+    `window` nothing that stands farther away than so many tokens, and without `sees_self` not the token at its own position.
+    Pads see nothing.
     """
 
     causal: bool
     own: Places
     memory: Places
     window: int | None = None
+    sees_self: bool = True
 
     @property
     def plain(self) -> bool:
@@ -123,13 +156,13 @@ class Visibility:
     def triangular(self) -> bool:
         """True for the plain causal square, which fused kernels know by themselves."""
         same = self.own.start == self.memory.start and self.own.length == self.memory.length
-        return self.causal and self.plain and same and not self.narrow
+        return self.causal and self.plain and same and self.sees_self and not self.narrow
 
     @property
     def full(self) -> bool:
         """True where everybody sees everything: not causal, or one query that stands at or after the end of memory."""
         last = self.memory.start + self.memory.length - 1
-        return self.plain and not self.narrow and (not self.causal or self.own.start >= last)
+        return self.plain and self.sees_self and not self.narrow and (not self.causal or self.own.start >= last)
 
     @property
     def narrow(self) -> bool:
@@ -143,14 +176,21 @@ class Visibility:
         return self if kept.length == 0 else replace(self, memory=kept.then(self.memory, batch, device))
 
     @cached_property
-    def _narrowed(self) -> dict[int, "Visibility"]:
+    def _limited(self) -> dict[tuple[int | None, bool], "Visibility"]:
         return {}
 
     def within(self, window: int) -> "Visibility":
         """The same view through a window; made once however many layers ask for it."""
-        if window not in self._narrowed:
-            self._narrowed[window] = replace(self, window=window)
-        return self._narrowed[window]
+        return self._limit(window, self.sees_self)
+
+    def without_self(self) -> "Visibility":
+        """The same view, in which no token sees itself; made once however many layers ask for it."""
+        return self._limit(self.window, False)
+
+    def _limit(self, window: int | None, sees_self: bool) -> "Visibility":
+        if (window, sees_self) not in self._limited:
+            self._limited[window, sees_self] = replace(self, window=window, sees_self=sees_self)
+        return self._limited[window, sees_self]
 
     def keep(self, q_index: Tensor, k_index: Tensor) -> Tensor:
         """True where query token `q_index` sees memory token `k_index`; the two broadcast: (B or 1, *their shape).
@@ -160,12 +200,14 @@ class Visibility:
         inside = (k_index >= 0) & (k_index < self.memory.length) & (q_index >= 0) & (q_index < self.own.length)
         q_index, k_index = q_index.clamp(0, self.own.length - 1), k_index.clamp(0, self.memory.length - 1)
         seen = inside[None]
-        if self.causal or self.window is not None:
+        if self.causal:
+            seen = seen & (self.own.order(q_index) >= self.memory.order(k_index))
+        if self.window is not None or not self.sees_self:
             distance = self.own.position(q_index) - self.memory.position(k_index)
-            if self.causal:
-                seen = seen & (distance >= 0)
             if self.window is not None:
                 seen = seen & (distance.abs() <= self.window)
+            if not self.sees_self:
+                seen = seen & (distance != 0)
         if self.own.segments is not None or self.memory.segments is not None:
             q_segment, k_segment = (
                 places.segments[:, index] if places.segments is not None else torch.ones_like(index)[None]

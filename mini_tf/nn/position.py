@@ -18,7 +18,9 @@ class Position(nn.Module):
 
     attaches: frozenset[str] = frozenset()
     ends: int | None = None
-    """Places that there are, where no token may stand past the last one."""
+    """Number of positions, where no token may stand past the last one."""
+    by_distance: bool = True
+    """`bias` depends on the distance alone, so that it may be computed once for all queries and without them."""
 
     def embed(self, x: Float[Tensor, "B L D"], places: Places) -> Float[Tensor, "B L D"]:
         """Positions added to, or joined with, the embeddings of tokens."""
@@ -28,8 +30,11 @@ class Position(nn.Module):
         """Turn queries or keys by where they stand; keys are kept turned."""
         return x
 
-    def bias(self, distance: Tensor) -> Tensor | None:
-        """What is added to the scores at `distance` (B or 1, ...) from query back to key: (B or 1, H, ...)."""
+    def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
+        """What is added to the scores at `distance` (B or 1, ...) from query back to key: (B or 1, H, ...).
+
+        Where it is not `by_distance`, it is given the queries q (B, H, L, K) and keys k (B, H, M, K) that meet at distance (.., L, M).
+        """
         return None
 
 

@@ -14,6 +14,7 @@ from mini_tf.nn.norm import NormKind, build_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State, reorder
+from mini_tf.nn.state import rows as rows_of
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, listing, settings_of
 
 
@@ -125,11 +126,22 @@ class Memory(NamedTuple):
 
 
 class Stack(nn.Module):
-    """`n_layers` blocks and, where norms stand before the parts, one norm at the end. across: None = no cross mixers."""
+    """`n_layers` blocks and, where norms stand before the parts, one norm at the end.
 
-    def __init__(self, settings: StackSettings, causal: bool, position: Position | None, across: Across | None = None) -> None:
+    across: None = no cross mixers; own: with self-attention; n_passes: how often x goes through the blocks, whose weights all passes share.
+    """
+
+    def __init__(
+        self,
+        settings: StackSettings,
+        causal: bool,
+        position: Position | None,
+        across: Across | None = None,
+        own: bool = True,
+        n_passes: int = 1,
+    ) -> None:
         super().__init__()
-        self.causal = causal
+        self.causal, self.n_passes = causal, n_passes
         d_ff = 4 * settings.d_model if settings.d_ff is None else settings.d_ff
         post, none = settings.norm_place == "post", settings.norm_place == "none"
 
@@ -145,33 +157,43 @@ class Stack(nn.Module):
 
         blocks = []
         for layer in range(settings.n_layers):
-            kind = settings.attention[layer % len(settings.attention)]
-            place = Place(layer, settings.n_layers, "self", position, settings.bias)
-            own = kind.build(settings.width(), place)
-            cross = None
+            mixer = cross = None
+            if own:
+                kind = settings.attention[layer % len(settings.attention)]
+                mixer = kind.build(settings.width(), Place(layer, settings.n_layers, "self", position, settings.bias))
             if across is not None:
                 cross = across.mixer.build(settings.width(across.d_memory), Place(layer, settings.n_layers, "cross", None, settings.bias))
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
-            blocks.append(Block(own, cross, feed_forward, step))
+            blocks.append(Block(mixer, cross, feed_forward, step))
         self.layers = nn.ModuleList(blocks)
         self.norm = norm() if settings.norm_place == "pre" else nn.Identity()
 
     def start(self, batch: int) -> State:
         """The empty state of every layer."""
-        return {str(i): block.start(batch) for i, block in enumerate(self._blocks)}
+        return {str(i): block.start(batch) for i, block in enumerate(self._calls)}
 
     def trim(self, state: State) -> State:
         """The state without what can no longer matter."""
-        return {str(i): block.trim(part) for i, block in enumerate(self._blocks) if isinstance(part := state.get(str(i)), dict)}
+        return {str(i): block.trim(part) for i, block in enumerate(self._calls) if isinstance(part := state.get(str(i)), dict)}
 
     @property
-    def _blocks(self) -> list[Block]:
+    def blocks(self) -> list[Block]:
         return [block for block in self.layers if isinstance(block, Block)]
+
+    @property
+    def n_calls(self) -> int:
+        """How many layers x goes through, those that share their weights counted each time."""
+        return len(self.layers) * self.n_passes
+
+    @property
+    def _calls(self) -> list[Block]:
+        """The blocks in the order in which x goes through them."""
+        return self.blocks * self.n_passes
 
     def recall(self, source: Tensor, places: Places) -> Memory:
         """What the layers' cross mixers keep of a source (B, M, d_memory), whose tokens stand at `places`."""
-        crossing = [block.cross.part for block in self._blocks if block.cross is not None]
-        return Memory([cross.recall(source) for cross in crossing] or None, places)  # type: ignore[operator]
+        crossing = [block.cross.part for block in self.blocks if block.cross is not None]
+        return Memory([cross.recall(source, places) for cross in crossing] or None, places)  # type: ignore[operator]
 
     def forward(
         self, x: Tensor, places: Places, memory: Memory | None = None, at: Tensor | None = None, state: State | None = None
@@ -184,13 +206,14 @@ class Stack(nn.Module):
         layers = None if memory is None else memory.layers
         across = None
         if memory is not None and layers:
-            rows = len(next(iter(layers[0].values())))
+            rows = rows_of(layers[0])
             across = Visibility(False, places if rows == len(x) else places.merged(len(x), len(x) // rows, x.device), memory.places)
         penalty, kept = None, None if state is None else State()
-        for i, block in enumerate(self._blocks):
+        calls = self._calls
+        for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})
-            read = None if layers is None or across is None else Read(layers[i], across)
-            last = i + 1 == len(self.layers)
+            read = None if layers is None or across is None else Read(layers[i % len(layers)], across)
+            last = i + 1 == self.n_calls
             mixed: Mixed = block(x, visibility, read, before, at if last else None)
             if mixed.penalty is not None:
                 penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
@@ -203,7 +226,7 @@ class Stack(nn.Module):
     def writers(self) -> list[nn.Linear]:
         """The matrices that write into the residual stream."""
         found = []
-        for block in self._blocks:
+        for block in self.blocks:
             for step in (block.own, block.cross):
                 if step is not None and isinstance(step.part, Mixer):
                     found += step.part.writers()

@@ -41,6 +41,11 @@ def move(state: State | None, device: torch.device) -> State | None:
     return _apply(state, lambda leaf: leaf.to(device))
 
 
+def rows(state: State) -> int:
+    """How many rows its tensors have."""
+    return len(next(leaf for leaf in save(state).values() if leaf.dim()))
+
+
 def measure(state: State | None) -> int:
     """Bytes that the tensors of `state` hold."""
     return sum(leaf.numel() * leaf.element_size() for leaf in save(state).values())

@@ -29,7 +29,7 @@ class Alibi(Position):
         self.register_buffer("slopes", torch.tensor(slopes(n_heads)), persistent=False)
         self.slopes: Tensor
 
-    def bias(self, distance: Tensor) -> Tensor:
+    def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor:
         shape = (1, -1) + (1,) * (distance.dim() - 1)
         return -self.slopes.view(shape) * distance.abs()[:, None]
 

@@ -47,7 +47,7 @@ class T5(Position):
         self.register_buffer("bucket", buckets(distance, settings.bidirectional, settings.n_buckets, self.reach), persistent=False)
         self.bucket: Tensor
 
-    def bias(self, distance: Tensor) -> Tensor:
+    def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor:
         # There are many pairs of tokens, but few distances: buckets are looked up, and gradients summed, for each of these first.
         biases: Tensor = self.table(self.bucket).t()  # (H, 2 reach + 1)
         index = distance.clamp(-self.reach, self.reach) + self.reach

@@ -168,8 +168,8 @@ class Adapter(Section):
     """Width of the narrow matrices."""
     alpha: float = Field(16.0, gt=0, le=1e6)
     """What they add is multiplied by alpha / rank."""
-    targets: tuple[Text, ...] = Field(("stack.*", "encoder.*"), min_length=1, max_length=1024)
-    """Which matrices of the model get some, by patterns of their names."""
+    targets: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1024)] | None = None
+    """Which matrices of the model get some, by patterns of their names; null: those of all layers."""
     merge: bool = False
     """model.safetensors is a plain model, what was learnt added to its matrices; checkpoints keep both apart."""
 

@@ -52,7 +52,7 @@ def build(settings: Settings, model: nn.Module, products: torch.dtype = torch.fl
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     roles = roles_of(model)
-    depth = depths(roles)
+    depth = depths(model)
     rates = {name: _rate_of(roles[name], settings) / settings.lr * settings.layer_decay ** depth[name] for name in named}
     muons = {name: p for name, p in named.items() if settings.kind == "muon" and roles[name] == "matrix"}
     rest = {name: p for name, p in named.items() if name not in muons}

@@ -1,0 +1,255 @@
+"""The contract of models: what they declare, targets by index, states, the fast decoder, captured attention, weights in a file.
+
+The settings under test should be small: every check builds a model of them, in float64, for a vocabulary of 23 tokens.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_tf.errors import DataFault
+from mini_tf.generation.decoding import Remembering, padded
+from mini_tf.generation.lean import Lean
+from mini_tf.inspection.capture import capture, sorts_of
+from mini_tf.nn.answer import Answer
+from mini_tf.nn.dropout import Dropout
+from mini_tf.nn.lora import adapt, merge
+from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Stack
+from mini_tf.nn.state import reorder
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.sections import Adapter
+from mini_tf.testing import Case
+from mini_tf.testing.mixer_trials import same
+from mini_tf.training.layer_decay import depths
+
+VOCABULARY, CONTEXT, B, L, M = 23, 16, 3, 9, 7
+
+
+def cases(settings: ModelSettings) -> list[Case]:
+    """Everything that a model of these settings must do, by what it declares."""
+    checks = [
+        stacks_are_where_it_says,
+        targets_are_the_rows_of_all_tokens,
+        content_of_padding_reaches_no_token,
+        weights_make_another_model_the_same,
+        the_loss_is_the_cross_entropy_of_its_scores,
+        every_parameter_has_a_gradient_and_a_depth,
+        another_head_answers,
+        an_adapter_reaches_every_stack_and_merges,
+        captured_attention_gives_the_same_scores,
+        a_text_may_be_as_long_as_it_says,
+    ]
+    if built(settings).stacks()[0].stack.causal:
+        checks += [tokens_one_by_one_give_the_whole, reordered_rows_go_on_as_those_rows]
+    if built(settings).fast_decoding() is not None:
+        checks += [the_fast_decoder_gives_the_same_scores]
+    return [Case(check.__name__, partial(check, settings)) for check in checks]
+
+
+def built(settings: ModelSettings, seed: int = 0) -> Model:
+    """A model in eval, with weights large enough that attention is far from uniform."""
+    torch.manual_seed(seed)
+    model = settings.build(VOCABULARY, CONTEXT).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model
+
+
+def drawn_tokens(rows: int = B, length: int = L, seed: int = 1) -> Tensor:
+    """Ids (rows, length)."""
+    return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def source_of(model: Model, rows: int = B) -> Tokens | None:
+    """Something to attend to, where the model does."""
+    return Tokens(drawn_tokens(rows, M, seed=2)) if model.reads_source else None
+
+
+def _scores(model: Model, ids: Tensor, places: Places | None = None) -> Tensor:
+    return model.logits(model(Tokens(ids, places), source_of(model, len(ids))).y)
+
+
+def stacks_are_where_it_says(settings: ModelSettings) -> None:
+    model = built(settings)
+    declared = model.stacks()
+    assert declared, "a model has a stack at least"
+    owned = {id(part) for one in declared for part in one.stack.modules()}
+    strays = [name for name, part in model.named_modules() if part in model.mixers() and id(part) not in owned]
+    assert not strays, f"mixers outside the declared stacks: {strays}"
+    for one in declared:
+        assert model.get_submodule(one.name) is one.stack, f"{one.name} is another module"
+        there = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
+        assert one.embedding is None or one.embedding in there, f"there is no {one.embedding}"
+    assert any(one.rows == "own" for one in declared), "no stack has rows for the model's own tokens"
+    assert model.reads_source == ("source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)})
+
+
+def _crosses(stack: Stack) -> bool:
+    return any(block.cross is not None for block in stack.blocks)
+
+
+def targets_are_the_rows_of_all_tokens(settings: ModelSettings) -> None:
+    model, ids, at = built(settings), drawn_tokens(), torch.tensor([0, 4, L, 3 * L - 1])
+    whole = model(Tokens(ids), source_of(model)).y
+    assert whole.shape == (B, L, model.d_model), f"hidden vectors are {list(whole.shape)}"
+    same(model(Tokens(ids), source_of(model), at).y, whole.flatten(0, 1)[at], "targets are not the rows of all tokens")
+    words = torch.tensor([5, 1])
+    same(model.logits(whole, words), model.logits(whole)[..., words], "scores of candidates are not those of all words")
+
+
+def content_of_padding_reaches_no_token(settings: ModelSettings) -> None:
+    model, ids = built(settings), drawn_tokens()
+    segments = torch.tensor([[1] * L, [0] * 3 + [1] * (L - 3), [1] * (L - 2) + [0] * 2])
+    places, other = Places.packed(segments), torch.where(segments == 0, (ids + 1) % VOCABULARY, ids)
+    before, after = _scores(model, ids, places), _scores(model, other, places)
+    assert before.isfinite().all(), "scores at padding are not finite"
+    assert torch.equal(before[segments != 0], after[segments != 0]), "the content of padding reaches tokens"
+    alone = model.logits(model(Tokens(ids[1:2, 3:]), None if (source := source_of(model)) is None else Tokens(source.ids[1:2])).y)
+    same(before[1, 3:], alone[0], "a padded text is another one")
+
+
+def weights_make_another_model_the_same(settings: ModelSettings) -> None:
+    model, other = built(settings), built(settings, seed=1)
+    assert not torch.equal(_scores(model, drawn_tokens()), _scores(other, drawn_tokens())), "two seeds give one model"
+    other.load_weights(model.weights())
+    assert torch.equal(_scores(model, drawn_tokens()), _scores(other, drawn_tokens())), "the same weights give another model"
+    assert len({tensor.data_ptr() for tensor in model.weights().values() if tensor.numel()}) == sum(
+        tensor.numel() > 0 for tensor in model.weights().values()
+    ), "a file would hold a tensor twice"
+
+
+def the_loss_is_the_cross_entropy_of_its_scores(settings: ModelSettings) -> None:
+    model = built(settings)
+    hidden, labels = model(Tokens(drawn_tokens()), source_of(model)).y.flatten(0, 1), drawn_tokens(seed=4).flatten()
+    for smoothing in (0.0, 0.1):
+        expected = F.cross_entropy(model.logits(hidden), labels, reduction="sum", label_smoothing=smoothing)
+        same(model.cross_entropy(hidden, labels, smoothing), expected, "the loss is not the cross-entropy of its scores", 1e-8)
+
+
+def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
+    model = built(settings).train()
+    for part in model.modules():
+        if isinstance(part, Dropout):
+            part.rate = 0.0
+    mixed = model(Tokens(drawn_tokens(), None, None), source_of(model))
+    loss = model.cross_entropy(mixed.y.flatten(0, 1), drawn_tokens(seed=4).flatten())
+    (loss if mixed.penalty is None else loss + mixed.penalty).backward()
+    found = depths(model)
+    deepest = 1 + max(one.n_above + one.stack.n_calls for one in model.stacks())
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert parameter.grad.any(), f"the gradient of {name} is 0"
+        assert 0 <= found[name] <= deepest, f"{name} lies {found[name]} layers deep"
+
+
+def another_head_answers(settings: ModelSettings) -> None:
+    model = built(settings)
+    model.answer_with(Answer(model.d_model, 3, 0.0).double())
+    assert model.logits(model(Tokens(drawn_tokens()), source_of(model)).y).shape == (B, L, 3), "another head does not answer"
+
+
+def an_adapter_reaches_every_stack_and_merges(settings: ModelSettings) -> None:
+    model = built(settings)
+    before, names = _scores(model, drawn_tokens()), set(model.weights())
+    adapted = adapt(model, Adapter(rank=2))
+    for one in model.stacks():
+        linear = any(isinstance(part, nn.Linear) for part in one.stack.modules())
+        assert not linear or any(name.startswith(f"{one.name}.") for name in adapted), f"an adapter leaves out {one.name}"
+    same(_scores(model, drawn_tokens()), before, "a new adapter changes the model")
+    merge(model)
+    assert set(model.weights()) == names, "a merged model has other names"
+
+
+def captured_attention_gives_the_same_scores(settings: ModelSettings) -> None:
+    model = built(settings)
+    source = source_of(model, 1)
+    seen = capture(model, Tokens(drawn_tokens(1)), source)
+    assert seen.difference < 1e-8, f"scores differ by {seen.difference:g} where mixers answer by `explicit`"
+    assert {reading.kind for reading in seen.readings} == set(sorts_of(model)), "not every sort of mixers is heard"
+    n = {"own": L, "source": M}
+    for reading in seen.readings:
+        rows, columns = reading.weights.shape[-2], reading.weights.shape[-1] - reading.lead
+        assert n.get(reading.rows, rows) == rows, f"{reading.kind}: {rows} rows do not stand for {reading.rows} tokens"
+        assert n.get(reading.columns, columns) == columns, f"{reading.kind}: {columns} columns do not stand for {reading.columns} tokens"
+
+
+def a_text_may_be_as_long_as_it_says(settings: ModelSettings) -> None:
+    model = built(settings)
+    longest = model.max_length()
+    if longest is None:
+        model(Tokens(drawn_tokens(1, 2 * CONTEXT)), source_of(model, 1))
+        return
+    model(Tokens(drawn_tokens(1, longest)), source_of(model, 1))
+    try:
+        model(Tokens(drawn_tokens(1, longest + 1)), source_of(model, 1))
+    except DataFault:
+        return
+    raise AssertionError(f"a text of more than max_length {longest} tokens is not refused by a DataFault")
+
+
+def tokens_one_by_one_give_the_whole(settings: ModelSettings) -> None:
+    model, ids = built(settings), drawn_tokens()
+    whole, source, state, parts = _scores(model, ids), source_of(model), model.start(B), []
+    memory = None if source is None else model.read(source)
+    for t in range(L):
+        mixed = model(Tokens(ids[:, t : t + 1]), memory, state=state)
+        state = model.trim(mixed.state)
+        parts.append(model.logits(mixed.y))
+    same(torch.cat(parts, dim=1), whole, "tokens one by one give another text", 1e-8)
+
+
+def reordered_rows_go_on_as_those_rows(settings: ModelSettings) -> None:
+    model, ids, rows = built(settings), drawn_tokens(), torch.tensor([2, 0, 2])
+    source = source_of(model)
+    memory = None if source is None else model.read(source)
+    state = model(Tokens(ids[:, :5]), memory, state=model.start(B)).state
+    follow = model(Tokens(ids[rows, 5:]), None if memory is None else memory.select(rows), state=reorder(state, rows)).y
+    same(model.logits(follow), _scores_from(model, ids, source, 5)[rows], "reordered rows go on as others", 1e-8)
+
+
+def _scores_from(model: Model, ids: Tensor, source: Tokens | None, first: int) -> Tensor:
+    return model.logits(model(Tokens(ids), source).y[:, first:])
+
+
+@torch.inference_mode()
+def the_fast_decoder_gives_the_same_scores(settings: ModelSettings) -> None:
+    model, ids = built(settings), drawn_tokens(2, 4, seed=6)
+    assert Lean.fits(model) or not _declares(model), "the fast decoder refuses what all parts declare"
+    if not Lean.fits(model):
+        return
+    texts = [drawn_tokens(1, length, seed=length)[0].tolist() for length in (3, 6)]
+    fast, plain = (_decoder(model, texts, fast=which) for which in (True, False))
+    for step in range(ids.shape[1]):
+        same(fast.after(ids[:, step]), plain.after(ids[:, step]), f"step {step + 1} of the fast decoder", 1e-8)
+
+
+def _declares(model: Model) -> bool:
+    one = model.fast_decoding()
+    parts = [] if one is None else [block.own.part for block in one.stack.blocks if block.own is not None]
+    fast = all(part.fast_decoding() is not None for part in parts)  # type: ignore[operator]
+    return one is not None and fast and one.embedding.position.by_distance
+
+
+def _decoder(model: Model, texts: list[list[int]], fast: bool) -> Lean | Remembering:
+    state = model(padded(texts, torch.device("cpu")), state=model.start(len(texts))).state
+    return Lean(model, state, [*map(len, texts)]) if fast else Remembering(model, state)
+
+
+def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:
+    """The same model with each of these mixers in all of its layers, those that its stacks cannot take left out."""
+    without = settings_of("positions", "none")()
+    for mixer in mixers:
+        for given in ({}, {"positions": without}):
+            try:
+                made = type(settings).model_validate(dict(settings) | {"attention": (mixer,)} | given)
+            except ValueError:
+                continue
+            yield made
+            break

@@ -1,0 +1,117 @@
+"""The contract of positions: where they attach, what they depend on, how far they reach, and every mixer that they attach to."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from mini_tf.errors import DataFault
+from mini_tf.nn.mixer import MixerSettings
+from mini_tf.nn.places import Places
+from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import Case, attention
+from mini_tf.testing.mixer_trials import WIDTH, B, L, drawn, laid_out, same, tokens
+
+CONTEXT = 64
+FAR = 5000
+"""A position that texts of positions without an end may reach."""
+
+
+def cases(settings: PositionSettings) -> list[Case]:
+    """Everything that a position of these settings must do, by what it declares."""
+    checks = (it_attaches_where_it_says, it_depends_on_positions_alone, it_reaches_as_far_as_it_says, every_parameter_has_a_gradient)
+    turning = (turning_is_linear,) if "rotary" in settings.ATTACHES else ()
+    return [*(Case(check.__name__, partial(check, settings)) for check in (*checks, *turning)), *_with_mixers(settings)]
+
+
+def _with_mixers(settings: PositionSettings) -> Iterator[Case]:
+    for word in listing("attention"):
+        mixer = settings_of("attention", word)()
+        if isinstance(mixer, MixerSettings) and settings.ATTACHES & mixer.POSITIONS:
+            yield from (Case(f"{word}-{case}", case.run) for case in attention.with_positions(mixer, {settings.kind: settings}))
+
+
+def built(settings: PositionSettings) -> Position:
+    """The module, in float64, with random parameters."""
+    torch.manual_seed(0)
+    return settings.build(WIDTH.d_model, WIDTH.n_heads, WIDTH.d_k, CONTEXT).double()
+
+
+def _heads() -> torch.Tensor:
+    return drawn(B, L, WIDTH.n_heads, WIDTH.d_k)
+
+
+def _bias(position: Position, length: int = L) -> torch.Tensor | None:
+    distance = torch.arange(length)[:, None] - torch.arange(length)[None]
+    q, k = drawn(1, WIDTH.n_heads, length, WIDTH.d_k), drawn(1, WIDTH.n_heads, length, WIDTH.d_k, seed=2)
+    return position.bias(distance[None], *(() if position.by_distance else (q, k)))
+
+
+def it_attaches_where_it_says(settings: PositionSettings) -> None:
+    position, places, x, heads = built(settings), Places(L, 3), drawn(B, L, WIDTH.d_model), _heads()
+    assert position.attaches == settings.ATTACHES, "the module attaches elsewhere than its settings say"
+    done = {
+        "embed": not torch.equal(position.embed(x, places), x),
+        "rotary": not torch.equal(position.turn(heads, places), heads),
+        "bias": _bias(position) is not None,
+    }
+    for place, does in done.items():
+        assert does == (place in settings.ATTACHES), f"it {'attaches' if does else 'does not attach'} at {place!r}"
+
+
+def it_depends_on_positions_alone(settings: PositionSettings) -> None:
+    """The same token at the same position of a document is the same whatever stands beside it in the row."""
+    position, places, x, heads = built(settings), laid_out("packed"), drawn(B, L, WIDTH.d_model), _heads()
+    assert places.positions is not None
+    assert places.segments is not None
+    together, turned = position.embed(x, places), position.turn(heads, places)
+    for t in range(L):
+        for row in range(B):
+            if places.segments[row, t]:
+                here = Places(1, int(places.positions[row, t]))
+                same(position.embed(x[row : row + 1, t : t + 1], here)[0, 0], together[row, t], "an embedding depends on other tokens")
+                same(position.turn(heads[row : row + 1, t : t + 1], here)[0, 0], turned[row, t], "a query depends on other tokens")
+    bias = _bias(position)
+    if bias is not None:
+        assert bias.shape == (1, WIDTH.n_heads, L, L), f"a bias is {list(bias.shape)}, but must be (1, heads, queries, keys)"
+        assert bias.isfinite().all(), "a bias is not finite"
+    assert tokens(together, places).isfinite().all(), "an embedding is not finite"
+
+
+def it_reaches_as_far_as_it_says(settings: PositionSettings) -> None:
+    position, x = built(settings), drawn(1, 1, WIDTH.d_model)
+    if position.ends is None:
+        assert position.embed(x, Places(1, FAR)).isfinite().all(), f"position {FAR} has no finite embedding"
+        assert position.turn(drawn(1, 1, 2, WIDTH.d_k), Places(1, FAR)).isfinite().all(), f"position {FAR} turns to no finite vector"
+        return
+    position.embed(x, Places(1, position.ends - 1))
+    try:
+        position.embed(x, Places(1, position.ends))
+    except DataFault:
+        return
+    raise AssertionError(f"a token past the last of {position.ends} positions is not refused by a DataFault")
+
+
+def turning_is_linear(settings: PositionSettings) -> None:
+    """The fast decoder makes a matrix of it."""
+    position, places = built(settings), Places(L, 3)
+    one, other = _heads(), drawn(B, L, WIDTH.n_heads, WIDTH.d_k, seed=2)
+    same(
+        position.turn(2 * one - 3 * other, places),
+        2 * position.turn(one, places) - 3 * position.turn(other, places),
+        "turning is not linear",
+    )
+
+
+def every_parameter_has_a_gradient(settings: PositionSettings) -> None:
+    position = built(settings)
+    length = L if position.ends is None else position.ends
+    x, bias = drawn(B, length, WIDTH.d_model), _bias(position, length)
+    parts = [position.embed(x, Places(length)), position.turn(_heads(), Places(L)), *(() if bias is None else (bias,))]
+    total = torch.stack([(part * drawn(*part.shape, seed=3)).sum() for part in parts]).sum()
+    if total.requires_grad:
+        total.backward()
+    for name, parameter in position.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert parameter.grad.any(), f"the gradient of {name} is 0"

@@ -1,0 +1,34 @@
+"""The contract of models, run on every kind with every mixer, and on a stranger of latents and shared layers."""
+
+from collections.abc import Iterator
+
+import pytest
+from strangers import MIXERS, LatentsSettings
+from toys import mixer_kinds, mixer_settings
+
+from mini_tf.nn.model import ModelSettings
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import Case, models
+
+SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
+
+
+def every_model() -> Iterator[tuple[str, ModelSettings]]:
+    mixers = {kind: mixer_settings(kind) for kind in mixer_kinds()} | {word: settings() for word, settings in MIXERS.items()}
+    for word in listing("models"):
+        kind = settings_of("models", word)
+        assert issubclass(kind, ModelSettings)
+        yield word, kind(**SMALL, head="bert", tied=False)
+        yield word, kind(**SMALL, positions=settings_of("positions", "learned")(), norm_place="post")
+        for name, mixer in mixers.items():
+            for settings in models.every_mixer(kind(**SMALL), [mixer]):
+                yield f"{word}-{name}", settings
+    yield "latents", LatentsSettings(**SMALL)
+
+
+CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in every_model() for case in models.cases(settings)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_keeps_its_contract(case: Case) -> None:
+    case.run()
