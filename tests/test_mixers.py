@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from strangers import MIXERS, RelativeSettings
+from strangers_own import MIXERS, RelativeSettings
 from toys import mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.nn import attend

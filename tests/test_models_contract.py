@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from strangers import MIXERS, LatentsSettings
+from strangers_own import MIXERS, LatentsSettings
 from toys import mixer_kinds, mixer_settings
 
 from mini_tf.nn.model import ModelSettings

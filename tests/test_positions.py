@@ -1,7 +1,7 @@
 """The contract of positions, run on every kind and on a stranger; a new file in mini_tf/positions is tested here without a line."""
 
 import pytest
-from strangers import RelativeSettings
+from strangers_own import RelativeSettings
 
 from mini_tf.nn.position import PositionSettings
 from mini_tf.recipe.kinds import listing, settings_of
