@@ -9,6 +9,7 @@ from torch import nn
 from mini_tf.evaluate import AnyRows, pack
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
+from mini_tf.optimizers import Optimizer
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.initial import Taken
 from mini_tf.text.opening import AnyText
@@ -16,7 +17,6 @@ from mini_tf.training.device import Setup
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
-from mini_tf.training.optimizer import Optimizer
 from mini_tf.training.plan import Plan, plan_of
 from mini_tf.training.schedule import Course, horizon_of
 

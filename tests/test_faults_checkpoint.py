@@ -22,7 +22,7 @@ from hang import ending
 from safetensors.torch import load_file, save_file
 
 from mini_tf.errors import RunFault, StorageFault
-from mini_tf.recipe.sections import Optimizer
+from mini_tf.optimizers import Parameter, adamw
 from mini_tf.run import hashes as hashes_module
 from mini_tf.run import manifest, opening
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints
@@ -33,7 +33,6 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
 from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.run.tensors import pack, specs
-from mini_tf.training.adamw import AdamW
 
 RECIPE = (
     *QUIET,
@@ -802,7 +801,7 @@ def test_a_checkpoint_whose_parts_do_not_fit_is_refused(tmp_path: Path, harm: di
 
 
 def test_c17_moments_come_back_in_their_own_type_and_a_narrower_one_is_refused() -> None:
-    optimizer = AdamW({"w": torch.zeros(3, 2)}, Optimizer())
+    optimizer = adamw.Settings().build({"w": Parameter(torch.zeros(3, 2))})
     moments = optimizer.state_tensors()
     optimizer.load(moments)
     assert {str(tensor.dtype) for name, tensor in optimizer.state_tensors().items() if name != "step"} == {"torch.float32"}

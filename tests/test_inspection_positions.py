@@ -9,9 +9,9 @@ from test_models import CONTEXT, model_of, some_ids
 from mini_tf.inspection.positions import LARGEST_MAP, look, never_trained
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.optimizers import adamw
 from mini_tf.positions.sinusoidal import sinusoids
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.sections import Optimizer
 from mini_tf.training import optimizer
 
 
@@ -100,14 +100,14 @@ def test_alibi_falls_by_each_heads_slope() -> None:
 
 def test_rows_without_a_gradient_are_named_from_the_optimizers_state() -> None:
     model = model_of("decoder", positions="learned").float()
-    adamw = optimizer.build(Optimizer(), model)
+    moved = optimizer.build(adamw.Settings(), model)
     before = model.embedding.position.table.weight.clone()  # type: ignore[union-attr, operator]
     for step in range(3):
         model.logits(model(Tokens(some_ids(2, 9 + step))).y).square().sum().backward()
-        adamw.step(lr=0.01)
-        adamw.zero_grad()
+        moved.step(lr=0.01)
+        moved.zero_grad()
     table = look(model).vectors.table  # type: ignore[union-attr]
-    rows = never_trained(adamw.state_tensors(), str(table))
+    rows = never_trained(moved.state_tensors(), str(table))
     same = (model.embedding.position.table.weight == before).all(dim=1)  # type: ignore[union-attr]
     assert rows == same.nonzero().flatten().tolist() == list(range(11, CONTEXT))
     assert never_trained({}, str(table)) is None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from mini_tf.nn.attend import attend
 from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.dropout import Dropout
-from mini_tf.nn.feed_forward import Activation, activate
+from mini_tf.nn.feed_forward import ACTIVATIONS, activate
 from mini_tf.nn.norm import build_norm, rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.recipe.kinds import settings_of
@@ -94,7 +94,7 @@ def test_rms_norm_bears_gradients_and_inputs_of_any_strides() -> None:
 
 def test_a_norm_without_weights_has_no_parameters_and_normalises_all_the_same() -> None:
     x = drawn(3, 8)
-    layer, rms = (build_norm(kind, 8, 0.1, bias=True, weight=False) for kind in ("layer", "rms"))  # type: ignore[arg-type]
+    layer, rms = (build_norm(kind, 8, 0.1, bias=True, weight=False) for kind in ("layer", "rms"))
     assert [*layer.parameters(), *rms.parameters()] == []
     centred = x - x.mean(dim=-1, keepdim=True)
     assert_close(layer(x), plain_rms(centred, torch.ones(8)))
@@ -118,7 +118,7 @@ def test_squared_relu_is_the_square_of_relu_in_values_and_gradients() -> None:
     assert gradcheck(lambda x: activate("relu2", x), x)
 
 
-ACTIVATIONS: dict[Activation, Callable[[float], float]] = {
+FORMULAS: dict[str, Callable[[float], float]] = {
     "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
     "gelu_tanh": lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "relu": lambda x: max(x, 0.0),
@@ -126,13 +126,13 @@ ACTIVATIONS: dict[Activation, Callable[[float], float]] = {
 }
 
 
-@pytest.mark.parametrize("kind", get_args(Activation))
-def test_an_activation_is_its_formula_with_gradients_and_without(kind: Activation) -> None:
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_an_activation_is_its_formula_with_gradients_and_without(kind: str) -> None:
     x = drawn(4, 6)
     if kind == "swiglu":
         expected = [[a / (1 + math.exp(-a)) * b for a, b in zip(row[:3], row[3:], strict=True)] for row in x.tolist()]
     else:
-        expected = [[ACTIVATIONS[kind](number) for number in row] for row in x.tolist()]
+        expected = [[FORMULAS[kind](number) for number in row] for row in x.tolist()]
     given = x.tolist()
     assert_close(activate(kind, x), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
     with torch.no_grad():

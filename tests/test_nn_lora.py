@@ -19,9 +19,9 @@ from mini_tf.nn.joined import Joined
 from mini_tf.nn.lora import adapt, is_adapted, merge, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter
-from mini_tf.recipe.sections import Optimizer as OptimizerSettings
 from mini_tf.training.optimizer import build, roles_of
 
 KINDS = ["decoder", "encoder", "encoder_decoder"]
@@ -78,7 +78,7 @@ def test_only_a_and_b_have_gradients_and_learn(kind: str) -> None:
     model = small(kind)
     adapt(model, SETTINGS)
     before = {name: tensor.clone() for name, tensor in model.weights().items()}
-    optimizer = build(OptimizerSettings(lr=0.01, weight_decay=0.5), model)
+    optimizer = build(adamw.Settings(lr=0.01, weight_decay=0.5), model)
     for _ in range(3):
         optimizer.zero_grad()
         loss_of(model).backward()
@@ -259,7 +259,7 @@ def test_muon_leaves_the_narrow_matrices_to_adamw_at_its_own_rate() -> None:
     model = small()
     adapt(model, SETTINGS)
     assert {role for name, role in roles_of(model).items() if ".weight.0." in name} == {"adapter"}
-    optimizer = build(OptimizerSettings(kind="muon", lr=0.02, head_lr=0.001, weight_decay=0.0), model)
+    optimizer = build(muon.Settings(lr=0.02, head_lr=0.001, weight_decay=0.0), model)
     loss_of(model).backward()
     name = "stack.layers.1.own.part.out.parametrizations.weight.0.B.0"
     optimizer.step(0.02)

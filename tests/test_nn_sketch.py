@@ -9,8 +9,8 @@ from toys import TINY_CONSTANTS, mixer_settings
 
 from mini_tf.errors import RecipeFault
 from mini_tf.nn.sketch import sketched
+from mini_tf.optimizers import adamw
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.sections import Optimizer
 from mini_tf.run.tensors import specs
 from mini_tf.training import memory
 
@@ -66,8 +66,8 @@ def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_f
     sketch = torch.nn.Linear(95, 1 << 20, bias=False, device="meta")
     cpu, free = torch.device("cpu"), 100 << 24
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    memory.refuse_too_large(sketch, Optimizer(kind="adamw"), cpu)
+    memory.refuse_too_large(sketch, adamw.Settings(), cpu)
     free -= 1
     told = r"model: 99,614,720 parameters need at least 1\.5 GiB with their gradients and the optimizer; 1\.6 GiB are free"
     with pytest.raises(RecipeFault, match=told):
-        memory.refuse_too_large(sketch, Optimizer(kind="adamw"), cpu)
+        memory.refuse_too_large(sketch, adamw.Settings(), cpu)

@@ -16,13 +16,14 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.objectives.masked import Masked, _borders, _until
+from mini_tf.optimizers import Parameter, adamw
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.schedules import cosine
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.packing import Packing
 from mini_tf.text.token_store import TokenStore, encode_file
 from mini_tf.text.tokenizer import Tokenizer, Vocabulary
-from mini_tf.training.adamw import AdamW
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training, train
@@ -305,11 +306,11 @@ def test_scores_in_half_precision_are_judged_in_full(training: bool) -> None:
     assert sums.parts["next_token"].item() == pytest.approx(expected, rel=1e-6)
 
 
-class Watched(AdamW):
+class Watched(adamw.AdamW):
     """Keeps the gradients of its last step."""
 
     def step(self, lr: float, grad_factor: float = 1.0) -> None:
-        self.seen = {name: p.grad.clone() for name, p in self.parameters.items() if p.grad is not None}
+        self.seen = {name: p.grad.clone() for name, p in self.parameters.items() if p.tensor.grad is not None}
         super().step(lr, grad_factor)
 
 
@@ -327,9 +328,9 @@ class Corpus:
 def trained(model_kind: str, objective: Objective, micro: int, steps: int, dtype: torch.dtype) -> tuple[list[float], Watched, Model]:
     """The losses of so many steps of batches of eight rows, cut into micro-batches."""
     model = model_of(model_kind).to(dtype)
-    optimizer = Watched(model.named_parameters(), sections.Optimizer(lr=1e-2))
+    optimizer = Watched(adamw.Settings(), {name: Parameter(p) for name, p in model.named_parameters()})
     feed = Feed(RowPlan(20, 8, 0), Corpus(), objective.prepare, micro)  # type: ignore[arg-type]
-    course = Course(sections.Schedule(), 1e-2, Horizon(steps))
+    course = Course(cosine.Settings(), 1e-2, Horizon(steps))
     training = Training(objective.task(model), feed, optimizer, course, Setup(), clip=1.0)
     return [report.loss for report in train(training)], optimizer, model
 
@@ -365,7 +366,7 @@ def test_a_stream_is_judged_as_the_one_long_text_that_it_is() -> None:
 
     objective = objective_of("next_token")
     feed = Feed(RowPlan(32, 4, 0, stream=True), Windows(), objective.prepare, 2)  # type: ignore[arg-type]
-    course, optimizer = Course(sections.Schedule(), 1e-300, Horizon(8)), build(sections.Optimizer(), model)
+    course, optimizer = Course(cosine.Settings(), 1e-300, Horizon(8)), build(adamw.Settings(), model)
     streamed = [report.loss for report in train(Training(objective.task(model), feed, optimizer, course, Setup()))]
     texts = torch.from_numpy(np.stack([ids[reader * 48 : reader * 48 + 49] for reader in range(4)]))
     scores = model.logits(model(Tokens(texts[:, :-1])).y)
@@ -389,7 +390,7 @@ def test_one_batch_can_be_learnt_by_heart(model: str, objective: str) -> None:
     rows = Rows(np.random.default_rng(0).choice(PLAIN, (4, 17)), np.arange(4, dtype=np.uint64))
     question = objective_of(objective)
     batch, learner = question.prepare(rows), model_of(model, d_model=32)
-    task, optimizer = question.task(learner), build(sections.Optimizer(weight_decay=0), learner)
+    task, optimizer = question.task(learner), build(adamw.Settings(weight_decay=0), learner)
     losses = []
     for _ in range(150):
         loss = task(batch, None).parts[objective] / batch.counts[objective]

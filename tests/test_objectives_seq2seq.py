@@ -17,7 +17,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.recipe.sections import Schedule
+from mini_tf.schedules import inverse_sqrt
 from mini_tf.text.batch import Rows
 from mini_tf.text.tokenizer import Vocabulary
 from mini_tf.training.schedule import Course, Horizon
@@ -215,6 +215,6 @@ def test_smoothed_cross_entropy_passes_gradcheck_and_is_least_at_the_smoothed_la
 @pytest.mark.parametrize(("d_model", "warmup"), [(512, 4000), (64, 10)])
 def test_the_rate_of_the_2017_paper_is_an_inverse_root_with_its_peak_at_the_end_of_the_warmup(d_model: int, warmup: int) -> None:
     """Section 5.3: d_model^-0.5 min(step^-0.5, step warmup^-1.5), whose steps count from 1."""
-    course = Course(Schedule(kind="inverse_sqrt", warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000))
+    course = Course(inverse_sqrt.Settings(warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000))
     for step in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 99_999):
         assert course.rate(step - 1, 0.0) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12)

@@ -7,12 +7,14 @@ import pytest
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from mini_tf.optimizers import adamw
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.faults import faults_of
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import ModelSettings, ObjectiveSettings, Optimizer, Schedule, Tokenizer, Train
+from mini_tf.recipe.sections import ModelSettings, ObjectiveSettings, Tokenizer, Train
 from mini_tf.recipe.values import Written
+from mini_tf.schedules import cosine, wsd
 
 
 class ToyModel(ModelSettings):
@@ -46,14 +48,14 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
 @pytest.mark.parametrize(
     ("section", "given", "key", "message"),
     [
-        (Optimizer, {"lr": Written("abc")}, "lr", "must be a finite number, got 'abc'"),
-        (Optimizer, {"lr": Written("1e-3", quoted=True)}, "lr", "must be a finite number, got the text '1e-3'; remove the quotes"),
-        (Optimizer, {"lr": Written("-1")}, "lr", "must be greater than 0, got -1.0"),
-        (Optimizer, {"lr": True}, "lr", "must be a finite number, got true"),
-        (Optimizer, {"lr": float("nan")}, "lr", "must be a finite number, got nan"),
-        (Optimizer, {"betas": [Written("0.9")]}, "betas", "must be a list of 2, each a share such as 0.05 or 5%, got a list"),
-        (Optimizer, {"betas": [Written("0.9"), Written("2")]}, "betas", "must be less than 1, got 2.0"),
-        (Optimizer, {"learningrate": Written("1")}, "learningrate", "no such key"),
+        (adamw.Settings, {"lr": Written("abc")}, "lr", "must be a finite number, got 'abc'"),
+        (adamw.Settings, {"lr": Written("1e-3", quoted=True)}, "lr", "must be a finite number, got the text '1e-3'; remove the quotes"),
+        (adamw.Settings, {"lr": Written("-1")}, "lr", "must be greater than 0, got -1.0"),
+        (adamw.Settings, {"lr": True}, "lr", "must be a finite number, got true"),
+        (adamw.Settings, {"lr": float("nan")}, "lr", "must be a finite number, got nan"),
+        (adamw.Settings, {"betas": [Written("0.9")]}, "betas", "must be a list of 2, each a share such as 0.05 or 5%, got a list"),
+        (adamw.Settings, {"betas": [Written("0.9"), Written("2")]}, "betas", "must be less than 1, got 2.0"),
+        (adamw.Settings, {"learningrate": Written("1")}, "learningrate", "no such key"),
         (Train, {"steps": Written("1.5")}, "steps", "must be a whole number, got '1.5'"),
         (Train, {"steps": 1.5}, "steps", "must be a whole number, got 1.5"),
         (Train, {"steps": True}, "steps", "must be a whole number, got true"),
@@ -64,9 +66,10 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
         (Train, {"steps": 5, "batch_size": 6, "micro_batch_size": 4}, "micro_batch_size", "4 does not divide batch_size 6; use 3"),
         (Train, {}, "", "must say how long: one of steps, tokens, epochs, time, such as steps: 2000"),
         (Train, {"steps": 5, "time": 3.0}, "time", "steps and time are given; keep exactly one of steps, tokens, epochs, time"),
-        (Schedule, {"kind": Written("cosin")}, "kind", "got 'cosin'; did you mean cosine?"),
-        (Schedule, {"warmup": Written("100%")}, "warmup", "must be less than 1, got 1.0"),
-        (Schedule, {"kind": "wsd", "warmup": 0.5, "decay": 0.6}, "decay", "more than the whole run"),
+        (Recipe, {"schedule": {"kind": Written("cosin")}}, "schedule", "no such kind 'cosin'; did you mean 'cosine'?"),
+        (Recipe, {"optimizer": {"kind": "adamw", "momentum": 0.5}}, "optimizer.momentum", "no such key"),
+        (cosine.Settings, {"warmup": Written("100%")}, "warmup", "must be less than 1, got 1.0"),
+        (wsd.Settings, {"warmup": 0.5, "decay": 0.6}, "decay", "more than the whole run"),
         (Data, {"split": Written("tail 10")}, "split", "must be a share such as 5%, or tail 10%, got 'tail 10'"),
         (Data, {"split": Written("100%")}, "split", "must be a share such as 5%"),
         (Data, {"train": []}, "train", "must have at least one item"),
@@ -85,7 +88,7 @@ def test_a_fault_says_what_is_and_what_must_be(section: type[Section], given: di
 
 
 def test_a_warmup_ends_before_the_run() -> None:
-    parts = {"model": ToyModel(), "objective": ToyObjective(), "schedule": Schedule(warmup=10)}
+    parts = {"model": ToyModel(), "objective": ToyObjective(), "schedule": cosine.Settings(warmup=10)}
     assert "schedule.warmup" in told(Recipe, train=Train(steps=10), **parts)
     assert "schedule.warmup" in told(Recipe, train=Train(tokens=320, batch_size=4, context=8), **parts)
     Recipe(train=Train(steps=11), **parts)
@@ -197,4 +200,4 @@ def test_a_validator_may_name_its_key_by_the_type_of_its_error() -> None:
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
-        Optimizer().lr = 2.0  # type: ignore[misc]
+        adamw.Settings().lr = 2.0  # type: ignore[misc]

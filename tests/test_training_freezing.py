@@ -6,15 +6,15 @@ from test_nn_lora import KINDS, loss_of, small
 
 from mini_tf.errors import RecipeFault
 from mini_tf.nn.lora import adapt
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Adapter
-from mini_tf.recipe.sections import Optimizer as Settings
 from mini_tf.training.freezing import freeze
 from mini_tf.training.optimizer import build, clip_factor
 
 PATTERNS = ("*embedding.*", "*.layers.0.*")
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", listing("optimizers"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_frozen_stay_to_the_bit_through_five_steps_and_all_others_move(kind: str, optimizer: str) -> None:
     """With weight decay, momentum, clipping and layer-wise decay; the table is the head's too."""
@@ -23,7 +23,7 @@ def test_the_frozen_stay_to_the_bit_through_five_steps_and_all_others_move(kind:
     names = [name for name in model.weights() if name.startswith(("embedding.", "source_embedding.")) or ".layers.0." in name]
     before = {name: tensor.clone() for name, tensor in model.weights().items()}
     assert freeze(model, PATTERNS) == names
-    settings = Settings(kind=optimizer, lr=0.01, weight_decay=0.5, layer_decay=0.8)
+    settings = settings_of("optimizers", optimizer)(lr=0.01, weight_decay=0.5, layer_decay=0.8)
     moving = build(settings, model)
     for _ in range(5):
         moving.zero_grad()
@@ -50,7 +50,7 @@ def test_all_but_one_matrix_may_be_frozen_under_muon() -> None:
     model = small()
     kept = "stack.layers.1.own.part.out.weight"
     freeze(model, [name for name in model.weights() if name != kept])
-    optimizer = build(Settings(kind="muon"), model)
+    optimizer = build(settings_of("optimizers", "muon")(), model)
     before = model.get_parameter(kept).detach().clone()
     loss_of(model).backward()
     assert optimizer.grad_norm() > 0

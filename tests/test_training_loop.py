@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,12 +16,11 @@ from mini_tf.errors import Diverged, RunFault, StorageFault
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, load, save
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.sections import Optimizer as OptimizerSettings
-from mini_tf.recipe.sections import Schedule
+from mini_tf.optimizers import Parameter, adamw
+from mini_tf.schedules import cosine, linear
 from mini_tf.seeds import seed_of
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.training import memory
-from mini_tf.training.adamw import AdamW
 from mini_tf.training.device import Setup
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
@@ -90,8 +89,8 @@ class Guess(nn.Module):
 
 def training_of(task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False) -> Training:
     feed = Feed(RowPlan(N_ROWS, 8, 5, stream), Windows(), ask_unevenly, micro)
-    course = Course(Schedule(kind="cosine", warmup=2), lr, Horizon(steps=steps))
-    return Training(task, feed, build(OptimizerSettings(), task), course, Setup(), seed=5, clip=clip)
+    course = Course(cosine.Settings(warmup=2), lr, Horizon(steps=steps))
+    return Training(task, feed, build(adamw.Settings(), task), course, Setup(), seed=5, clip=clip)
 
 
 def weights_of(task: nn.Module) -> list[Tensor]:
@@ -359,7 +358,7 @@ def test_every_mixer_is_refreshed_once_a_step_from_a_seed_of_its_own() -> None:
 
 def test_the_clock_ends_a_run_that_is_measured_in_time() -> None:
     ticks = iter(float(t) for t in itertools.count())
-    training = replace(training_of(Guess()), course=Course(Schedule(kind="linear", warmup=0), 1.0, Horizon(seconds=10.0)))
+    training = replace(training_of(Guess()), course=Course(linear.Settings(warmup=0), 1.0, Horizon(seconds=10.0)))
     reports = list(train(training, clock=lambda: next(ticks)))
     assert [report.seconds for report in reports] == [2, 4, 6, 8, 10]
     assert [report.lr for report in reports][1:] == pytest.approx([0.7, 0.5, 0.3, 0.1])
@@ -522,14 +521,12 @@ class Linear(nn.Module):
         return Sums({"guess": self.weight[batch.inputs.ids].sum()})
 
 
-class Descent(AdamW):
+class Descent(adamw.AdamW):
     """Steps along the gradient itself: unlike Adam's, such a step is as large as the gradient is."""
 
-    @torch.no_grad()
-    def step(self, lr: float, grad_factor: float = 1.0) -> None:
-        for p in self.parameters.values():
-            assert p.grad is not None
-            p -= lr * grad_factor * p.grad
+    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
+        for p in moving.values():
+            p.tensor.sub_(lr * p.grad)
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**10, 2.0**16])
@@ -537,7 +534,7 @@ class Descent(AdamW):
 def test_a_step_of_fp16_is_that_of_the_plain_gradient_whatever_the_scale(scale: float, clip: float) -> None:
     task = Linear()
     training = replace(training_of(task, micro=2, steps=1, clip=clip), setup=Setup(precision="fp16"))
-    training = replace(training, optimizer=Descent(dict(task.named_parameters()), OptimizerSettings()))
+    training = replace(training, optimizer=Descent(adamw.Settings(), {name: Parameter(p) for name, p in task.named_parameters()}))
     batches = training.feed.micro_batches(0)
     read = torch.bincount(torch.cat([batch.inputs.ids.flatten() for batch in batches]), minlength=VOCABULARY)
     gradient = read / sum(batch.counts["guess"] for batch in batches)

@@ -7,13 +7,12 @@ from torch.testing import assert_close
 
 from mini_tf.nn.answer import Answer
 from mini_tf.nn.joined import Joined
+from mini_tf.optimizers import adamw
+from mini_tf.optimizers.muon import COEFFICIENTS, SAFETY, Muon, Settings, orthogonal
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.recipe.sections import Optimizer as Settings
-from mini_tf.training.adamw import AdamW
-from mini_tf.training.muon import COEFFICIENTS, SAFETY, Muon, orthogonal
 from mini_tf.training.optimizer import build, roles_of
 
-SETTINGS = Settings(kind="muon", lr=0.02, momentum=0.9, orthogonal_steps=5, weight_decay=0.0)
+SETTINGS = Settings(lr=0.02, momentum=0.9, orthogonal_steps=5, weight_decay=0.0)
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -104,10 +103,10 @@ def test_every_parameter_of_a_model_has_one_mover_and_tables_and_vectors_are_ada
     model = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, tied=False, bias=True, ngrams=(50,)).build(20, 8)  # type: ignore[attr-defined]
     optimizer = build(SETTINGS, model)
     assert isinstance(optimizer, Muon)
-    assert optimizer.matrices.keys() | optimizer.rest.parameters.keys() == dict(model.named_parameters()).keys()
-    assert optimizer.matrices.keys() & optimizer.rest.parameters.keys() == set()
+    assert optimizer.matrices.keys() | optimizer.adam.parameters.keys() == dict(model.named_parameters()).keys()
+    assert optimizer.matrices.keys() & optimizer.adam.parameters.keys() == set()
     assert all(".own." in name or ".feed_forward." in name for name in optimizer.matrices)
-    assert sum(optimizer.rows["stack.layers.0.own.part.qkv.weight"]) == 48
+    assert sum(optimizer.matrices["stack.layers.0.own.part.qkv.weight"].rows) == 48
     roles = roles_of(model)
     assert {name for name, role in roles.items() if role == "head"} == {"head.linear.weight"}
     assert {name for name, role in roles.items() if role == "embedding"} == {"embedding.tokens.weight", "embedding.ngrams.tables.0.weight"}
@@ -123,7 +122,7 @@ def test_a_tied_table_is_an_embedding() -> None:
 def test_rates_of_tables_and_head_are_their_own() -> None:
     model = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, tied=False).build(20, 8)  # type: ignore[attr-defined]
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = build(Settings(kind="adamw", lr=0.01, embedding_lr=0.03, head_lr=0.002, weight_decay=0.0, eps=1e-12), model)
+    optimizer = build(adamw.Settings(lr=0.01, embedding_lr=0.03, head_lr=0.002, weight_decay=0.0, eps=1e-12), model)
     for p in model.parameters():
         p.grad = torch.ones_like(p)
     optimizer.step(0.01)
@@ -139,7 +138,7 @@ def test_what_scores_the_answers_of_a_task_is_a_head() -> None:
     optimizer = build(SETTINGS, model)
     assert isinstance(optimizer, Muon)
     assert roles_of(model)["head.linear.weight"] == "head"
-    assert "head.linear.weight" in optimizer.rest.parameters
+    assert "head.linear.weight" in optimizer.adam.parameters
 
 
 def test_what_is_saved_continues_bit_for_bit_and_a_foreign_state_is_refused() -> None:
@@ -179,7 +178,7 @@ def one_of_each() -> nn.Module:
 
 def with_gradients(model: nn.Module, step: int, factor: float = 1.0) -> None:
     for i, p in enumerate(model.parameters()):
-        p.grad = factor * drawn(*p.shape, seed=10 * step + i)
+        p.grad = factor * drawn(*p.shape, seed=10 * step + i, dtype=p.dtype)
 
 
 def test_a_gradient_is_multiplied_by_the_factor_before_it_goes_into_the_momentum() -> None:
@@ -227,4 +226,10 @@ def test_a_matrix_without_a_gradient_keeps_still() -> None:
 
 
 def test_without_matrices_it_is_adamw() -> None:
-    assert isinstance(build(SETTINGS, nn.ModuleDict({"norm": nn.LayerNorm(4)})), AdamW)
+    models = [nn.ModuleDict({"norm": nn.LayerNorm(4)}) for _ in range(2)]
+    optimizers = [build(settings, model) for settings, model in zip((SETTINGS, adamw.Settings()), models, strict=True)]
+    for model, optimizer in zip(models, optimizers, strict=True):
+        with_gradients(model, 0)
+        optimizer.step(0.01)
+    assert optimizers[0].state_tensors().keys() == optimizers[1].state_tensors().keys()
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))

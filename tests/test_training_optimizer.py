@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from mini_tf.models.encoder_decoder import Side
-from mini_tf.recipe.kinds import settings_of
-from mini_tf.recipe.sections import Optimizer as Settings
-from mini_tf.training.adamw import AdamW
+from mini_tf.optimizers import Parameter, muon
+from mini_tf.optimizers.adamw import AdamW, Settings
+from mini_tf.optimizers.muon import Muon, orthogonal
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training.layer_decay import depths
-from mini_tf.training.muon import Muon, orthogonal
 from mini_tf.training.optimizer import build, clip_factor, roles_of
 
 SETTINGS = Settings(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -36,7 +36,8 @@ def rate(step: int) -> float:
 
 
 def optimizers_of(model: nn.Module, fused: bool) -> AdamW:
-    return AdamW(dict(model.named_parameters()), SETTINGS, ["0.weight"], fused)
+    parameters = {name: Parameter(p, "embedding" if name == "0.weight" else "matrix") for name, p in model.named_parameters()}
+    return AdamW(SETTINGS, parameters, fused)
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -129,11 +130,11 @@ def test_state_of_another_model_is_refused() -> None:
 def test_no_compiler_is_imported_for_an_optimizer_step() -> None:
     code = """if True:
         import sys, torch
-        from mini_tf.recipe.sections import Optimizer
+        from mini_tf.optimizers.adamw import Settings
         from mini_tf.training import loop
         from mini_tf.training.optimizer import build
         model = torch.nn.Linear(2, 2)
-        optimizer = build(Optimizer(), model)
+        optimizer = build(Settings(), model)
         torch.manual_seed(0)
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step(float(optimizer.grad_norm()) * 0.1)
@@ -176,7 +177,7 @@ def test_frozen_layers_count_too() -> None:
         p.requires_grad_(not name.startswith("stack.layers.1"))
     optimizer = build(Settings(layer_decay=0.5), model)
     assert isinstance(optimizer, AdamW)
-    rates = {name: rate for names, _, rate in optimizer.groups for name in names}
+    rates = {name: rate for names, _, rate in optimizer.adam.groups for name in names}
     assert rates["stack.layers.0.own.part.out.weight"] == 0.25
 
 
@@ -206,7 +207,7 @@ def test_adamw_steps_by_the_rate_of_each_parameter() -> None:
 
 def test_muon_steps_by_the_rate_of_each_matrix() -> None:
     """Matrices of one shape go through it together, whatever their layers."""
-    settings = Settings(kind="muon", lr=0.02, momentum=0.9, weight_decay=0.3, layer_decay=0.7)
+    settings = muon.Settings(lr=0.02, momentum=0.9, weight_decay=0.3, layer_decay=0.7)
     model = layered_model().double()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = build(settings, model, torch.float64)
@@ -215,17 +216,16 @@ def test_muon_steps_by_the_rate_of_each_matrix() -> None:
     grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     optimizer.step(0.01)
     assert {depth_of(name) for name in optimizer.matrices} == {0, 1, 2, 3}
-    for name, rows in optimizer.rows.items():
+    for name, matrix in optimizer.matrices.items():
         lr = 0.01 * 0.7 ** depth_of(name)
         ahead = 0.1 * grads[name] + 0.9 * 0.1 * grads[name]
-        parts = [orthogonal(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in ahead.split(rows)]
+        parts = [
+            orthogonal(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in ahead.split(matrix.rows or len(ahead))
+        ]
         assert_close(model.get_parameter(name).detach(), before[name] * (1 - lr * 0.3) - lr * torch.cat(parts))
 
 
 def test_without_layer_decay_all_rates_are_as_they_were_to_the_bit() -> None:
-    for kind in ("adamw", "muon"):
-        optimizer = build(Settings(kind=kind), layered_model())
-        adamw = optimizer.rest if isinstance(optimizer, Muon) else optimizer
-        assert isinstance(adamw, AdamW)
-        assert {rate for _, _, rate in adamw.groups} == {1.0}
-        assert not isinstance(optimizer, Muon) or set(optimizer.rates.values()) == {1.0}
+    for kind in listing("optimizers"):
+        optimizer = build(settings_of("optimizers", kind)(), layered_model())  # type: ignore[arg-type]
+        assert {p.rate for p in optimizer.parameters.values()} == {1.0}

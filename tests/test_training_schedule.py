@@ -1,19 +1,21 @@
 """Learning rates and horizons against formulas written down elsewhere."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mini_tf.recipe.sections import Schedule, Train
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.sections import Train
+from mini_tf.schedules import cosine, linear
 from mini_tf.training.schedule import Course, Horizon, factor, horizon_of
 
-KINDS = ["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
 
-
-def rates(n_steps: int, **settings: object) -> list[float]:
-    return [factor(Schedule(**settings), step, n_steps) for step in range(n_steps)]  # type: ignore[arg-type]
+def rates(n_steps: int, kind: str, **settings: object) -> list[float]:
+    schedule: Any = settings_of("schedules", kind)(**settings)
+    return [factor(schedule, step, n_steps) for step in range(n_steps)]
 
 
 def test_the_curves_are_the_textbook_ones_after_the_warmup() -> None:
@@ -57,7 +59,7 @@ def test_a_warmup_is_given_in_steps_or_as_a_share() -> None:
 
 
 @given(
-    kind=st.sampled_from(KINDS),
+    kind=st.sampled_from(listing("schedules")),
     n_steps=st.integers(1, 300),
     warmup=st.one_of(st.integers(0, 50), st.floats(0, 0.5)),
     floor=st.floats(0, 1),
@@ -66,7 +68,8 @@ def test_a_warmup_is_given_in_steps_or_as_a_share() -> None:
 def test_no_step_is_wasted_on_a_rate_of_zero_and_none_exceeds_the_peak(
     kind: str, n_steps: int, warmup: float, floor: float, decay: float
 ) -> None:
-    assert all(0 < rate <= 1 for rate in rates(n_steps, kind=kind, warmup=warmup, floor=floor, decay=decay))
+    own = {"decay": decay} if kind == "wsd" else {}
+    assert all(0 < rate <= 1 for rate in rates(n_steps, kind=kind, warmup=warmup, floor=floor, **own))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_the_clock_stays_a_clock() -> None:
 
 
 def test_under_the_clock_the_curve_follows_the_share_of_time_used() -> None:
-    course = Course(Schedule(kind="linear", warmup=0), 2.0, Horizon(seconds=60.0))
+    course = Course(linear.Settings(warmup=0), 2.0, Horizon(seconds=60.0))
     assert course.rate(5, 30.0) == pytest.approx(1.0)
     assert course.rate(50, 45.0) == pytest.approx(0.5)
     assert course.rate(0, 0.0) == 2.0
@@ -103,18 +106,18 @@ def test_under_the_clock_the_curve_follows_the_share_of_time_used() -> None:
 
 
 def test_under_the_clock_the_very_first_step_is_that_of_a_thousand() -> None:
-    course = Course(Schedule(kind="cosine", warmup=0.02), 2.0, Horizon(seconds=60.0))
+    course = Course(cosine.Settings(warmup=0.02), 2.0, Horizon(seconds=60.0))
     assert course.rate(0, 0.0) == pytest.approx(2.0 / 20)
 
 
 def test_a_course_in_steps_ends_there_and_ignores_the_clock() -> None:
-    course = Course(Schedule(kind="linear", warmup=0), 1.0, Horizon(steps=4))
+    course = Course(linear.Settings(warmup=0), 1.0, Horizon(steps=4))
     assert [course.rate(step, 1e9) for step in range(4)] == [1, 0.75, 0.5, 0.25]
     assert [course.finished(step, 1e9) for step in (3, 4)] == [False, True]
 
 
 def test_an_extension_runs_the_curve_once_more_over_its_own_steps() -> None:
     for horizon, end in ((Horizon(steps=10), 10), (Horizon(steps=10), 7), (Horizon(seconds=3.0), 25)):  # 7: stopped early
-        longer = Course(Schedule(kind="cosine", warmup=2), 1.0, horizon).extended(end, 6)
+        longer = Course(cosine.Settings(warmup=2), 1.0, horizon).extended(end, 6)
         assert longer.horizon == Horizon(steps=end + 6)
         assert [longer.rate(step, 0) for step in range(end, end + 6)] == rates(6, kind="cosine", warmup=2)

@@ -7,7 +7,7 @@ and the reading of one query are written out. `Lean.fits` tells which models can
 read by the model itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.feed_forward import FeedForward, activate
 from mini_tf.nn.mixer import Mixer, SoftmaxAttention
 from mini_tf.nn.model import Model
-from mini_tf.nn.norm import RMSNorm
+from mini_tf.nn.norm import in_few_operations, rms_norm_in_few_operations
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
@@ -48,7 +48,7 @@ class Lean:
         pads = [self._n - length for length in lengths]
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
         self._layers = [_Layer(block) for block in model.stack.blocks]
-        self._norm = _normed(model.stack.norm, weight[0])
+        self._norm = in_few_operations(model.stack.norm, weight[0])
         self._kept = Kept([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
         self._hereabouts = Hereabouts(model.embedding.position, self._layers[0].width, weight)
 
@@ -106,7 +106,7 @@ class _Around:
     """What a residual step does around its part, without dropout; `last` is the linear map that the part ends with."""
 
     def __init__(self, step: Step, last: nn.Linear) -> None:
-        self._norm, self._post, self._residual = _normed(step.norm, last.weight[:, 0]), step.post, step.residual
+        self._norm, self._post, self._residual = in_few_operations(step.norm, last.weight[:, 0]), step.post, step.residual
         self._weight, self._bias = last.weight, last.bias
         self._transposed = last.weight.t()
 
@@ -131,7 +131,7 @@ class _Read:
         width, weight = attention.width, attention.qkv.weight
         self._qkv, self._qkv_bias = weight, attention.qkv.bias
         self._d_k, self._d_v, self._groups, self._heads = width.d_k, width.d_v, width.n_kv_heads, width.n_heads
-        self._qk_norm = _rms_normed(weight.new_ones(width.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
+        self._qk_norm = rms_norm_in_few_operations(weight.new_ones(width.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
         self._sizes = [attention.sizes[0] + attention.sizes[1], attention.sizes[2]]
         self._scale, self._no_bias, self._window = attention.scale, weight.new_zeros(1), attention.window
 
@@ -167,18 +167,3 @@ def _is_a_table(embedding: Embedding) -> bool:
     """Whether nothing is done to the vectors of tokens in eval."""
     working = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | Dropout)}
     return working == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.attaches
-
-
-def _normed(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
-    """A norm of vectors `like` this one, as a function."""
-    if type(norm) is nn.LayerNorm:
-        shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
-    return _rms_normed(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps) if type(norm) is RMSNorm else norm.forward
-
-
-def _rms_normed(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
-    """RMSNorm in four operations: x / sqrt(|x|^2 + D eps), times sqrt(D) and the weight."""
-    d = len(weight)
-    least, scale = weight.new_tensor((d * eps) ** 0.5), weight * d**0.5
-    return lambda x: (x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)).mul_(scale)

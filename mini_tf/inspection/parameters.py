@@ -14,9 +14,9 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.sections import Optimizer
+from mini_tf.recipe.sections import OptimizerSettings
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
-from mini_tf.training.optimizer import build as build_optimizer
+from mini_tf.training.optimizer import state_bytes
 
 _WHOLE = (Mixer, FeedForward, Position)
 """Modules that are one part, whatever they hold."""
@@ -128,15 +128,14 @@ class Memory:
 
 
 @torch.inference_mode()
-def memory_of(model: Model, optimizer: Optimizer, reads: Literal["left", "both", "pairs"]) -> Memory:
+def memory_of(model: Model, optimizer: OptimizerSettings, reads: Literal["left", "both", "pairs"]) -> Memory:
     """`reads`: what a token may see. What the model can go on from is a state, and what it keeps of a source."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    moments = sum(t.numel() * t.element_size() for t in build_optimizer(optimizer, model).state_tensors().values() if t.dim())
     pairs = reads == "pairs"
     whole = None if reads == "both" else _state_bytes(model, model.context, pairs)
     last = None if whole is None else whole - (_state_bytes(model, model.context - 1, pairs) if model.context > 1 else 0)
-    return Memory(weights, weights + gradients + moments, whole, last)
+    return Memory(weights, weights + gradients + state_bytes(optimizer, model), whole, last)
 
 
 def _state_bytes(model: Model, length: int, pairs: bool) -> int:

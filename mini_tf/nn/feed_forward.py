@@ -4,7 +4,8 @@ Source: Vaswani et al. 2017, section 3.3; GELU: arXiv:1606.08415; squared ReLU: 
 SwiGLU: Shazeer 2020, arXiv:2002.05202 (its `up` makes gate and value at once, so it has 1.5 times the parameters).
 """
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,23 +13,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mini_tf.nn.joined import Joined
-
-Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "swiglu"]
-
-
-def activate(kind: Activation, x: Tensor) -> Tensor:
-    """(..., F) -> (..., F), for swiglu (..., 2 F) -> (..., F)."""
-    if kind == "gelu":
-        return F.gelu(x)
-    if kind == "gelu_tanh":
-        return F.gelu(x, approximate="tanh")
-    if kind == "relu":
-        return F.relu(x)
-    if kind == "relu2":
-        squared: Tensor = _SquaredReLU.apply(x) if torch.is_grad_enabled() else F.relu(x).square_()
-        return squared
-    gate, value = x.chunk(2, dim=-1)
-    return F.silu(gate) * value
 
 
 class _SquaredReLU(torch.autograd.Function):
@@ -48,13 +32,49 @@ class _SquaredReLU(torch.autograd.Function):
         return dx
 
 
+def _squared_relu(x: Tensor) -> Tensor:
+    squared: Tensor = _SquaredReLU.apply(x) if torch.is_grad_enabled() else F.relu(x).square_()
+    return squared
+
+
+def _swiglu(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, dim=-1)
+    return F.silu(gate) * value
+
+
+class ActivationFunction(NamedTuple):
+    """(..., n_inputs F) -> (..., F). Of several inputs some are gates for the others."""
+
+    function: Callable[[Tensor], Tensor]
+    n_inputs: int = 1
+
+
+ACTIVATIONS = {
+    "gelu": ActivationFunction(F.gelu),
+    "gelu_tanh": ActivationFunction(lambda x: F.gelu(x, approximate="tanh")),
+    "relu": ActivationFunction(F.relu),
+    "relu2": ActivationFunction(_squared_relu),
+    "swiglu": ActivationFunction(_swiglu, n_inputs=2),
+}
+"""Every activation by the word that a recipe writes. A backward pass of its own belongs to the function."""
+if TYPE_CHECKING:
+    Activation = str
+else:
+    Activation = Literal[tuple(ACTIVATIONS)]
+
+
+def activate(kind: Activation, x: Tensor) -> Tensor:
+    """(..., n_inputs F) -> (..., F)."""
+    return ACTIVATIONS[kind].function(x)
+
+
 class FeedForward(nn.Module):
     """up, activation, down: (B, L, D) -> (B, L, D)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()
         self.activation = activation
-        self.up = Joined(d_model, (d_ff, d_ff) if activation == "swiglu" else (d_ff,), bias)
+        self.up = Joined(d_model, (d_ff,) * ACTIVATIONS[activation].n_inputs, bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mini_tf.nn.cross_entropy import cross_entropy
-from mini_tf.nn.feed_forward import Activation, activate
+from mini_tf.nn.feed_forward import ACTIVATIONS, Activation, activate
 
 
 class Head(nn.Module):
@@ -46,7 +46,7 @@ class Transform(nn.Module):
     def __init__(self, d_model: int, activation: Activation, norm: nn.Module) -> None:
         super().__init__()
         self.activation = activation
-        self.dense = nn.Linear(d_model, d_model)
+        self.dense = nn.Linear(d_model, ACTIVATIONS[activation].n_inputs * d_model)
         self.norm = norm
 
     def forward(self, hidden: Tensor) -> Tensor:

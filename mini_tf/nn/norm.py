@@ -1,21 +1,13 @@
 """Normalisation of a token's vector: LayerNorm (Ba et al. 2016, arXiv:1607.06450) and RMSNorm (Zhang, Sennrich 2019, arXiv:1910.07467)."""
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-
-NormKind = Literal["layer", "rms"]
-
-
-def build_norm(kind: NormKind, d_model: int, eps: float, bias: bool, weight: bool = True) -> nn.Module:
-    """A norm over the last axis; `weight`: with a learned scale, `bias`: LayerNorm with a learned shift too."""
-    if kind == "layer":
-        return nn.LayerNorm(d_model, eps=eps, bias=bias and weight, elementwise_affine=weight)
-    return RMSNorm(d_model, eps, weight)
 
 
 class RMSNorm(nn.Module):
@@ -66,3 +58,41 @@ class _UnitRMS(torch.autograd.Function):
         rows = [t.reshape(-1, t.shape[-1]).contiguous() for t in (dy, y, r * d**0.5, norm)]
         dx, _ = torch.ops.aten._weight_norm_interface_backward(*rows, 0)
         return dx.view_as(y), None
+
+
+def _layer_norm(d_model: int, eps: float, bias: bool, weight: bool) -> nn.LayerNorm:
+    return nn.LayerNorm(d_model, eps=eps, bias=bias and weight, elementwise_affine=weight)
+
+
+def _rms_norm(d_model: int, eps: float, bias: bool, weight: bool) -> RMSNorm:
+    return RMSNorm(d_model, eps, weight)
+
+
+NORMS: dict[str, Callable[[int, float, bool, bool], nn.Module]] = {"layer": _layer_norm, "rms": _rms_norm}
+"""Every norm by the word that a recipe writes: what builds it from d_model, eps, and whether it may have a shift and a scale."""
+if TYPE_CHECKING:
+    NormKind = str
+else:
+    NormKind = Literal[tuple(NORMS)]
+
+
+def build_norm(kind: NormKind, d_model: int, eps: float, bias: bool, weight: bool = True) -> nn.Module:
+    """A norm over the last axis; `weight`: with a learned scale, `bias`: LayerNorm with a learned shift too."""
+    return NORMS[kind](d_model, eps, bias, weight)
+
+
+def in_few_operations(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """A norm, as a function of vectors `like` this one that has no gradient and little overhead."""
+    if type(norm) is nn.LayerNorm:
+        shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    if type(norm) is RMSNorm:
+        return rms_norm_in_few_operations(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps)
+    return norm.forward
+
+
+def rms_norm_in_few_operations(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+    """RMSNorm in four operations: x / sqrt(|x|^2 + D eps), times sqrt(D) and the weight."""
+    d = len(weight)
+    least, scale = weight.new_tensor((d * eps) ** 0.5), weight * d**0.5
+    return lambda x: (x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)).mul_(scale)

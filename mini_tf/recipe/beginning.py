@@ -2,14 +2,16 @@
 
 import re
 
+from mini_tf.recipe.kinds import listing
+
 ABOUT = {
     "data": ("what is learnt from: a file (txt jsonl csv tsv parquet), a glob, a list of them, or python-docs", "train: my.txt, split: 5%"),
     "tokenizer": ("what a token is: bpe, byte or char, trained here; or path: a tokenizer.json or a run", "kind: bpe, vocab_size: 4096"),
     "model": ("what is trained: a decoder reads leftwards, an encoder both sides", "kind: decoder, d_model: 128, n_layers: 4, n_heads: 4"),
     "objective": ("what is asked: next_token, masked, seq2seq; classify, tag, regress, instruct; left out, it fits the model", ""),
     "adapter": ("what learns in place of the matrices of a run that model.init_from begins with: lora", ""),
-    "optimizer": ("how fast it learns", "lr: 1e-3, weight_decay: 0.1"),
-    "schedule": ("the learning rate over the run: constant linear cosine wsd inverse_sqrt", "kind: cosine, warmup: 2%"),
+    "optimizer": (f"how the weights move: {', '.join(listing('optimizers'))}", "lr: 1e-3, weight_decay: 0.1"),
+    "schedule": (f"the learning rate over the run: {', '.join(listing('schedules'))}", "kind: cosine, warmup: 2%"),
     "train": ("how long (one of steps tokens epochs time) and how much at once", "steps: 2000, batch_size: 32, context: 128"),
     "eval": ("how often it is measured on held-out text; patience stops early", "every_steps: 200, patience: 5"),
     "checkpoint": ("how often it is saved, and what is kept", "every_steps: 200, keep_last: 2"),

@@ -52,7 +52,7 @@ class Section(BaseModel):
     @classmethod
     def _read(cls, given: Any) -> Any:
         """`given` with every scalar read by its field's type; a section left out or left empty is one of defaults."""
-        if isinstance(given, Written) and not given.quoted and given in ("", "~", "null"):
+        if _is_blank(given):
             given = {}
         if not isinstance(given, dict):
             return given
@@ -76,21 +76,31 @@ class Kind(Section):
         return type(self).__module__.rpartition(".")[2]
 
 
+def _is_blank(value: Any) -> bool:
+    """True for `key:` with nothing behind it, and for null."""
+    return isinstance(value, Written) and not value.quoted and value in ("", "~", "null")
+
+
 def _with_default_kind(value: Any, field: Any) -> Any:
-    """A mapping that names no kind is about the field's default kind."""
-    if not isinstance(value, dict) or "kind" in value or field.is_required():
+    """A mapping that names no kind is about the field's default kind, and a kind left empty is that one."""
+    given = {} if _is_blank(value) else value
+    if not isinstance(given, dict) or "kind" in given or field.is_required():
         return value
     default = field.get_default(call_default_factory=True)
     if isinstance(default, tuple) and len(default) == 1:
         default = default[0]
-    return {"kind": default.kind} | value if isinstance(default, Kind) else value
+    return {"kind": default.kind} | given if isinstance(default, Kind) else value
+
+
+ROOTS = [Path(__file__).parents[1]]
+"""The folders that packages of kinds lie in."""
 
 
 @cache
 def listing(package: str) -> tuple[str, ...]:
     """The words of a package of kinds, sorted."""
-    folder = Path(__file__).parents[1] / package
-    return tuple(sorted(f.stem for f in folder.glob("*.py") if not f.stem.startswith("_")))
+    files = [file for root in ROOTS for file in (root / package).glob("*.py")]
+    return tuple(sorted(file.stem for file in files if not file.stem.startswith("_")))
 
 
 def settings_of(package: str, word: str) -> type[Kind]:

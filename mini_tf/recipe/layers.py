@@ -46,6 +46,11 @@ def is_whole_section(field: FieldInfo | None) -> bool:
     return field is not None and field.annotation is section_of(field)
 
 
+def may_be_blank(field: FieldInfo | None) -> bool:
+    """Whether to leave a field empty is to leave it out: of a section, and of a kind that has a default and cannot be null."""
+    return is_whole_section(field) or (package_of(field) is not None and default_word(field) is not None and not may_be_null(field))
+
+
 def may_be_null(field: FieldInfo | None) -> bool:
     """Whether null is one of a field's values."""
     return field is not None and any(kind is type(None) for kind, _ in members(field.annotation))
@@ -71,7 +76,7 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
     package = package_of(field)
     if package is None:
         return section_of(field)
-    given = node.value if node is not None else None
+    given = None if node is None or is_blank(node) else node.value
     given = given[0].value if isinstance(given, list) and len(given) == 1 else given
     word = given["kind"].value if isinstance(given, dict) and "kind" in given else given
     word = str(word) if isinstance(word, Written) else default_word(field)
@@ -93,7 +98,7 @@ def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
 
 
 def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
-    if is_whole_section(field) and (is_blank(above) or is_blank(below)):
+    if may_be_blank(field) and (is_blank(above) or is_blank(below)):
         return below if is_blank(above) else above
     if may_be_null(field) and (is_blank(above) or is_blank(below)):
         return above

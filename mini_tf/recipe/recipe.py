@@ -6,12 +6,12 @@ Each rule yields the dotted key that is at fault, and the fault with the nearest
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny
 
 from mini_tf.errors import UsageFault
 from mini_tf.recipe.forms import form_rules
 from mini_tf.recipe.gates import Gate
-from mini_tf.recipe.kinds import Kind, KindOf, Section, listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, Section, default_kind, listing, settings_of
 from mini_tf.recipe.sections import (
     Adapter,
     Checkpoint,
@@ -21,9 +21,9 @@ from mini_tf.recipe.sections import (
     Log,
     ModelSettings,
     ObjectiveSettings,
-    Optimizer,
+    OptimizerSettings,
     Runtime,
-    Schedule,
+    ScheduleSettings,
     Tokenizer,
     Train,
 )
@@ -44,8 +44,12 @@ class Recipe(Section):
     """What is asked of the model; by default next_token of a decoder, masked of an encoder, seq2seq of an encoder_decoder."""
     adapter: Adapter | None = None
     """A small part that learns in place of the model's own matrices; null: none."""
-    optimizer: Optimizer = Optimizer()
-    schedule: Schedule = Schedule()
+    optimizer: Annotated[SerializeAsAny[OptimizerSettings], KindOf("optimizers")] = Field(
+        default_factory=default_kind("optimizers", "adamw")
+    )
+    """How the weights move, given their gradients."""
+    schedule: Annotated[SerializeAsAny[ScheduleSettings], KindOf("schedules")] = Field(default_factory=default_kind("schedules", "cosine"))
+    """The shape of the learning rate after the warmup."""
     train: Train
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()

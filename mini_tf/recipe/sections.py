@@ -44,59 +44,6 @@ class Tokenizer(SideTokenizer):
     """Of pairs: a tokenizer of its own for the source side; null: one for both."""
 
 
-class Optimizer(Section):
-    kind: Literal["adamw", "muon"] = "adamw"
-    """adamw: Loshchilov and Hutter 2019, arXiv:1711.05101; muon: orthogonal updates for matrices of layers, AdamW for the rest."""
-    lr: float = Field(1e-3, gt=0, le=10)
-    """Learning rate at the top of the schedule; try 0.02 for muon."""
-    embedding_lr: float | None = Field(None, gt=0, le=10)
-    """AdamW's rate for embeddings; default lr."""
-    head_lr: float | None = Field(None, gt=0, le=10)
-    """AdamW's rate for an untied output table and, with muon, for norms and biases; default lr."""
-    momentum: float = Field(0.95, ge=0, lt=1)
-    """muon: how slowly the gradient is forgotten."""
-    orthogonal_steps: int = Field(5, ge=1, le=20)
-    """muon: steps of the polynomial that makes an update orthogonal; 3 are enough for short runs."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    """adamw: how slowly the two moments of the gradient forget."""
-    eps: float = Field(1e-8, gt=0, le=10)
-    """adamw: added to the root of the second moment."""
-    weight_decay: float = Field(0.1, ge=0, le=10)
-    """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
-    clip: float = Field(1.0, ge=0, le=1e6)
-    """Largest global norm of the gradient; 0 = no clipping."""
-    layer_decay: float = Field(1.0, gt=0, le=1)
-    """The last layer's rate is multiplied by this, the one before by its square, ...; embeddings learn slowest, the head at full rate."""
-
-    def rules(self) -> Iterator[tuple[str, str]]:
-        for name in ("momentum", "orthogonal_steps"):
-            if self.kind != "muon" and getattr(self, name) != type(self).model_fields[name].default:
-                yield name, f"only muon has it, not {self.kind}"
-
-    def rate_of(self, role: str) -> float:
-        """The learning rate of a `matrix`, `embedding`, `head` or `vector`."""
-        if role == "embedding":
-            return self.embedding_lr or self.lr
-        if role == "head" or (role == "vector" and self.kind == "muon"):
-            return self.head_lr or self.lr
-        return self.lr
-
-
-class Schedule(Section):
-    kind: Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"] = "cosine"
-    """The shape of the learning rate after the warmup; wsd = warmup, stable, decay."""
-    warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Steps (a whole number), or a share of the horizon (5%)."""
-    decay: float = Field(0.3, gt=0, le=1)
-    """wsd: share of the horizon over which the rate falls."""
-    floor: Share = 0.0
-    """Rate at the end, as a share of lr."""
-
-    def rules(self) -> Iterator[tuple[str, str]]:
-        if self.kind == "wsd" and isinstance(self.warmup, float) and self.warmup + self.decay > 1:
-            yield "decay", f"{self.decay:g} and a warmup of {self.warmup:g} are more than the whole run; their sum is at most 1"
-
-
 HORIZONS = ("steps", "tokens", "epochs", "time")
 """The keys of `train` that say how long; exactly one of them is given."""
 BATCHES = ("batch_size", "batch_tokens")
@@ -253,6 +200,45 @@ class Generate(Section):
     def rules(self) -> Iterator[tuple[str, str]]:
         if self.min_new_tokens > self.max_new_tokens:
             yield "min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}"
+
+
+class OptimizerSettings(Kind):
+    """What every optimizer has."""
+
+    lr: float = Field(1e-3, gt=0, le=10)
+    """Learning rate at the top of the schedule."""
+    embedding_lr: float | None = Field(None, gt=0, le=10)
+    """Rate for embeddings; default lr."""
+    head_lr: float | None = Field(None, gt=0, le=10)
+    """Rate for an untied output table; default lr."""
+    weight_decay: float = Field(0.1, ge=0, le=10)
+    """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
+    clip: float = Field(1.0, ge=0, le=1e6)
+    """Largest global norm of the gradient; 0 = no clipping."""
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    """The last layer's rate is multiplied by this, the one before by its square, ...; embeddings learn slowest, the head at full rate."""
+
+    def rate_of(self, role: str) -> float:
+        """The learning rate of a `matrix`, `embedding`, `head`, `adapter` or `vector`."""
+        if role == "embedding":
+            return self.embedding_lr or self.lr
+        return (self.head_lr or self.lr) if role == "head" else self.lr
+
+    def build(self, parameters: Any, products: Any) -> Any:
+        raise NotImplementedError
+
+
+class ScheduleSettings(Kind):
+    """What every schedule has."""
+
+    warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """Steps (a whole number), or a share of the horizon (5%)."""
+    floor: Share = 0.0
+    """Rate at the end, as a share of lr."""
+
+    def share(self, step: int, begin: float, n_steps: float) -> float:
+        """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, after a warmup of `begin` steps."""
+        raise NotImplementedError
 
 
 class ModelSettings(Kind):

@@ -19,6 +19,7 @@ import torch
 
 import mini_tf
 from mini_tf.errors import RunFault, StorageFault, UsageFault
+from mini_tf.optimizers import IMPLEMENTATION
 from mini_tf.recipe.reading import LATER
 from mini_tf.run import manifest
 from mini_tf.run.contents import refuse_strange
@@ -27,7 +28,6 @@ from mini_tf.run.finding import OUTPUTS, try_to_hold
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
 from mini_tf.run.manifest import Manifest
-from mini_tf.training.optimizer import IMPLEMENTATION
 from mini_tf.training.processor import processor
 
 _LONGEST_NAME, _LONGEST_PATH = 240, 3800

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from mini_tf.errors import RecipeFault
 from mini_tf.limits import limits
-from mini_tf.recipe.sections import Optimizer
+from mini_tf.recipe.sections import OptimizerSettings
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
+from mini_tf.training.optimizer import state_bytes
 
-MOMENTS = {"adamw": 2, "muon": 1}
-"""Numbers that the optimizer keeps for a parameter; of muon, for those of matrices."""
 _STEPS_SEEN = 8
 _SHARE = 0.5  # of free memory: the backward pass holds gradients of activations beside the activations
 
@@ -53,14 +52,14 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
     return sum(sizes.values())
 
 
-def refuse_too_large(sketch: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+def refuse_too_large(sketch: nn.Module, optimizer: OptimizerSettings, device: torch.device) -> None:
     """RecipeFault where weights, gradients and moments alone are more than this machine has free; `sketch` may lie on the meta device.
 
     What is frozen in it has neither gradients nor moments.
     """
     parameters = sum(p.numel() for p in sketch.parameters())
     learning = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
-    needed, free = 4 * (parameters + learning * (1 + MOMENTS[optimizer.kind])), free_bytes(device)
+    needed, free = 4 * (parameters + learning) + state_bytes(optimizer, sketch), free_bytes(device)
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
             f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with their gradients and the optimizer; "

@@ -1,68 +1,48 @@
-"""The contract of every optimizer, and which one moves which parameter.
-
-A parameter has one of five roles: `matrix` (a product inside the layers), `embedding` (a table that is looked up), `head` (the
-untied output table, of words or of a task's answers), `adapter` (a narrow matrix of LoRA) and `vector` (norms, biases and all
-else). Their learning rates may differ. Muon moves matrices, but no adapters: it makes a product's whole change orthogonal, and
-of B A it would see the factors; the gradient of A is 0 at first, of which it would make a full step out of rounding.
-"""
-
-from collections.abc import Mapping
-from typing import Literal, Protocol
+"""From a recipe and a model to the optimizer: which parameters learn, what role each has and how fast it learns."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from mini_tf import optimizers
 from mini_tf.nn.answer import Answer
 from mini_tf.nn.head import Head
 from mini_tf.nn.joined import Joined
 from mini_tf.nn.lora import LowRank
-from mini_tf.recipe.sections import Optimizer as Settings
-from mini_tf.training.adamw import AdamW
+from mini_tf.optimizers import Optimizer, Parameter, Role
+from mini_tf.recipe.sections import OptimizerSettings
 from mini_tf.training.layer_decay import depths
-from mini_tf.training.muon import Muon
-
-Role = Literal["matrix", "embedding", "head", "adapter", "vector"]
-
-IMPLEMENTATION = 1
-"""Counts up where a step's arithmetic changes: a run that was begun with another one does not continue to the same bits."""
 
 
-class Optimizer(Protocol):
-    """What the loop and the run folder ask of every optimizer."""
-
-    def grad_norm(self) -> Tensor:
-        """The global norm of the gradient, as a tensor without axes: nothing waits for the device."""
-
-    def step(self, lr: float, grad_factor: float = 1.0) -> None:
-        """Move every parameter that has a gradient; the gradient is multiplied by `grad_factor` first (clipping)."""
-
-    def zero_grad(self) -> None: ...
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        """All there is to save, by parameter name: the tensors themselves, not copies."""
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `state_tensors` gave; ValueError where names, shapes or types differ."""
-
-
-def build(settings: Settings, model: nn.Module, products: torch.dtype = torch.float32) -> Optimizer:
+def build(settings: OptimizerSettings, model: nn.Module, products: torch.dtype = torch.float32) -> Optimizer:
     """The optimizer of a recipe, for all parameters of `model` that learn. Its names are the model's names.
 
-    products: the type that Muon multiplies in.
+    products: the type of the matrix products of the forward pass.
     """
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    roles = roles_of(model)
-    depth = depths(model)
-    rates = {name: _rate_of(roles[name], settings) / settings.lr * settings.layer_decay ** depth[name] for name in named}
-    muons = {name: p for name, p in named.items() if settings.kind == "muon" and roles[name] == "matrix"}
-    rest = {name: p for name, p in named.items() if name not in muons}
-    adamw = AdamW(rest, settings, {name for name in rest if roles[name] in ("embedding", "vector")}, rates=rates)
-    return Muon(muons, _rows_of_parts(model), settings, adamw, products, rates) if muons else adamw
+    made: Optimizer = settings.build(_parameters(settings, model), products)
+    return made
+
+
+def state_bytes(settings: OptimizerSettings, model: nn.Module) -> int:
+    """Memory that the optimizer of `model`, which may lie on the meta device, keeps between steps."""
+    return optimizers.state_bytes(settings, _parameters(settings, model))
 
 
 def clip_factor(norm: float, largest: float) -> float:
     """What brings a gradient of this norm down to `largest`; 1 where it is smaller, or where `largest` is 0."""
     return min(1.0, largest / (norm + 1e-6)) if largest > 0 else 1.0
+
+
+def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Parameter]:
+    """The parameters that learn. A joined matrix is told with the rows of its parts."""
+    roles = roles_of(model)
+    depth = depths(model)
+    rows = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, Joined)}
+
+    def rate(name: str) -> float:
+        return settings.rate_of(roles[name]) / settings.lr * settings.layer_decay ** depth[name]
+
+    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return {name: Parameter(p, roles[name], rate(name), rows.get(name, ())) for name, p in learning.items()}
 
 
 def roles_of(model: nn.Module) -> dict[str, Role]:
@@ -81,13 +61,3 @@ def roles_of(model: nn.Module) -> dict[str, Role]:
         else:
             roles[name] = "matrix" if p.dim() == 2 else "vector"
     return roles
-
-
-def _rate_of(role: Role, settings: Settings) -> float:
-    """An adapter's is that of vectors, which with muon are AdamW's too."""
-    return settings.rate_of("vector" if role == "adapter" else role)
-
-
-def _rows_of_parts(model: nn.Module) -> dict[str, list[int]]:
-    """For each matrix that is several joined into one: how many rows belong to each."""
-    return {f"{name}.weight": list(part.sizes) for name, part in model.named_modules() if isinstance(part, Joined)}

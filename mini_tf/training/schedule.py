@@ -7,12 +7,12 @@ steps so far extrapolate to, so the curve follows the share of the time that is 
 import math
 from dataclasses import dataclass, replace
 
-from mini_tf.recipe.sections import Schedule, Train
+from mini_tf.recipe.sections import ScheduleSettings, Train
 
 _GUESSED_STEPS = 1000  # horizon of the very first step where the clock decides and no step has been timed
 
 
-def factor(settings: Schedule, step: int, n_steps: float) -> float:
+def factor(settings: ScheduleSettings, step: int, n_steps: float) -> float:
     """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, in (0, 1] as long as steps remain.
 
     The warmup rises in equal steps to 1 at its last step. No step is wasted on a rate of 0, neither first nor last.
@@ -21,14 +21,7 @@ def factor(settings: Schedule, step: int, n_steps: float) -> float:
     warmup = settings.warmup if isinstance(settings.warmup, int) else settings.warmup * n_steps
     if step + 1 < warmup:
         return (step + 1) / warmup
-    if settings.kind == "constant":
-        return 1.0
-    if settings.kind == "inverse_sqrt":
-        return max(settings.floor, math.sqrt(max(warmup, 1) / max(step + 1, warmup)))
-    falls_at = max(warmup, n_steps * (1 - settings.decay)) if settings.kind == "wsd" else warmup
-    t = min(max((step - falls_at) / max(n_steps - falls_at, 1e-9), 0.0), 1.0)
-    fallen = (1 - math.cos(math.pi * t)) / 2 if settings.kind == "cosine" else t
-    return 1 - (1 - settings.floor) * fallen
+    return settings.share(step, warmup, n_steps)
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon
 class Course:
     """The rate of every step and where the last one is. `begin`: the first step that the curve counts from."""
 
-    schedule: Schedule
+    schedule: ScheduleSettings
     peak: float
     horizon: Horizon
     begin: int = 0

@@ -1,0 +1,122 @@
+"""Muon: the update of a matrix is its momentum made orthogonal, so that every direction moves equally far.
+
+Orthogonal by a few steps of an odd polynomial, X <- a X + (b (X X^T) + c (X X^T)^2) X, which drives all singular values
+towards 1. Matrices of one shape go through it together. Everything that is not a matrix of a layer is AdamW's, adapters too: a
+product's whole change is made orthogonal, and of B A it would see the factors; the gradient of A is 0 at first, of which it would
+make a full step out of rounding. Memory: one tensor a matrix, two for the rest.
+
+Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the coefficients of each step:
+Amsel et al. 2025, "The Polar Express", arXiv:2505.16932, section 4, for singular values in [0.001, 1].
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mini_tf.optimizers import Optimizer, Parameter
+from mini_tf.optimizers._adam import Adam, AdamSettings
+
+COEFFICIENTS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.875, -1.25, 0.375),
+)
+"""(a, b, c) of each step; the last one for all that follow."""
+SAFETY = 1.01
+"""The polynomials are given a little less than they can bear, since a singular value above their interval would explode."""
+
+
+class Settings(AdamSettings):
+    lr: float = Field(1e-3, gt=0, le=10)
+    """Learning rate of matrices at the top of the schedule; try 0.02."""
+    head_lr: float | None = Field(None, gt=0, le=10)
+    """Rate for an untied output table, norms and biases; default lr."""
+    momentum: float = Field(0.95, ge=0, lt=1)
+    """How slowly the gradient is forgotten."""
+    orthogonal_steps: int = Field(5, ge=1, le=20)
+    """Steps of the polynomial that makes an update orthogonal; 3 are enough for short runs."""
+
+    def rate_of(self, role: str) -> float:
+        """Vectors and adapters, which are AdamW's too, learn at the head's rate."""
+        return super().rate_of("head" if role in ("vector", "adapter") else role)
+
+    def moments(self, parameter: Parameter) -> dict[str, Tensor]:
+        if parameter.role != "matrix":
+            return super().moments(parameter)
+        return {"momentum": torch.zeros_like(parameter.tensor, requires_grad=False)}
+
+    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Muon":
+        return Muon(self, parameters, products)
+
+
+def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
+    """(n, R, C) -> the nearest (semi-)orthogonal matrices, roughly: the more steps, the nearer the singular values are to 1."""
+    wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
+    exact = torch.float32 if wide.dtype == torch.bfloat16 else wide.dtype
+    norms = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True, dtype=exact)
+    x = wide / (norms * SAFETY + 1e-7).to(wide.dtype)
+    for step in range(n_steps):
+        a, b, c = COEFFICIENTS[min(step, len(COEFFICIENTS) - 1)]
+        if step < len(COEFFICIENTS) - 1:
+            a, b, c = a / SAFETY, b / SAFETY**3, c / SAFETY**5
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    found: Tensor = x if wide is matrices else x.mT
+    return found
+
+
+class Muon(Optimizer):
+    """matrices: what is moved by Muon; adam: what moves the rest. products: the type of the products of `orthogonal`."""
+
+    def __init__(self, settings: Settings, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> None:
+        self.matrices = {name: p for name, p in parameters.items() if p.role == "matrix"}
+        rest = {name: p for name, p in parameters.items() if name not in self.matrices}
+        super().__init__(settings, self.matrices | rest)
+        self.settings, self.adam = settings, Adam(settings, rest, self.state)
+        self.products = torch.float32 if products == torch.float16 else products  # the powers would overflow
+
+    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
+        self.adam.move(moving, lr, self.count)
+        matrices = {name: p for name, p in moving.items() if name in self.matrices}
+        if not matrices:
+            return
+        tensors, grads = [p.tensor for p in matrices.values()], [p.grad for p in matrices.values()]
+        beta = self.settings.momentum
+        momentum = [self.state[name]["momentum"] for name in matrices]
+        torch._foreach_lerp_(momentum, grads, 1 - beta)
+        torch._foreach_lerp_(grads, momentum, beta)  # Nesterov: one step ahead of the momentum
+        if self.settings.weight_decay:
+            kept = [1 - lr * p.rate * self.settings.decay_of(p) for p in matrices.values()]
+            torch._foreach_mul_(tensors, kept)
+        for wanted, parts in _by_shape(matrices).items():
+            updates = orthogonal(torch.stack([part.grad for part in parts]).to(self.products), self.settings.orthogonal_steps)
+            moves, rates = list(updates.to(parts[0].matrix.dtype).unbind()), [part.rate for part in parts]
+            if any(rate != 1.0 for rate in rates):
+                torch._foreach_mul_(moves, rates)
+            # A tall matrix turns few directions into many: its update is made larger, so that it moves its outputs as far.
+            far = lr * max(1.0, wanted[0] / wanted[1]) ** 0.5
+            torch._foreach_add_([part.matrix for part in parts], moves, alpha=-far)
+
+
+class _Part(NamedTuple):
+    matrix: Tensor
+    grad: Tensor
+    rate: float
+
+
+def _by_shape(matrices: Mapping[str, Parameter]) -> dict[tuple[int, int], list[_Part]]:
+    """Every matrix, joined ones part by part, gathered by shape."""
+    gathered: dict[tuple[int, int], list[_Part]] = defaultdict(list)
+    for p in matrices.values():
+        rows = p.rows or p.tensor.shape[:1]
+        for part, moved in zip(p.tensor.split(rows), p.grad.split(rows), strict=True):
+            gathered[part.shape[0], part.shape[1]].append(_Part(part, moved, p.rate))
+    return gathered

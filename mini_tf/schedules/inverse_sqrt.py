@@ -1,0 +1,16 @@
+"""inverse_sqrt: the rate falls as 1 / sqrt(step), and not below the floor.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 5.3, scaled to a peak of 1 at the end of the warmup.
+"""
+
+import math
+from typing import ClassVar
+
+from mini_tf.schedules import ScheduleSettings
+
+
+class Settings(ScheduleSettings):
+    REACHES_FLOOR: ClassVar[bool] = False
+
+    def share(self, step: int, begin: float, n_steps: float) -> float:
+        return max(self.floor, math.sqrt(max(begin, 1) / max(step + 1, begin)))
