@@ -77,7 +77,7 @@ def test_the_schema_knows_every_kind_and_refuses_unknown_keys() -> None:
     schema = json_schema()
     assert json.loads(run("schema").stdout) == schema
     assert schema["additionalProperties"] is False
-    for package in ("models", "attention", "positions", "objectives"):
+    for package in ("models", "attention", "positions", "objectives", "optimizers", "schedules"):
         for word in listing(package):
             assert f'"kind": {{"const": "{word}"}}' in json.dumps(schema)
 

@@ -129,10 +129,10 @@ def untrained(folder: Path, step: str | None, seen: Seen) -> Untrained | None:
     return Untrained(list(range(seen.context, seen.vectors.n_places)), "the context")
 
 
-def never_trained(squares: Mapping[str, Tensor], table: str) -> list[int] | None:
-    """The rows of `table` that never had a gradient: AdamW's running mean of its square (`NAME.exp_avg_sq`) is zero all along the row.
+def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
+    """The rows of `table` that never had a gradient: all that the optimizer keeps of them (`NAME.MOMENT`) is zero, as it begins.
 
-    None where `squares`, the optimizer's tensors, do not hold the table.
+    None where `state`, the optimizer's tensors, keeps nothing row by row of the table.
     """
-    square = squares.get(f"{table}.exp_avg_sq")
-    return None if square is None else (square == 0).all(dim=1).nonzero().flatten().tolist()
+    kept = [tensor for name, tensor in state.items() if name.rpartition(".")[0] == table and tensor.dim() == 2]
+    return (torch.cat(kept, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if kept else None

@@ -41,6 +41,11 @@ class Parameter(NamedTuple):
         assert self.tensor.grad is not None
         return self.tensor.grad
 
+    def zeros(self, *shape: int) -> Tensor:
+        """A tensor of zeros for the state, of the parameter's type and device; its shape where none is given."""
+        # On the meta device functions such as zeros_like import a second's worth of torch.
+        return torch.zeros(shape or self.tensor.shape, dtype=self.tensor.dtype, device=self.tensor.device)
+
 
 class OptimizerSettings(sections.OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
@@ -119,5 +124,6 @@ class Optimizer(ABC):
 
 def state_bytes(settings: Any, parameters: Mapping[str, Parameter]) -> int:
     """Memory of what an optimizer of these settings keeps for the parameters; nothing is allocated for it."""
-    sketches = (p._replace(tensor=torch.empty_like(p.tensor, device="meta")) for p in parameters.values())
+    tensors = {name: torch.empty(p.tensor.shape, dtype=p.tensor.dtype, device="meta") for name, p in parameters.items()}
+    sketches = [p._replace(tensor=tensors[name]) for name, p in parameters.items()]
     return sum(moment.numel() * moment.element_size() for p in sketches for moment in settings.moments(p).values())

@@ -26,7 +26,7 @@ class AdamSettings(OptimizerSettings):
     """Added to the root of AdamW's second moment."""
 
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
-        return {name: torch.zeros_like(parameter.tensor, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
+        return {"exp_avg": parameter.zeros(), "exp_avg_sq": parameter.zeros()}
 
 
 class Adam:

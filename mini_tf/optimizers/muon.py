@@ -51,7 +51,7 @@ class Settings(AdamSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         if parameter.role != "matrix":
             return super().moments(parameter)
-        return {"momentum": torch.zeros_like(parameter.tensor, requires_grad=False)}
+        return {"momentum": parameter.zeros()}
 
     def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Muon":
         return Muon(self, parameters, products)

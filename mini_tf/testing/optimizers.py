@@ -1,0 +1,249 @@
+"""The contract of an optimizer, over parameters of every role.
+
+Settings are to be given with a rate `lr` at which a loss of curvature 1 is minimised in 400 steps from a distance of 0.1; the
+gradients of all other functions are drawn at random, by seed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, Role, state_bytes
+
+_SHAPES: dict[str, tuple[Role, tuple[int, ...], tuple[int, ...]]] = {
+    "matrix": ("matrix", (6, 4), ()),
+    "wide": ("matrix", (4, 6), ()),
+    "joined": ("matrix", (8, 4), (4, 2, 2)),
+    "table": ("embedding", (5, 4), ()),
+    "head": ("head", (5, 4), ()),
+    "narrow": ("adapter", (2, 4), ()),
+    "norm": ("vector", (4,), ()),
+}
+"""By name: role, shape, and rows of the parts."""
+_DECAYED = ("matrix", "wide", "joined", "head", "narrow")
+_LR = 0.01
+
+
+def minimises_a_quadratic(settings: OptimizerSettings) -> None:
+    """The loss |p - target|^2 / 2 falls from the first steps on, and at a rate that falls to 0 ends near its minimum."""
+    parameters = _parameters(rates=False)
+    with torch.no_grad():
+        targets = {name: p.tensor + 0.1 * drawn / drawn.norm() for name, p in parameters.items() for drawn in [_drawn(name, 1, p)]}
+    optimizer = _without_decay(settings).build(parameters)
+    losses: dict[str, list[float]] = {name: [] for name in parameters}
+    for step in range(400):
+        for name, p in parameters.items():
+            p.tensor.grad = p.tensor.detach() - targets[name]
+            losses[name].append(p.tensor.grad.square().sum().item() / 2)
+        optimizer.step(settings.lr * (1 - step / 400))
+    for name, told in losses.items():
+        assert told[10] < told[0], f"{name}: the loss must fall within 10 steps: {told[10]:.3g} after {told[0]:.3g}"
+        assert told[-1] < 0.01 * told[0], f"{name}: the loss must come near 0 in 400 steps: {told[-1]:.3g} after {told[0]:.3g}"
+
+
+def repeats_itself_to_the_bit(settings: OptimizerSettings) -> None:
+    """The same gradients make the same weights and the same state."""
+    one, other = (_stepped(settings, range(4)) for _ in range(2))
+    _equal(_all(one), _all(other), "two runs of the same steps")
+
+
+def continues_from_its_saved_state_to_the_bit(settings: OptimizerSettings) -> None:
+    """Saved and loaded after any step, it goes on as if nothing had happened."""
+    whole = _all(_stepped(settings, range(5)))
+    for cut in range(5):
+        first = _stepped(settings, range(cut))
+        saved = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
+        second = settings.build({name: p._replace(tensor=p.tensor.detach().clone()) for name, p in first.parameters.items()})
+        second.load(saved)
+        _equal(_all(_steps(second, range(cut, 5))), whole, f"a run continued after step {cut} and one without a break")
+
+
+def keeps_as_much_as_it_foretells(settings: OptimizerSettings) -> None:
+    """`state_bytes` tells, before anything is built, what is kept after some steps; all by the names of parameters."""
+    optimizer = _stepped(settings, range(3))
+    tensors = {name: tensor for name, tensor in optimizer.state_tensors().items() if name != "step"}
+    kept, foretold = (
+        sum(t.numel() * t.element_size() for t in tensors.values()),
+        state_bytes(settings, _parameters()),
+    )
+    assert kept == foretold, f"the state must take the {foretold} bytes that Settings.moments declares: {kept}"
+    strange = [name for name in tensors if name.rpartition(".")[0] not in _SHAPES]
+    assert not strange, f"a tensor of the state must be called PARAMETER.MOMENT: {strange}"
+
+
+def refuses_state_that_does_not_fit(settings: OptimizerSettings) -> None:
+    """Of another name, shape or type: ValueError, and nothing is loaded."""
+    optimizer = _stepped(settings, range(2))
+    before = {name: tensor.clone() for name, tensor in _all(optimizer).items()}
+    fitting = {name: tensor.clone() + 1 for name, tensor in optimizer.state_tensors().items()}
+    name = list(fitting)[-1]
+    strange = [
+        {other: tensor for other, tensor in fitting.items() if other != name},
+        fitting | {"another.moment": torch.zeros(3)},
+        fitting | {name: fitting[name][None]},
+        fitting | {name: fitting[name].to(torch.float16)},
+    ]
+    for tensors in strange:
+        try:
+            optimizer.load(tensors)
+        except ValueError:
+            _equal(_all(optimizer), before, "the state before and after one was refused")
+        else:
+            raise AssertionError("load must raise ValueError for a state of other names, shapes or types")
+
+
+def leaves_what_has_no_gradient(settings: OptimizerSettings) -> None:
+    """Weights and state of a parameter without a gradient stay to the bit, also where no parameter has one."""
+    for idle in [*([name] for name in _SHAPES), list(_SHAPES)]:
+        optimizer = _stepped(settings, range(2))
+        before = {name: tensor.clone() for name, tensor in _all(optimizer).items() if name.partition(".")[0] in idle}
+        _steps(optimizer, range(2, 4), idle)
+        _equal({name: _all(optimizer)[name] for name in before}, before, "a parameter before and after steps without its gradient")
+
+
+def tells_the_norm_of_the_gradient(settings: OptimizerSettings) -> None:
+    """That of all gradients as one vector. `zero_grad` drops them."""
+    optimizer = settings.build(_parameters())
+    _draw_gradients(optimizer.parameters, 0, idle=["wide"])
+    grads = [p.grad.flatten() for name, p in optimizer.parameters.items() if name != "wide"]
+    norm, expected = optimizer.grad_norm(), torch.cat(grads).norm()
+    assert norm.shape == (), f"the norm must have no axes: {list(norm.shape)}"
+    assert torch.allclose(norm, expected), f"the norm must be that of all gradients, {expected:.6g}: {norm:.6g}"
+    optimizer.zero_grad()
+    assert all(p.tensor.grad is None for p in optimizer.parameters.values()), "zero_grad must leave no gradient"
+
+
+def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
+    """A step with a factor, which clips, equals one with gradients that were scaled before."""
+    given, scaled = (settings.build(_parameters()) for _ in range(2))
+    for step, factor in enumerate((0.25, 1.0, 3.0)):
+        _draw_gradients(given.parameters, step)
+        _draw_gradients(scaled.parameters, step, factor=factor)
+        given.step(_LR, factor)
+        scaled.step(_LR)
+    _close(given, scaled, "steps with a factor and steps with scaled gradients")
+
+
+def takes_the_rate_of_each_parameter(settings: OptimizerSettings) -> None:
+    """A parameter of rate 1/2 moves as all do at half the rate."""
+    half = {name: p._replace(rate=0.5) for name, p in _parameters().items()}
+    whole = {name: p._replace(rate=1.0) for name, p in _parameters().items()}
+    slow, slowed = settings.build(half), settings.build(whole)
+    for step in range(3):
+        for optimizer, lr in ((slow, _LR), (slowed, _LR / 2)):
+            _draw_gradients(optimizer.parameters, step)
+            optimizer.step(lr)
+    _close(slow, slowed, "parameters of half the rate, and half the rate for all")
+
+
+def moves_nothing_at_a_rate_of_zero(settings: OptimizerSettings) -> None:
+    before = {name: p.tensor.detach() for name, p in _parameters().items()}
+    optimizer = _stepped(settings, range(3), lr=0.0)
+    _equal({name: p.tensor for name, p in optimizer.parameters.items()}, before, "weights before and after steps at rate 0")
+
+
+def decays_matrices_and_nothing_else(settings: OptimizerSettings) -> None:
+    """Without a gradient's push weight decay makes matrices, heads and adapters smaller; tables and vectors stay."""
+    plain, decayed = (settings.model_copy(update={"weight_decay": decay}).build(_parameters()) for decay in (0.0, 0.5))
+    for optimizer in (plain, decayed):
+        for p in optimizer.parameters.values():
+            p.tensor.grad = torch.zeros_like(p.tensor)
+        optimizer.step(_LR)
+    for name, p in decayed.parameters.items():
+        other = plain.parameters[name].tensor
+        if name in _DECAYED:
+            assert p.tensor.norm() < other.norm(), f"{name}: weight_decay must make a {p.role} smaller"
+        else:
+            assert torch.equal(p.tensor, other), f"{name}: weight_decay must leave a {p.role} alone"
+
+
+def takes_any_type_of_products(settings: OptimizerSettings) -> None:
+    """What the forward pass multiplies in: the weights stay in their own type, and finite."""
+    for products in (torch.float32, torch.bfloat16, torch.float16):
+        for name, p in _steps(settings.build(_parameters(), products), range(2)).parameters.items():
+            assert p.tensor.dtype == torch.float32, f"{name}: weights must stay float32 with products in {products}: {p.tensor.dtype}"
+            assert p.tensor.isfinite().all(), f"{name}: weights must stay finite with products in {products}"
+
+
+def moves_parameters_of_one_role_alone(settings: OptimizerSettings) -> None:
+    """A model may have no matrices, or all but one frozen."""
+    for role in get_args(Role):
+        optimizer = settings.build({name: p for name, p in _parameters().items() if p.role == role})
+        before = {name: p.tensor.detach().clone() for name, p in optimizer.parameters.items()}
+        _steps(optimizer, range(2))
+        still = [name for name, p in optimizer.parameters.items() if torch.equal(p.tensor, before[name])]
+        assert not still, f"parameters of role {role} must move without any others: {still} did not"
+
+
+CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
+    minimises_a_quadratic,
+    repeats_itself_to_the_bit,
+    continues_from_its_saved_state_to_the_bit,
+    keeps_as_much_as_it_foretells,
+    refuses_state_that_does_not_fit,
+    leaves_what_has_no_gradient,
+    tells_the_norm_of_the_gradient,
+    multiplies_gradients_by_the_factor,
+    takes_the_rate_of_each_parameter,
+    moves_nothing_at_a_rate_of_zero,
+    decays_matrices_and_nothing_else,
+    takes_any_type_of_products,
+    moves_parameters_of_one_role_alone,
+)
+"""Every function that an optimizer must bear."""
+
+
+def _seeded(*words: object) -> torch.Generator:
+    return torch.Generator().manual_seed(sum(ord(letter) * 31**i for i, letter in enumerate(repr(words))) % 2**31)
+
+
+def _drawn(name: str, step: int, p: Parameter) -> Tensor:
+    return torch.randn(p.tensor.shape, generator=_seeded(name, step))
+
+
+def _parameters(rates: bool = True) -> dict[str, Parameter]:
+    """One of every role and sort, always the same, all rates 1 or some of them not."""
+    made = {}
+    for i, (name, (role, shape, rows)) in enumerate(_SHAPES.items()):
+        tensor = torch.randn(shape, generator=_seeded(name)).requires_grad_()
+        made[name] = Parameter(tensor, role, 0.8**i if rates else 1.0, rows)
+    return made
+
+
+def _draw_gradients(parameters: Mapping[str, Parameter], step: int, idle: Any = (), factor: float = 1.0) -> None:
+    for name, p in parameters.items():
+        p.tensor.grad = None if name in idle else factor * _drawn(name, step, p)
+
+
+def _steps(optimizer: Optimizer, steps: range, idle: Any = (), lr: float = _LR) -> Optimizer:
+    for step in steps:
+        _draw_gradients(optimizer.parameters, step, idle)
+        optimizer.step(lr)
+    return optimizer
+
+
+def _stepped(settings: OptimizerSettings, steps: range, lr: float = _LR) -> Optimizer:
+    return _steps(settings.build(_parameters()), steps, lr=lr)
+
+
+def _without_decay(settings: OptimizerSettings) -> OptimizerSettings:
+    return settings.model_copy(update={"weight_decay": 0.0})
+
+
+def _all(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Weights and state by name."""
+    return {name: p.tensor.detach() for name, p in optimizer.parameters.items()} | optimizer.state_tensors()
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], what: str) -> None:
+    assert one.keys() == other.keys(), f"{what}: {sorted(one.keys() ^ other.keys())} on one side only"
+    different = [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]
+    assert not different, f"{what} must be equal to the bit: {different} differ"
+
+
+def _close(one: Optimizer, other: Optimizer, what: str) -> None:
+    for name, p in one.parameters.items():
+        expected = other.parameters[name].tensor
+        assert torch.allclose(p.tensor, expected, rtol=1e-5, atol=1e-6), f"{what} must give the same {name}: {p.tensor} != {expected}"

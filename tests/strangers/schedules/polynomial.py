@@ -1,0 +1,13 @@
+"""polynomial: from the peak down to the floor as a power of what is left of the run."""
+
+from pydantic import Field
+
+from mini_tf.schedules import ScheduleSettings, progress
+
+
+class Settings(ScheduleSettings):
+    power: float = Field(2.0, gt=0, le=10)
+    """1 is a straight line; above: fast at first."""
+
+    def share(self, step: int, begin: float, n_steps: float) -> float:
+        return self.fallen(1 - (1 - progress(step, begin, n_steps)) ** self.power)

@@ -1,0 +1,224 @@
+"""The contract of optimizers over every kind, over two of other people's, and against kinds that break it."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import QUIET, TINY, minitf
+from safetensors.torch import load_file
+from strangers import strangers, words
+from torch import Tensor
+
+from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, adamw, state_bytes
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import optimizers as contract
+
+__all__ = ["strangers"]
+
+
+def settings_for(kind: str, **given: Any) -> OptimizerSettings:
+    settings = settings_of("optimizers", kind)(**given)
+    assert isinstance(settings, OptimizerSettings)
+    return settings
+
+
+@pytest.mark.usefixtures("strangers")
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("kind", [*listing("optimizers"), *words("optimizers")])
+def test_every_optimizer(kind: str, holds: Callable[[OptimizerSettings], None]) -> None:
+    holds(settings_for(kind))
+
+
+class Plain(OptimizerSettings):
+    """Descent along a mean of gradients; `Broken` ones below differ from it in one thing."""
+
+    def moments(self, parameter: Parameter) -> dict[str, Tensor]:
+        return {"mean": parameter.zeros()}
+
+    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Optimizer":
+        return Descent(self, parameters)
+
+
+class Descent(Optimizer):
+    def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter]) -> None:
+        super().__init__(settings, parameters)
+        self.settings = settings
+
+    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
+        for name, p in moving.items():
+            self.one(name, p, lr * p.rate)
+
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        p.tensor.mul_(1 - lr * self.settings.decay_of(p))
+        p.tensor.sub_(lr * self.state[name]["mean"].lerp_(p.grad, 0.5))
+
+
+class Uphill(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        super().one(name, p, -lr)
+
+
+class Random(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        super().one(name, p, lr)
+        p.tensor.sub_(lr * torch.rand_like(p.tensor))
+
+
+class Forgetful(Descent):
+    """Keeps a mean that it does not save."""
+
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        hidden = self.__dict__.setdefault("hidden", {})
+        hidden[name] = hidden.get(name, 0) + p.grad
+        p.tensor.sub_(lr * hidden[name])
+
+
+class Growing(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        super().one(name, p, lr)
+        self.state[name]["more"] = p.tensor.clone()
+
+
+class Careless(Descent):
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in self.state_tensors().items():
+            if name in tensors:
+                tensor.copy_(tensors[name].reshape(tensor.shape))
+        self.count = int(tensors["step"])
+
+
+class Restless(Descent):
+    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
+        super().move(moving, lr)
+        for name, p in self.parameters.items():
+            p.tensor.sub_(lr * self.state[name]["mean"])
+
+
+class Deaf(Descent):
+    """Sums the norms."""
+
+    def grad_norm(self) -> Tensor:
+        return torch.stack([p.grad.norm() for p in self.parameters.values() if p.tensor.grad is not None]).sum()
+
+
+class Unclipped(Descent):
+    def step(self, lr: float, grad_factor: float = 1.0) -> None:
+        super().step(lr)
+
+
+class OneRate(Descent):
+    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
+        for name, p in moving.items():
+            self.one(name, p, lr)
+
+
+class OwnRate(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        super().one(name, p, lr + 1e-4)
+
+
+class DecaysAll(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        p.tensor.mul_(1 - lr * self.settings.weight_decay)
+        p.tensor.sub_(lr * self.state[name]["mean"].lerp_(p.grad, 0.5))
+
+
+class DecaysNothing(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        p.tensor.sub_(lr * self.state[name]["mean"].lerp_(p.grad, 0.5))
+
+
+class Overflowing(Descent):
+    """Multiplies in the type that it is given."""
+
+    def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> None:
+        super().__init__(settings, parameters)
+        self.products = products
+
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        p.tensor.sub_(lr * (p.grad.to(self.products) * 6e4) * 6e4)
+
+
+class NeedsMatrices(Descent):
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        if any(other.role == "matrix" for other in self.parameters.values()):
+            super().one(name, p, lr)
+
+
+BROKEN: dict[str, tuple[type[Descent], str]] = {
+    "minimises_a_quadratic": (Uphill, "the loss must fall within 10 steps"),
+    "repeats_itself_to_the_bit": (Random, "two runs of the same steps must be equal to the bit"),
+    "continues_from_its_saved_state_to_the_bit": (Forgetful, "a run continued after step 1 and one without a break must be equal"),
+    "keeps_as_much_as_it_foretells": (Growing, "the state must take the 528 bytes that Settings.moments declares: 1056"),
+    "refuses_state_that_does_not_fit": (Careless, "load must raise ValueError"),
+    "leaves_what_has_no_gradient": (Restless, "a parameter before and after steps without its gradient must be equal"),
+    "tells_the_norm_of_the_gradient": (Deaf, "the norm must be that of all gradients"),
+    "multiplies_gradients_by_the_factor": (Unclipped, "steps with a factor and steps with scaled gradients must give the same"),
+    "takes_the_rate_of_each_parameter": (OneRate, "parameters of half the rate, and half the rate for all must give the same"),
+    "moves_nothing_at_a_rate_of_zero": (OwnRate, "weights before and after steps at rate 0 must be equal"),
+    "decays_matrices_and_nothing_else": (DecaysAll, "table: weight_decay must leave a embedding alone"),
+    "takes_any_type_of_products": (Overflowing, "weights must stay finite with products in torch.float16"),
+    "moves_parameters_of_one_role_alone": (NeedsMatrices, "parameters of role embedding must move without any others"),
+}
+
+
+def broken(optimizer: type[Descent]) -> OptimizerSettings:
+    """Settings that build `optimizer`."""
+
+    class Settings(Plain):
+        def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> Optimizer:
+            return Overflowing(self, parameters, products) if optimizer is Overflowing else optimizer(self, parameters)
+
+    return Settings(lr=0.1)
+
+
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[OptimizerSettings], None]) -> None:
+    fault, told = BROKEN[holds.__name__]
+    holds(Plain(lr=0.1))
+    with pytest.raises(AssertionError, match=told):
+        holds(broken(fault))
+
+
+def test_one_that_never_decays_is_told() -> None:
+    with pytest.raises(AssertionError, match="matrix: weight_decay must make a matrix smaller"):
+        contract.decays_matrices_and_nothing_else(broken(DecaysNothing))
+
+
+def test_memory_is_told_by_the_moments_of_each_role() -> None:
+    """Of fp32: two tensors for AdamW, one for a matrix of Muon; R + C numbers for one that keeps rows and columns."""
+    parameters = {"a.weight": Parameter(torch.zeros(3, 5)), "a.bias": Parameter(torch.zeros(3), "vector")}
+    assert state_bytes(adamw.Settings(), parameters) == 4 * (2 * 15 + 2 * 3)
+    assert state_bytes(settings_for("muon"), parameters) == 4 * (15 + 2 * 3)
+
+
+@pytest.mark.usefixtures("strangers")
+def test_lion_moves_every_number_by_the_rate_against_the_sign_of_the_mean() -> None:
+    optimizer = settings_for("lion", beta1=0.5, beta2=0.9, weight_decay=0.0).build({"w": Parameter(torch.zeros(3), "vector")})
+    w = optimizer.parameters["w"].tensor
+    for grad in ([1.0, -2.0, 3.0], [-0.05, -1.0, -9.0]):  # the mean is 0.1 of the first, so the second turns its last number only
+        w.grad = torch.tensor(grad)
+        optimizer.step(0.25)
+    assert w.tolist() == [-0.5, 0.5, 0.0]
+
+
+@pytest.mark.usefixtures("strangers")
+def test_a_recipe_trains_and_continues_with_kinds_of_other_people(tmp_path: Path) -> None:
+    """One file each; their keys are read, listed and told of like all others, and their state is saved."""
+    run = tmp_path / "run"
+    kinds = ("optimizer={kind: lion, lr: 1e-3, beta2: 0.95}", "schedule={kind: polynomial, power: 3}", "train.steps=4")
+    assert minitf("pretrain", TINY, *QUIET, *kinds, "-d", run).exit_code == 0
+    assert minitf("pretrain", run, "--extend", "2", "-d", run).exit_code == 0
+    saved = load_file(max((run / "checkpoints").glob("*/optimizer.safetensors")))
+    names = load_file(run / "model.safetensors")
+    assert saved.keys() == {"step"} | {f"{name}.mean" for name in names}
+    assert saved["step"] == 6
+    keys = {key["name"]: key for key in json.loads(minitf("recipe", "keys", "--json").stdout)["result"]}
+    assert keys["optimizer.kind"]["type"] == "one of adamw, factored, lion, muon"
+    assert keys["optimizer.beta2"]["kinds"] == ["lion"]
+    refused = minitf("recipe", "check", TINY, "optimizer.kind=lion", "optimizer.orthogonal_steps=3", "schedule.power=2")
+    assert "optimizer.orthogonal_steps=3: no such key of this kind; it belongs to muon" in refused.stderr
+    assert "schedule.power=2: no such key of this kind; it belongs to polynomial" in refused.stderr
