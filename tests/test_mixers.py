@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from strangers_own import MIXERS, RelativeSettings
+from strangers import made
 from toys import mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.nn import attend
@@ -19,7 +19,7 @@ from mini_tf.testing.mixer_trials import EXACT, WIDTH, B, L, laid_out
 
 
 def every_mixer() -> dict[str, MixerSettings]:
-    return {kind: mixer_settings(kind) for kind in mixer_kinds()} | {word: settings() for word, settings in MIXERS.items()}
+    return {kind: mixer_settings(kind) for kind in mixer_kinds()} | made("attention")
 
 
 CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in every_mixer().items() for case in attention.cases(settings)]
@@ -32,7 +32,7 @@ def test_a_mixer_keeps_its_contract(case: Case) -> None:
 
 @pytest.mark.parametrize("kind", ["softmax", "window"])
 def test_scores_may_depend_on_query_and_distance(kind: str) -> None:
-    cases = list(attention.with_positions(mixer_settings(kind), {"relative": RelativeSettings()}))
+    cases = list(attention.with_positions(mixer_settings(kind), made("positions")))
     assert len(cases) > 20
     for case in cases:
         case.run()
@@ -40,7 +40,7 @@ def test_scores_may_depend_on_query_and_distance(kind: str) -> None:
 
 @pytest.mark.parametrize("word", ["others", "sharp", "trailing", "spans"])
 def test_a_mixer_made_of_headed_is_not_taken_for_softmax_by_the_fast_decoder(word: str) -> None:
-    mixer = MIXERS[word]().build(WIDTH, Place(0, 1))
+    mixer = made("attention")[word].build(WIDTH, Place(0, 1))
     assert mixer.fast_decoding() is None
     assert mixer_settings("softmax").build(WIDTH, Place(0, 1)).fast_decoding() is not None
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from strangers_own import MIXERS, LatentsSettings
+from strangers import made
 from toys import mixer_kinds, mixer_settings
 
 from mini_tf.nn.model import ModelSettings
@@ -14,7 +14,7 @@ SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 
 
 def every_model() -> Iterator[tuple[str, ModelSettings]]:
-    mixers = {kind: mixer_settings(kind) for kind in mixer_kinds()} | {word: settings() for word, settings in MIXERS.items()}
+    mixers = {kind: mixer_settings(kind) for kind in mixer_kinds()} | made("attention")
     for word in listing("models"):
         kind = settings_of("models", word)
         assert issubclass(kind, ModelSettings)
@@ -23,7 +23,8 @@ def every_model() -> Iterator[tuple[str, ModelSettings]]:
         for name, mixer in mixers.items():
             for settings in models.every_mixer(kind(**SMALL), [mixer]):
                 yield f"{word}-{name}", settings
-    yield "latents", LatentsSettings(**SMALL)
+    for word, settings in made("models").items():
+        yield word, settings.model_copy(update=SMALL)
 
 
 CASES = [pytest.param(case, id=f"{word}-{case}") for word, settings in every_model() for case in models.cases(settings)]

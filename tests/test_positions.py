@@ -1,7 +1,7 @@
 """The contract of positions, run on every kind and on a stranger; a new file in mini_tf/positions is tested here without a line."""
 
 import pytest
-from strangers_own import RelativeSettings
+from strangers import made
 
 from mini_tf.nn.position import PositionSettings
 from mini_tf.recipe.kinds import listing, settings_of
@@ -10,7 +10,7 @@ from mini_tf.testing import Case, positions
 
 def every_position() -> dict[str, PositionSettings]:
     kinds = {word: settings_of("positions", word)() for word in listing("positions")}
-    return {word: one for word, one in kinds.items() if isinstance(one, PositionSettings)} | {"relative": RelativeSettings()}
+    return {word: one for word, one in kinds.items() if isinstance(one, PositionSettings)} | made("positions")
 
 
 # What a kind does with each mixer is tried by test_mixers.py, from the mixer's side.
@@ -28,5 +28,5 @@ def test_a_position_keeps_its_contract(case: Case) -> None:
 
 
 def test_a_position_is_tried_with_every_mixer_that_it_attaches_to() -> None:
-    tried = {case.name.partition("-")[0] for case in positions.cases(RelativeSettings()) if "-" in case.name}
+    tried = {case.name.partition("-")[0] for case in positions.cases(made("positions")["relative"]) if "-" in case.name}
     assert tried == {"softmax", "window"}

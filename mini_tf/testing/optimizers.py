@@ -5,12 +5,14 @@ gradients of all other functions are drawn at random, by seed.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, Role, state_bytes
+from mini_tf.testing import Case
 
 _SHAPES: dict[str, tuple[Role, tuple[int, ...], tuple[int, ...]]] = {
     "matrix": ("matrix", (6, 4), ()),
@@ -193,6 +195,11 @@ CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
     moves_parameters_of_one_role_alone,
 )
 """Every function that an optimizer must bear."""
+
+
+def cases(settings: OptimizerSettings) -> list[Case]:
+    """Everything that an optimizer of these settings must do."""
+    return [Case(holds.__name__, partial(holds, settings)) for holds in CONTRACT]
 
 
 def _seeded(*words: object) -> torch.Generator:

@@ -4,10 +4,12 @@ Rates are those of `training.schedule.factor`, as shares of the peak, so the war
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from mini_tf.schedules import ScheduleSettings
+from mini_tf.testing import Case
 from mini_tf.training.schedule import Course, Horizon, factor
 
 _LENGTHS = (1, 2, 3, 10, 97, 1000)
@@ -95,6 +97,11 @@ CONTRACT: tuple[Callable[[ScheduleSettings], None], ...] = (
     runs_once_more_over_an_extension,
 )
 """Every function that a schedule must bear."""
+
+
+def cases(settings: ScheduleSettings) -> list[Case]:
+    """Everything that a schedule of these settings must do."""
+    return [Case(holds.__name__, partial(holds, settings)) for holds in CONTRACT]
 
 
 def _with(settings: ScheduleSettings, **changed: Any) -> ScheduleSettings:

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,11 @@ FOLDER = Path(__file__).parent
 def words(package: str) -> list[str]:
     """Those of a package."""
     return sorted(file.stem for file in (FOLDER / package).glob("*.py"))
+
+
+def made(package: str) -> dict[str, Any]:
+    """The default settings of each kind of a package."""
+    return {word: importlib.import_module(f"strangers.{package}.{word}").Settings() for word in words(package)}
 
 
 @pytest.fixture

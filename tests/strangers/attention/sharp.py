@@ -1,0 +1,37 @@
+"""Reads in a way of its own: weights are squared and scaled to sum 1 again."""
+
+from torch import Tensor
+
+from mini_tf.nn.attend import attend
+from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.mixer import Explicit, Place, Width
+from mini_tf.nn.places import Visibility
+from mini_tf.nn.position import Position
+from mini_tf.nn.state import State
+
+
+class Settings(HeadedSettings):
+    def build(self, width: Width, place: Place) -> "Sharp":
+        return Sharp(self, width, place)
+
+
+class Sharp(Headed):
+    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+        return attend(q, k, v, visibility, 2 * self.scale, _Twice(self._biasing))
+
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+        weights, values, _ = super().explicit(x, memory, visibility)
+        return Explicit((weights**2 / (weights**2).sum(-1, keepdim=True)).nan_to_num(0.0), values)
+
+
+class _Twice(Position):
+    """A bias, doubled."""
+
+    def __init__(self, position: Position | None) -> None:
+        super().__init__()
+        self.attaches = frozenset() if position is None else frozenset({"bias"})
+        self._position = (position,)
+
+    def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
+        bias = None if self._position[0] is None else self._position[0].bias(distance, q, k)
+        return None if bias is None else 2 * bias

@@ -1,0 +1,52 @@
+"""Each key says by its content how long it may be seen, 1 to 4 tokens, so that a state shrinks by its content."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.mixer import Direction, Explicit, Place, Width
+from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.state import State
+
+
+class Settings(HeadedSettings):
+    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
+    CROSS: ClassVar[bool] = False
+    STREAMS: ClassVar[bool] = True
+    POSITIONS: ClassVar[frozenset[str]] = frozenset({"rotary"})
+
+    def build(self, width: Width, place: Place) -> "Spans":
+        return Spans(self, width, place)
+
+
+class Spans(Headed):
+    LONGEST = 4
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+        return self._weights(q, k, visibility) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+        q, k, v = self._project(x, memory, visibility)
+        return Explicit(self._weights(q, k, visibility), v.repeat_interleave(q.shape[1] // v.shape[1], dim=1))
+
+    def _weights(self, q: Tensor, k: Tensor, visibility: Visibility) -> Tensor:
+        index, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
+        seen = visibility.keep(index, keys) & (visibility.distance(index, keys) <= self._spans(k)[:, None])
+        scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(-1, -2) * self.scale
+        return scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1).nan_to_num(0.0)
+
+    def _spans(self, k: Tensor) -> Tensor:
+        """(B, M); lengths of keys do not depend on their positions, since turning keeps them."""
+        norms = k.square().sum(-1).sum(1)
+        return 1 + (norms * 7).long().remainder(self.LONGEST)
+
+    def trim(self, state: State) -> State:
+        """Keys that no later token of any row may see go."""
+        k = state["k"]
+        places = Places.of_state(state["places"], k.shape[2])
+        positions = places.all_positions(k.device)
+        alive = ((positions[:, -1:] + 1 - positions) <= self._spans(k)).any(0)
+        first = int(alive.nonzero()[0]) if alive.any() else k.shape[2] - 1
+        return state | {"k": k[:, :, first:], "v": state["v"][:, :, first:], "places": places.last(k.shape[2] - first).to_state()}

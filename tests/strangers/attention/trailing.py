@@ -1,0 +1,42 @@
+"""A recurrence behind the attention, c_t = f c_(t-1) + (1 - f) a_t, which starts anew where a document begins, as SRU++ does."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.mixer import Direction, Mixed, Place, Width
+from mini_tf.nn.places import Visibility
+from mini_tf.nn.state import State
+
+
+class Settings(HeadedSettings):
+    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
+    CROSS: ClassVar[bool] = False
+
+    def build(self, width: Width, place: Place) -> "Trailing":
+        return Trailing(self, width, place)
+
+
+class Trailing(Headed):
+    def __init__(self, settings: Settings, width: Width, place: Place) -> None:
+        super().__init__(settings, width, place)
+        self.forget = nn.Parameter(torch.zeros(width.d_model))
+
+    def start(self, batch: int) -> State:
+        cell = self.forget.new_zeros(batch, len(self.forget))
+        return super().start(batch) | {"cell": cell, "segment": torch.zeros(batch, dtype=torch.long, device=cell.device)}
+
+    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+        attended, _, after = super().join(read, x, visibility, state)
+        before = self.start(len(x)) if state is None else state
+        cell, last, share = before["cell"], before["segment"], self.forget.sigmoid()
+        segments, _ = visibility.own.tensors(len(x), x.device)
+        cells = []
+        for t in range(x.shape[1]):
+            here = segments[:, t]
+            cell = share * torch.where((here == last)[:, None], cell, 0.0) + (1 - share) * attended[:, t]
+            last = here
+            cells.append(cell)
+        return Mixed(torch.stack(cells, dim=1), None, None if after is None else after | {"cell": cell, "segment": last})

@@ -1,0 +1,68 @@
+"""A few latent vectors read the text, go twice through the same layers, and are asked for every token by its position."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mini_tf.errors import DataFault
+from mini_tf.nn.head import Head
+from mini_tf.nn.mixer import Mixed
+from mini_tf.nn.model import Model, ModelSettings, ModelStack, Rows, embedding_of
+from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Across, Stack
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+
+
+class Settings(ModelSettings):
+    READS: ClassVar[Any] = "both"
+
+    n_latents: int = 4
+
+    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Latents":
+        return Latents(self, vocabulary_size, context)
+
+
+class Latents(Model):
+    def __init__(self, settings: Settings, vocabulary_size: int, context: int) -> None:
+        super().__init__()
+        self.context, self.d_model, self.n_types = context, settings.d_model, 0
+        self.embedding = embedding_of(settings, settings, nn.Embedding(vocabulary_size, settings.d_model), context)
+        self.latents = nn.Parameter(torch.randn(settings.n_latents, settings.d_model))
+        self.queries = nn.Embedding(context, settings.d_model)
+        one = settings.model_copy(update={"n_layers": 1})
+        across = Across(settings.attention[0], settings.d_model)
+        self.reader = Stack(one, False, None, across, own=False)
+        self.inner = Stack(settings, False, None, n_passes=2)
+        self.decoder = Stack(one, False, None, across, own=False)
+        self.head = Head(self.embedding.tokens, True, None, bias=False)
+
+    def stacks(self) -> list[ModelStack]:
+        n = self.inner.n_calls
+        decoder = ModelStack("decoder", self.decoder, "queries", "own", "latent", cross="decoder.cross")
+        inner = ModelStack("inner", self.inner, None, "latent", attention="latent.self", n_above=1)
+        reader = ModelStack("reader", self.reader, "latents", "latent", "own", cross="reader.cross", n_above=1 + n)
+        return [decoder, inner, reader]
+
+    def max_length(self, rows: Rows = "own") -> int | None:
+        return self.queries.num_embeddings
+
+    def forward(self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+        places = inputs.places or Places(inputs.ids.shape[1])
+        if inputs.ids.shape[1] > self.queries.num_embeddings:
+            raise DataFault("a text is longer than the queries")
+        latents, n = self.latents.expand(len(inputs.ids), -1, -1), Places(len(self.latents))
+        read = self.reader(latents, n, self.reader.recall(self.embedding(inputs, places), places)).y
+        thought = self.inner(read, n).y
+        queries = self.queries(places.all_positions(inputs.ids.device)).expand(len(inputs.ids), -1, -1)
+        return self.decoder(queries, places, self.decoder.recall(thought, n), at)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
+        return self.head(hidden, words) if words is not None else self.head(hidden)
+
+    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
+
+    def answer_with(self, head: nn.Module) -> None:
+        self.head = head
