@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.errors import RecipeFault, UsageFault
+from mini_tf.recipe.deciding import decisive
 from mini_tf.recipe.presets import presets
-from mini_tf.recipe.reading import LATER, decisive, dump, flatten, is_override, read, split_arguments
+from mini_tf.recipe.reading import dump, is_override, read, split_arguments
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.run.identity import Identity
 
 SMALL = "model: decoder\ntrain: {steps: 100}\n"
 
@@ -312,21 +312,3 @@ def test_what_only_watches_a_run_does_not_decide_its_result() -> None:
     for other in ("optimizer.lr=1", "train.seed=1", "data.split=10%", "data.train=grammar", "model.d_model=64"):
         assert decisive(read("small.yaml", [other]).recipe) != plain
     assert decisive(read("small.yaml", ["data.train=a.txt"]).recipe) == decisive(read("small.yaml", ["data.train=b.txt"]).recipe)
-
-
-@pytest.mark.parametrize(("name", "run_id"), [("quickstart", "a757d03b559e"), ("bert-nano", "5d68814c2705")])
-def test_by_what_a_run_of_a_shipped_recipe_is_known_must_not_change_by_accident(name: str, run_id: str) -> None:
-    """The ids of minitf before its recipes had adapters: such a run, begun with it, continues with this one under its name."""
-    assert Identity.of(read(name), {"data": "x", "tokenizer": "y"}).run_id == run_id
-
-
-@pytest.mark.parametrize("key", LATER)
-def test_a_later_key_decides_a_result_only_where_it_is_given(key: str) -> None:
-    value = {"adapter": "{rank: 2}", "optimizer.layer_decay": "0.5", "train.freeze": "['*']", "train.seeds": "2"}[key]
-    begun = "model.init_from=small" if key == "adapter" else ""
-    if begun:
-        Path("small").mkdir()
-        Path("small/resolved.yaml").write_text(dump(read("small.yaml").recipe))
-    plain, other = (read("small.yaml", [text for text in (begun, also) if text]).recipe for also in ("", f"{key}={value}"))
-    assert not [name for name in flatten(decisive(plain)) if name.startswith(key)]
-    assert [name for name in flatten(decisive(other)) if name.startswith(key)]

@@ -12,7 +12,7 @@ from mini_tf.recipe.reading import read
 from mini_tf.run.trained import _read_labels, open_trained
 from mini_tf.text.labels import Labels
 
-FORMATS = sorted((DATA / "formats").iterdir())
+FORMATS = sorted(path for path in (DATA / "formats").iterdir() if path.is_dir())
 
 
 @pytest.fixture(scope="module")

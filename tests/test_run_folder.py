@@ -28,7 +28,7 @@ TINY = Identity(
     recipe="tiny",
     text="model: {kind: decoder}\n",
     resolved="model: {kind: decoder, d_model: 8}\n",
-    decides={"data": {"train": "files", "split": "5%"}, "train": {"steps": 100}},
+    decides={"data.train": "files", "data.split": "5%", "train.steps": 100},
     hashes={"train": "aa", "tokenizer": "cc"},
 )
 
@@ -135,9 +135,9 @@ def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_o
     assert caught.value.hint is not None
     assert "--fresh" in caught.value.hint
     with pytest.raises(RunFault, match=r"belongs to another recipe: train.steps: 100 -> 200"):
-        open_run(Place(name="x"), replace(TINY, decides={"data": {"train": "files", "split": "5%"}, "train": {"steps": 200}}))
+        open_run(Place(name="x"), replace(TINY, decides={"data.train": "files", "data.split": "5%", "train.steps": 200}))
     with pytest.raises(RunFault, match=r"k0: absent -> 1; .*k4: absent -> 1 \(and 2 more\)$"):
-        open_run(Place(name="x"), replace(TINY, decides={**TINY.decides, "a": {f"k{n}": 1 for n in range(7)}}))
+        open_run(Place(name="x"), replace(TINY, decides={**TINY.decides, **{f"k{n}": 1 for n in range(7)}}))
     assert Path("outputs/x/run.json").read_bytes() == before
 
 
@@ -194,7 +194,7 @@ def test_an_error_is_written_into_run_json(error: Exception, state: str, code: i
     with pytest.raises(type(error)), open_run(Place(), TINY) as run:
         raise error
     fields = json.loads((run.folder / "run.json").read_text())
-    assert (fields["format"], fields["state"], fields["exit_code"]) == (1, state, code)
+    assert (fields["format"], fields["state"], fields["exit_code"]) == (2, state, code)
 
 
 def test_a_refused_start_leaves_no_folder_and_a_refusal_later_does() -> None:

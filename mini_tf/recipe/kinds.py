@@ -5,11 +5,11 @@ file is imported, here and nowhere else, and only after its word was found in th
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
 from pydantic import ValidationError as Faults
@@ -28,6 +28,9 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    FORMER: ClassVar[Mapping[str, Any]] = {}
+    """Keys whose default is another one than at first, with the first one: runs keep the ids that they had then (`deciding.py`)."""
 
     def rules(self) -> Iterable[tuple[str, str]]:
         """What fields must be to each other: the key and the fault of every rule that is broken.

@@ -24,8 +24,6 @@ DEFAULT_RECIPE = "quickstart"
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
 _PATHS = (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path"), ("model", "init_from"))
 """The keys that name files, or runs."""
-LATER: dict[str, Any] = {"adapter": None, "optimizer.layer_decay": 1.0, "train.freeze": [], "train.seeds": 1}
-"""Keys that recipes have had since runs were first known by what decides them, with the values under which they decide nothing."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
 
 
@@ -88,35 +86,6 @@ def dump(recipe: Recipe) -> str:
     """The complete recipe as YAML (resolved.yaml); reading it gives an equal Recipe."""
     plain = recipe.model_dump(mode="json")
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1 << 30)
-
-
-def decisive(recipe: Recipe) -> dict[str, Any]:
-    """What decides the result of a run, for hashing.
-
-    Without log, checkpoint, generate, expect, runtime.device and train.micro_batch_size, which changes only the order of sums and
-    the draws of dropout; without what ends a run early or lets it go on, but changes no step that is made; and without the names of
-    data and tokenizer files, since contents decide and not paths: their hashes belong beside this (data.errors is in them). Names
-    of built-in corpora stay. LATER keys stand there only where they decide something, so that earlier runs keep their names.
-    """
-    plain = recipe.model_dump(mode="json")
-    for section in ("log", "checkpoint", "generate", "expect"):
-        del plain[section]
-    del plain["runtime"]["device"], plain["tokenizer"]["path"], plain["data"]["errors"]
-    del plain["model"]["init_from"]
-    if plain["tokenizer"]["source"] is not None:
-        del plain["tokenizer"]["source"]["path"]
-    for key in ("micro_batch_size", "on_nonfinite", "most_skips", "stop_above"):
-        del plain["train"][key]
-    for side in ("train", "val"):
-        given = plain["data"][side]
-        if given not in BUILT_IN_DATA:
-            plain["data"][side] = None if given is None else "files"
-    for key, default in LATER.items():
-        section, _, name = key.rpartition(".")
-        holder = plain[section] if section else plain
-        if holder[name] == default:
-            del holder[name]
-    return plain
 
 
 def _find(recipe: str | Path) -> tuple[Path, str, str]:

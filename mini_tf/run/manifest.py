@@ -13,7 +13,7 @@ from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.run.disk import Disk, replace
 
-FORMAT = 1
+FORMAT = 2
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]

@@ -20,7 +20,6 @@ import torch
 import mini_tf
 from mini_tf.errors import RunFault, StorageFault, UsageFault
 from mini_tf.optimizers import IMPLEMENTATION
-from mini_tf.recipe.reading import LATER
 from mini_tf.run import manifest
 from mini_tf.run.contents import refuse_strange
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder
@@ -63,6 +62,7 @@ def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk
         refuse_strange(folder)
         record = manifest.read(folder)
         _refuse_another_run(folder, record, identity)
+        record = record.model_copy(update={"decides": {**record.decides, **identity.decides}})  # keys that it did not know
         return Run(folder, record, lock, "finished" if record.state == "done" else "continued", disk)
     except BaseException:
         os.close(lock)
@@ -92,7 +92,7 @@ def choose_folder(place: Place, identity: Identity) -> Path:
     later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
     if place.fresh:
         return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
-    return next((folder for folder in later.values() if _is_run(folder, identity.run_id)), first)
+    return next((folder for folder in later.values() if _is_run(folder, identity)), first)
 
 
 def folder_of(place: Place) -> Path | None:
@@ -115,10 +115,11 @@ def _numbers_beside(first: Path) -> list[int]:
     return [int(found[1]) for found in map(pattern.fullmatch, names) if found]
 
 
-def _is_run(folder: Path, run_id: str) -> bool:
+def _is_run(folder: Path, identity: Identity) -> bool:
     # A folder of such a name may be another run altogether: `-n v1.2` is no fresh start of `-n v1`.
     with suppress(RunFault):
-        return manifest.read(folder).run_id == run_id
+        record = manifest.read(folder)
+        return record.hashes == identity.hashes and not identity.changes_since(record.run_id, record.decides)
     return False
 
 
@@ -130,7 +131,7 @@ def _record(identity: Identity, command: Sequence[str]) -> Manifest:
     return Manifest(
         recipe=identity.recipe,
         run_id=identity.run_id,
-        decides=identity.keys,
+        decides=dict(identity.decides),
         hashes=dict(identity.hashes),
         seed=identity.seed,
         command=list(command),
@@ -176,16 +177,18 @@ def _is_still(folder: Path, lock: int) -> bool:
 
 
 def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> None:
-    if record.run_id == identity.run_id:
-        return
-    changed = differences(LATER | record.decides, LATER | identity.keys)
-    if not changed:
-        names = ", ".join(line.split(":")[0] for line in differences(record.hashes, identity.hashes)[:5])
+    changed = identity.changes_since(record.run_id, record.decides)
+    shown = "; ".join(changed[:5]) + (f" (and {len(changed) - 5} more)" if len(changed) > 5 else "")
+    if changed and record.run_id == identity.run_id:
+        again = f"`minitf pretrain {folder} -d {folder}` continues it as it was; --fresh starts over"
+        _refuse(folder, f"was started when the recipe's defaults were others: {shown}", again)
+    if changed:
+        _refuse(folder, f"belongs to another recipe: {shown}", "choose another name with -n, or start over with --fresh")
+    if contents := differences(record.hashes, identity.hashes):
+        names = ", ".join(line.split(":")[0] for line in contents[:5])
         _refuse(
             folder, f"was started with other contents ({names})", "restore them, choose another name with -n, or start over with --fresh"
         )
-    shown = "; ".join(changed[:5]) + (f" (and {len(changed) - 5} more)" if len(changed) > 5 else "")
-    _refuse(folder, f"belongs to another recipe: {shown}", "choose another name with -n, or start over with --fresh")
 
 
 def _refuse(folder: Path, what: str, hint: str) -> NoReturn:
