@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from kind_questions import packages
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mini_tf"
@@ -96,7 +97,7 @@ def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
 
 def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
     """What kinds share stands in the package itself or in a file whose name begins with an underscore."""
-    kinds = {"attention", "positions", "models", "objectives", "optimizers", "schedules"}
+    kinds = {folder.name for folder in packages(PACKAGE)}
 
     def strays(one: Import) -> bool:
         package, *rest = one.module.split(".")[1:]

@@ -112,7 +112,7 @@ LATER: dict[str, tuple[Any, Any, list[Any]]] = {
     "nullable kind": (Annotated[MixerSettings, KindOf("attention")] | None, None, ["softmax", "window"]),
     "kind with other defaults": (
         Annotated[MixerSettings, KindOf("attention")],
-        settings_of("attention", "window")(window=9),
+        settings_of("attention", "window").model_validate({"window": 9}),
         ["window", {"kind": "window", "window": 10}, "softmax"],
     ),
     "list of kinds": (Mixers, TWO, ["softmax", "window", ["softmax", "simple"], ["window", "window"], ["softmax", "window", "softmax"]]),
@@ -274,7 +274,7 @@ def test_with_its_former_default_named_a_section_keeps_the_ids_of_its_runs_and_n
 def test_a_former_kind_is_named_as_a_recipe_writes_it() -> None:
     kind = Annotated[MixerSettings, KindOf("attention")]
     then, now = (recipe_of(later=(kind, settings_of("attention", word)())) for word in ("softmax", "simple"))
-    named = type("Recipe", (now,), {"FORMER": {"later": "softmax"}})
+    named: Any = type("Recipe", (now,), {"FORMER": {"later": "softmax"}})
     ids = [run_id(one.model_validate(SMALL | given)) for one, given in ((then, {}), (named, {"later": "softmax"}), (named, {}))]
     assert ids[0] == ids[1] != ids[2]
 
