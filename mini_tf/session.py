@@ -56,6 +56,7 @@ class Session:
         self.tally = Tally(_began=began)
         self.samples = Samples(parts, voice.say)
         self.start, self.skips = Progress(), 0
+        self.saved = 0  # the step of the newest checkpoint
         self.over = False
         self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of the whole held-out text, and its step
 
@@ -64,33 +65,37 @@ class Session:
         self._resume()
         if self.over:
             return self.start.step
-        report, scored, saved = None, False, self.start.step
+        report, score = None, None
         with self.voice.bar(self.training.course.horizon.steps or 0, initial=self.start.step) as bar, self._keeping_what_diverged():
             for report in train(self.training, self.start):
                 self._count(report)
                 last = self.training.course.finished(report.step, report.seconds)
-                scored = last or self.due.evaluation(report)
-                score = self._evaluate(report, bar) if scored else None
-                if not scored:
+                score = self._evaluate(report, bar) if last or self.due.evaluation(report) else None
+                if score is None:
                     self._record(report, {}, bar)
-                self.over = last or (scored and self._out_of_patience())
+                self.over = last or (score is not None and self._out_of_patience())
                 if self.over or stop or self.due.checkpoint(report) or score == self.tally.best:
                     self._save(report, score)
-                    saved = report.step
-                if scored and not stop:  # a continuation makes up for it
+                if score is not None and not stop:  # a continuation makes up for it
                     self._sample(report.step)
                 if self.over or stop:
-                    if saved != report.step:  # asked to stop only just now
-                        self._save(report, score)
                     break
             else:
                 self.over = True
-        if report is not None and self.over and not scored:  # the clock ran out while the last step was looked at
+        if report is None:
+            return self.start.step
+        self._complete(report, score, bar)
+        return report.step
+
+    def _complete(self, report: Report, score: float | None, bar: Any) -> None:
+        """Do what was not done with the last step: a stop, or the end of the time, may have come after it was looked at."""
+        late = self.over and score is None
+        if late:
             score = self._evaluate(report, bar)
-            if saved != report.step:
-                self._save(report, score)
+        if self.saved != report.step:
+            self._save(report, score)
+        if late:
             self._sample(report.step)
-        return self.start.step if report is None else report.step
 
     def _count(self, report: Report) -> None:
         """Add a step to what is counted, and warn aloud where it is no ordinary one."""
@@ -129,7 +134,7 @@ class Session:
         with saved.taken_over():
             self.start = Progress.of(saved.counters, states.load(saved.state))
             self.tally.load(saved.counters)
-        self.skips = self.start.skips
+        self.skips, self.saved = self.start.skips, self.start.step
         if self.tally.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
@@ -198,6 +203,7 @@ class Session:
     def _save(self, report: Report, score: float | None) -> None:
         keep = self.parts.recipe.checkpoint
         tensors = Tensors(self.parts.model.weights(), self.optimizer.state_tensors(), states.save(report.state))
+        self.saved = report.step
         self.run.save(report.step, tensors, report.counters() | self.tally.save(), score)
         self.run.publish(warn=self.voice.warn)
         self.run.rotate(keep.keep_last, keep.keep_best)

@@ -14,6 +14,7 @@ from mini_tf.evaluate import evaluate, evaluate_trained, text_of
 from mini_tf.run.trained import open_trained
 from mini_tf.session import Session
 from mini_tf.text.token_store import TokenStore
+from mini_tf.training.loop import train
 from mini_tf.training.schedule import Horizon
 
 WORSE = {3: 20.0, 6: 0.0, 9: 10.0, 10: 30.0}
@@ -130,3 +131,21 @@ def test_the_time_left_is_what_the_steps_of_this_process_extrapolate_to(horizon:
     course: Any = SimpleNamespace(horizon=horizon)
     session: Any = SimpleNamespace(training=SimpleNamespace(course=course), start=SimpleNamespace(step=5, seconds=10.0))
     assert Session._time_left(session, SimpleNamespace(step=step, seconds=seconds)) == told  # type: ignore[arg-type]
+
+
+def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that evaluations alone move; a checkpoint is not due, and the first evaluation stays the best."""
+    seconds, added = [0.0], iter((0.0, 10.0, 20.0, 0.0))
+
+    def slow(*given: Any) -> dict[str, float]:
+        seconds[0] += 4.0
+        scores = evaluate(*given)
+        return scores | {"loss": scores["loss"] + next(added)}
+
+    monkeypatch.setattr("mini_tf.session.evaluate", slow)
+    monkeypatch.setattr("mini_tf.session.train", lambda *given: train(*given, lambda: seconds[0]))
+    due = ("train.steps=null", "train.time=10s", "eval.every_steps=2", "checkpoint.every_steps=100", "model.d_model=8")
+    settled = ("runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8")
+    run = trained(tmp_path / "run", *due, *settled)
+    assert [*evaluated(run)] == [2, 4, 6]
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000002", "step-00000006"]
