@@ -73,9 +73,8 @@ def evaluate(
             for name, (total, many) in judged.metrics.items():
                 metrics.add(name, float(total), float(many))
     task.train(mode)
-    weights = getattr(task, "weights", None) or {}
     asked = [name for name in parts.sums if name != "penalty"]  # what training pays for its means is no figure of merit
-    loss = sum(weights.get(name, 1.0) * parts.mean(name) for name in asked)
+    loss = sum(objective.weights.get(name, 1.0) * parts.mean(name) for name in asked)
     targets = max(parts.counts[name] for name in asked)
     more = judge.scores() if judge is not None else {"perplexity": math.exp(loss) if loss < 700 else math.inf}
     scores = {"loss": loss, **more, **{name: metrics.mean(name) for name in metrics.sums}}

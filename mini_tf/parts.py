@@ -62,4 +62,14 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         course = course.extended(begin, steps)
     train = recipe.train
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
-    return Training(parts.task, feed, optimizer, course, parts.setup, train.seed, recipe.optimizer.clip, Tolerance.of(train))
+    return Training(
+        parts.task,
+        feed,
+        optimizer,
+        course,
+        parts.setup,
+        seed=train.seed,
+        clip=recipe.optimizer.clip,
+        tolerance=Tolerance.of(train),
+        weights=parts.objective.weights,
+    )

@@ -1,7 +1,6 @@
 """Evaluation: figures by their formulas, of every target once, which neither depend on what ran before nor disturb what runs after."""
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -43,24 +42,17 @@ class Asked(Objective):
 class Guess(nn.Module):
     """Scores what comes next by the last token alone; noise: drawn in every pass, in evaluation too."""
 
-    def __init__(self, dropout: float = 0.0, noise: float = 0.0, weights: Mapping[str, float] | None = None, size: float = 1.0) -> None:
+    def __init__(self, dropout: float = 0.0, noise: float = 0.0, size: float = 1.0) -> None:
         super().__init__()
         table = size * torch.randn(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.table, self.dropout, self.noise = nn.Parameter(table), nn.Dropout(dropout), noise
-        if weights is not None:
-            self.weights = weights
 
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         assert batch.at is not None
         read = self.table[batch.inputs.ids.flatten()[batch.at]]
         scores = self.dropout(read + self.noise * torch.randn(read.shape) if self.noise else read)
         right = (scores.argmax(-1) == batch.labels).sum()
-        parts: dict[str, Tensor] = {
-            "guess": F.cross_entropy(scores, batch.labels, reduction="sum"),
-            "penalty": torch.tensor(1e6),
-        }
-        if hasattr(self, "weights"):
-            parts["small"] = read.square().mean(-1).sum()
+        parts = {"guess": F.cross_entropy(scores, batch.labels, reduction="sum"), "penalty": torch.tensor(1e6)}
         return Sums(parts, {"accuracy": (right, len(batch.labels))}, None)
 
 
@@ -127,12 +119,21 @@ def test_a_figure_of_which_there_was_nothing_to_judge_is_0() -> None:
     assert scores_of(Idle())["accuracy"] == 0
 
 
-def test_of_several_parts_the_loss_is_the_weighted_sum() -> None:
-    task = Guess(weights={"small": 0.3})
+def test_of_several_parts_the_loss_is_the_sum_with_the_weights_that_the_objective_declares() -> None:
+    class Small(Guess):
+        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+            sums = super().forward(batch, state)
+            return sums._replace(parts=sums.parts | {"small": self.table[batch.inputs.ids.flatten()[batch.at]].square().mean(-1).sum()})
+
+    class Weighed(Asked):
+        weights = {"small": 0.3}
+
+    task = Small()
     read, after = task.table.detach()[torch.from_numpy(IDS[:-1])], torch.from_numpy(IDS[1:])
     loss = F.cross_entropy(read, after).item() + 0.3 * read.square().mean().item()
-    assert scores_of(task)["loss"] == pytest.approx(loss)
-    assert scores_of(task)["perplexity"] == pytest.approx(math.exp(loss))
+    scores = evaluate(task, Weighed(), PACKING, Setup(), 4)
+    assert scores["loss"] == pytest.approx(loss)
+    assert scores["perplexity"] == pytest.approx(math.exp(loss))
 
 
 def test_a_loss_beyond_what_can_be_raised_to_has_an_infinite_perplexity() -> None:

@@ -11,6 +11,7 @@ import pytest
 from commands import trained
 
 from mini_tf.evaluate import evaluate, evaluate_trained, text_of
+from mini_tf.objectives.next_token import PART, NextToken
 from mini_tf.run.trained import open_trained
 from mini_tf.session import Session
 from mini_tf.text.token_store import TokenStore
@@ -89,6 +90,18 @@ def test_a_line_tells_how_many_epochs_and_tokens_were_read(run: Path) -> None:
     for line in lines(run):
         assert line["epoch"] == round(line["step"] * 8 / windows, 4)
         assert line["tokens"] == line["step"] * 8 * 48
+
+
+def test_the_weights_that_an_objective_declares_count_in_training_and_in_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one step too small to change anything."""
+    short = ("train.steps=1", "model.d_model=8", "log.every_steps=1", "optimizer.lr=1e-12")
+    [single] = lines(trained(tmp_path / "single", *short))
+    monkeypatch.setattr(NextToken, "weights", {PART: 2.0})
+    [double] = lines(trained(tmp_path / "double", *short))
+    for name in ("loss", "val.loss", "grad_norm"):
+        assert double[name] == pytest.approx(2 * single[name])
 
 
 def test_steps_are_recorded_at_every_line_of_the_log_and_as_often_as_asked(tmp_path: Path) -> None:

@@ -67,8 +67,6 @@ def ask_unevenly(rows: Rows) -> Batch:
 class Guess(nn.Module):
     """Embeds, mixes within the row, guesses; the second part of its loss keeps embeddings small."""
 
-    weights = {"small": 0.3}
-
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -90,7 +88,7 @@ class Guess(nn.Module):
 def training_of(task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False) -> Training:
     feed = Feed(RowPlan(N_ROWS, 8, 5, stream), Windows(), ask_unevenly, micro)
     course = Course(cosine.Settings(warmup=2), lr, Horizon(steps=steps))
-    return Training(task, feed, build(adamw.Settings(), task), course, Setup(), seed=5, clip=clip)
+    return Training(task, feed, build(adamw.Settings(), task), course, Setup(), seed=5, clip=clip, weights={"small": 0.3})
 
 
 def weights_of(task: nn.Module) -> list[Tensor]:

@@ -6,11 +6,9 @@ from typing import Any
 
 from mini_tf.cost.chores import Chores, chores_of, how_often
 from mini_tf.cost.steps import Memory, Pace, Work, memory_of, pace_of, work_of
-from mini_tf.parts import Parts
+from mini_tf.parts import Parts, training_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.due import step_work
-from mini_tf.training.feed import Feed
-from mini_tf.training.loop import Training
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.peak import peak_flops
 from mini_tf.training.schedule import Horizon
@@ -69,9 +67,7 @@ class Cost:
 def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """opening: seconds it took to read the text and build the model, which is trained here for `seconds`; then nobody wants it."""
     recipe, setup = parts.recipe, parts.setup
-    feed = Feed(parts.plan, parts.train, parts.objective.prepare, setup.micro_batch_size)
-    optimizer = build_optimizer(recipe.optimizer, parts.model, setup.products)
-    training = Training(parts.task, feed, optimizer, parts.course, setup, recipe.train.seed, recipe.optimizer.clip)
+    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.model, setup.products))
     work, memory = work_of(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
     chores = chores_of(parts, memory.optimizer)

@@ -3,6 +3,7 @@
 The contract stands here; every other file of this package is one objective, and its name is the word a recipe writes.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -49,6 +50,8 @@ class Objective:
     """Tokens that a row holds beyond the context, since they are asked for but not read."""
     whole_words: bool = False
     """Rows must say where words begin."""
+    weights: Mapping[str, float] = {}
+    """The weight of each part of the loss, by its name; 1 where absent."""
     reads_all: bool = False
     """Asks for every token of the text, so its loss over a text can be told in bits per byte."""
 

@@ -7,10 +7,10 @@ never stopped, and what the reader does between two reports (evaluation, samplin
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -108,8 +108,8 @@ class DivergedStep(Diverged):
 class Training:
     """The parts that stay the same over all steps. `clip`: the largest gradient norm, 0 = any; `tolerance`: what does not end them.
 
-    task(batch, state) gives Sums. It may have `weights`, a dict by the name of a part (1 where absent). Where the feed is a
-    stream, `task.start(rows)` gives the empty state and `task.trim(state)` drops what no later row needs.
+    task(batch, state) gives Sums. weights: of the parts of the loss, by name; 1 where absent. Where the feed is a stream,
+    `task.start(rows)` gives the empty state and `task.trim(state)` drops what no later row needs.
     """
 
     task: nn.Module
@@ -120,6 +120,7 @@ class Training:
     seed: int = 0
     clip: float = 0.0
     tolerance: Tolerance = field(default_factory=Tolerance)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def train(
@@ -141,10 +142,10 @@ def train(
             for i, mixer in enumerate(mixers):
                 mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
             batches = next(upcoming)
-            counts, before = _add_counts(batches), list(states)
+            counts, before = _added(batch.counts for batch in batches), list(states)
             with _telling_where_memory_ends(training, at):
-                scalars = _learn(training, forward, batches, counts, states, at)
-            report = _judge(training, scalars, counts, lr, at)
+                measured = _learn(training, forward, batches, counts, states, at)
+            report = _judge(training, _fetch(measured, training.setup.device), counts, lr, at)
             if not report.skipped:
                 training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
             if report.problem is not None:  # what followed from it may not be finite either
@@ -174,42 +175,62 @@ def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[Non
         ) from error
 
 
-Scalars = list[tuple[str, str, int, Tensor | int]]
-"""What one step measured, still on the device: (kind, name, micro-batch, value)."""
+Scalar = TypeVar("Scalar", Tensor | int, float)
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True)
+class Measured(Generic[Scalar]):
+    """What one step measured: tensors on the device, then numbers fetched from there.
+
+    parts: the sum of each part of the loss; totals, many: of each metric what was summed, and how many; one dict a micro-batch.
+    """
+
+    parts: list[dict[str, Scalar]]
+    totals: list[dict[str, Scalar]]
+    many: list[dict[str, Scalar]]
+    grad_norm: Scalar
 
 
 def _learn(
     training: Training, forward: Callable[..., Sums], batches: list[Batch], counts: dict[str, int], states: list[State | None], at: Progress
-) -> Scalars:
+) -> Measured[Tensor | int]:
     """Add the gradient of every micro-batch and put the state that follows into `states`; nothing waits for the device."""
-    scalars: Scalars = []
-    weights = _weights(training)
+    parts: list[dict[str, Tensor | int]] = []
+    totals: list[dict[str, Tensor | int]] = []
+    many: list[dict[str, Tensor | int]] = []
     for micro, batch in enumerate(batches):
         torch.manual_seed(seed_of(training.seed, at.step, micro))
         with training.setup.autocast():
             sums = forward(batch.to(training.setup.device), states[micro])
-        terms = [part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
+        terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
         torch.stack(terms).sum().mul(_scale(training, at)).backward()
         states[micro] = None if sums.state is None else training.task.trim(detach(sums.state))  # type: ignore[operator]
-        scalars += [("part", name, micro, part.detach()) for name, part in sums.parts.items()]
-        for name, (total, many) in sums.metrics.items():
-            scalars += [("sum", name, micro, total.detach()), ("many", name, micro, many)]
-    return [*scalars, ("norm", "", 0, training.optimizer.grad_norm())]
+        parts.append({name: part.detach() for name, part in sums.parts.items()})
+        totals.append({name: total.detach() for name, (total, _) in sums.metrics.items()})
+        many.append({name: count for name, (_, count) in sums.metrics.items()})
+    return Measured(parts, totals, many, training.optimizer.grad_norm())
 
 
-def _judge(training: Training, scalars: Scalars, counts: dict[str, int], lr: float, at: Progress) -> Report:
-    """Fetch all that was measured, at once, and refuse what is not finite."""
-    sums: dict[tuple[str, str], float] = {}
-    problem: Problem | None = None
-    for (kind, name, micro, _), value in zip(scalars, _fetch(scalars, training.setup.device), strict=True):
-        if kind == "part" and not math.isfinite(value) and problem is None:
-            problem = Problem(f"the loss {name!r} is {value}, but must be finite", micro)
-        sums[kind, name] = sums.get((kind, name), 0.0) + value
-    losses = {name: value / max(counts[name], 1) for (kind, name), value in sums.items() if kind == "part"}
-    weights = _weights(training)
-    loss = sum(weights.get(name, 1.0) * value for name, value in losses.items())
-    norm = sums["norm", ""] / _scale(training, at)
+def _fetch(measured: Measured[Tensor | int], device: torch.device) -> Measured[float]:
+    """Python numbers of all that was measured: the one place in a step that waits for the device."""
+    exact = torch.float32 if device.type == "mps" else torch.float64
+    groups = [*measured.parts, *measured.totals, *measured.many, {"": measured.grad_norm}]
+    tensors = [value.to(exact) for group in groups for value in group.values() if isinstance(value, Tensor)]
+    fetched = iter(torch.stack(tensors).tolist())
+    numbers = [{name: next(fetched) if isinstance(value, Tensor) else float(value) for name, value in group.items()} for group in groups]
+    n = len(measured.parts)
+    return Measured(numbers[:n], numbers[n : 2 * n], numbers[2 * n : 3 * n], numbers[-1][""])
+
+
+def _judge(training: Training, measured: Measured[float], counts: dict[str, int], lr: float, at: Progress) -> Report:
+    """What the step comes to; DivergedStep where it must not be taken, nor left out."""
+    losses = {name: value / max(counts[name], 1) for name, value in _added(measured.parts).items()}
+    loss = sum(training.weights.get(name, 1.0) * value for name, value in losses.items())
+    many = _added(measured.many)
+    norm = measured.grad_norm / _scale(training, at)
     half = training.setup.precision == "fp16"
+    problem = _loss_problem(measured.parts)
     overflow = problem is None and half and at.loss_scale.scale > 1 and not math.isfinite(norm)
     if problem is None and not overflow:
         problem = _problem(training, loss, norm)
@@ -223,7 +244,7 @@ def _judge(training: Training, scalars: Scalars, counts: dict[str, int], lr: flo
         loss_scale=at.loss_scale.after(overflow) if half and problem is None else at.loss_scale,
         loss=loss,
         losses=losses,
-        metrics={name: value / max(sums["many", name], 1) for (kind, name), value in sums.items() if kind == "sum"},
+        metrics={name: total / max(many[name], 1) for name, total in _added(measured.totals).items()},
         lr=lr,
         grad_norm=norm,
         skipped=skipped,
@@ -234,6 +255,15 @@ def _judge(training: Training, scalars: Scalars, counts: dict[str, int], lr: flo
     return report
 
 
+def _loss_problem(parts: list[dict[str, float]]) -> Problem | None:
+    """The first part of the loss that is not finite; parts: one dict a micro-batch."""
+    for micro, of_micro in enumerate(parts):
+        for name, value in of_micro.items():
+            if not math.isfinite(value):
+                return Problem(f"the loss {name!r} is {value}, but must be finite", micro)
+    return None
+
+
 def _problem(training: Training, loss: float, norm: float) -> Problem | None:
     """What is wrong with a step whose losses are finite, and whose gradient did not overflow for its scale."""
     if not math.isfinite(norm):
@@ -242,25 +272,13 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
     return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False) if loss > most else None
 
 
-def _fetch(scalars: Scalars, device: torch.device) -> list[float]:
-    """Python numbers of all scalars: the one place in a step that waits for the device."""
-    exact = torch.float32 if device.type == "mps" else torch.float64
-    tensors = [value.to(exact) for *_, value in scalars if isinstance(value, Tensor)]
-    fetched = iter(torch.stack(tensors).tolist())
-    return [next(fetched) if isinstance(value, Tensor) else float(value) for *_, value in scalars]
-
-
-def _add_counts(batches: list[Batch]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for batch in batches:
-        for name, count in batch.counts.items():
-            counts[name] = counts.get(name, 0) + count
-    return counts
-
-
-def _weights(training: Training) -> Mapping[str, float]:
-    weights: Mapping[str, float] | None = getattr(training.task, "weights", None)
-    return weights or {}
+def _added(groups: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+    """The sum of each name's numbers, added one after the other."""
+    sums: dict[str, Number] = {}
+    for group in groups:
+        for name, value in group.items():
+            sums[name] = sums.get(name, 0) + value
+    return sums
 
 
 def _scale(training: Training, at: Progress) -> float:
