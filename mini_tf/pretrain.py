@@ -6,18 +6,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
 from mini_tf.nn.answer import Answer
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
-from mini_tf.nn.sketch import sketched
 from mini_tf.parts import Parts
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import initial
+from mini_tf.run.architecture import Architecture, vocabulary_sizes
 from mini_tf.run.identity import Identity
 from mini_tf.run.initial import listed
 from mini_tf.run.opening import Place, begin, check_exact, folder_of, open_run
@@ -81,7 +79,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
-        run.write("config.json", write_config(recipe, vocabulary_sizes(text), text.labels, parts.whole))
+        run.write("config.json", write_config(recipe, vocabulary_sizes(text.tokenizer, text.source_tokenizer), text.labels, parts.whole))
         run.write("tokenizer.json", text.tokenizer.to_json())
         if text.source_tokenizer is not text.tokenizer:
             run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
@@ -116,35 +114,24 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
     begun: the run's own folder, where its own weights are to be loaded: then the run that it began with is not opened.
     """
     setup.apply()
-    objective = recipe.objective.build(text.tokenizer.vocabulary, text.labels)
+    architecture = Architecture.of(recipe, text.tokenizer, text.source_tokenizer, text.labels)
+    objective = architecture.objective
     if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
         raise DataFault(
             f"data.train: a stream reads whole rows of {recipe.train.context} tokens, there are {len(text.train)}",
             hint="train.stream=false",
         )
-    sizes = vocabulary_sizes(text)
-
-    def model_of() -> Model:
-        model = recipe.model.build(sizes[0], recipe.train.context, sizes[1])
-        assert isinstance(model, Model)
-        objective.equip(model)
-        return model
-
-    sketch = sketched(model_of)
-    beginning = initial.begin(sketch, recipe, text) if recipe.model.init_from is not None and begun is None else None
-    setup.apply()  # opening the other run took the machine as that one wants it
+    meta = architecture.on_meta()
+    beginning = initial.begin(meta, recipe, text) if recipe.model.init_from is not None and begun is None else None
     taken = beginning.taken if beginning is not None else None
-    whole = None if recipe.adapter is None else learns_whole(sketch, taken) if begun is None else read_whole(begun)
-    refuse_too_large(limited(sketch, recipe, whole), recipe.optimizer, setup.device)
-    torch.manual_seed(seed_of(recipe.train.seed, "weights"))
-    model = model_of()
+    whole = None if recipe.adapter is None else learns_whole(meta, taken) if begun is None else read_whole(begun)
+    refuse_too_large(limited(meta, recipe, whole), recipe.optimizer, setup.device)
+    model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if beginning is not None:
         beginning.load_into(model)
     limited(model, recipe, whole).to(setup.device)
     parts = Parts(recipe, text, objective, setup, model, objective.task(model), taken, whole)
-    parts = replace(parts, setup=decide(parts, say))
-    parts.setup.apply()
-    return parts
+    return replace(parts, setup=decide(parts, say))
 
 
 def learns_whole(model: Model, taken: initial.Taken | None) -> list[str]:
@@ -161,14 +148,8 @@ def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:
     return model
 
 
-def vocabulary_sizes(text: AnyText) -> tuple[int, int | None]:
-    """Of the vocabulary that the model writes, and of the one of the source side where that is another."""
-    own = text.source_tokenizer is not text.tokenizer
-    return text.tokenizer.vocabulary.size, text.source_tokenizer.vocabulary.size if own else None
-
-
 def decide(parts: Parts, say: Say) -> Setup:
-    """The setup, with what the recipe leaves to this machine decided by tries on this very model and text."""
+    """The setup, applied, with what the recipe leaves to this machine decided by tries on this very model and text."""
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
     single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)
     if train.micro_batch_size != "auto":
@@ -185,7 +166,9 @@ def decide(parts: Parts, say: Say) -> Setup:
     rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
     shape = {**asked, **rows, "vocabulary": parts.text.tokenizer.vocabulary.size}
     work = Work(parts.plan.batch_size, parts.course.horizon)
-    return remembered(shape, work, setup, lambda: tune(setup, work, Trial(parts.task, single_rows)), say)
+    decided = remembered(shape, work, setup, lambda: tune(setup, work, Trial(parts.task, single_rows)), say)
+    decided.apply()  # fewer threads may be faster
+    return decided
 
 
 def introduce(parts: Parts, voice: Voice) -> None:

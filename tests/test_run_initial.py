@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
+from mini_tf import pretrain
 from mini_tf.errors import RecipeFault, RunFault
 from mini_tf.limits import limits
 from mini_tf.models.encoder_decoder import EncoderDecoder
@@ -21,7 +23,7 @@ from mini_tf.run import initial
 from mini_tf.run.trained import open_trained
 from mini_tf.text.opening import open_text
 from mini_tf.training import memory
-from mini_tf.training.device import settle
+from mini_tf.training.device import Setup, settle
 
 SHORT = (
     *EXACT,
@@ -361,3 +363,23 @@ def test_a_run_whose_folder_is_gone_cannot_be_begun_with(copy: Path) -> None:
     shutil.rmtree(copy)
     with pytest.raises(RunFault, match=r"model\.init_from: the run .* is gone"):
         initial.contents(recipe)
+
+
+def test_torch_is_set_up_as_the_recipe_says_and_opening_the_run_that_it_begins_with_changes_nothing(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[Setup] = []
+    monkeypatch.setattr(Setup, "apply", lambda setup: applied.append(setup))
+    parts = parts_of(runs / "decoder", TEXT, "train.micro_batch_size=8")
+    assert [(setup.threads, setup.device.type) for setup in applied] == [(parts.setup.threads, "cpu")] == [(1, "cpu")]
+
+
+def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied: list[Setup] = []
+    monkeypatch.setattr(Setup, "apply", lambda setup: applied.append(setup))
+    monkeypatch.setattr(pretrain, "remembered", lambda shape, work, setup, *given: replace(setup, threads=1))
+    recipe = read(TINY, [*SHORT, "runtime.threads=2", "train.batch_size=1"]).recipe
+    setup = replace(settle(recipe.runtime), undecided=frozenset({"threads"}))
+    parts = build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), setup)
+    assert [setup.threads for setup in applied] == [2, 1]
+    assert parts.setup.threads == 1

@@ -14,7 +14,7 @@ from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import SIDES, Recipe
 from mini_tf.recipe.sections import SideTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
-from mini_tf.run.trained import SOURCE_TOKENIZER, Trained, open_trained
+from mini_tf.run.trained import SOURCE_TOKENIZER, Loaded, load_trained
 from mini_tf.text.opening import AnyText
 
 _TOKENIZER = "tokenizer.json"
@@ -108,16 +108,16 @@ def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
         raise RunFault(f"model.init_from: {recipe.model.init_from} was changed just now", hint=hint, where=[str(recipe.model.init_from)])
 
 
-def begin(sketch: Model, recipe: Recipe, text: AnyText) -> Beginning:
-    """What a model takes over of the run that its recipe begins with; `sketch` is the model without content.
+def begin(meta: Model, recipe: Recipe, text: AnyText) -> Beginning:
+    """What a model takes over of the run that its recipe begins with; `meta` is the model without content.
 
     RecipeFault where tokenizer, settings or shapes are others than the run's: what is loaded means what it meant there.
     """
     if _is_gone(recipe):  # the run in hand was begun with it, but has no checkpoint to go on from
         raise _gone(recipe)
-    trained = open_trained(str(recipe.model.init_from), device="cpu")
+    trained = load_trained(str(recipe.model.init_from))
     _refuse_other_meaning(recipe, trained, text)
-    theirs, ours = trained.model.weights(), sketch.weights()
+    theirs, ours = trained.model.weights(), meta.weights()
     sources = {name: _source(name, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)}
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:
@@ -133,7 +133,7 @@ def begin(sketch: Model, recipe: Recipe, text: AnyText) -> Beginning:
     return Beginning(Taken(trained.folder.name, tuple(loaded), new, left, _other_side(recipe, trained)), loaded)
 
 
-def _other_side(recipe: Recipe, trained: Trained) -> str:
+def _other_side(recipe: Recipe, trained: Loaded) -> str:
     """What there is to say where layers see another side of a token than they were trained to see."""
     here, there = recipe.model.READS, trained.recipe.model.READS
     who, sees = ("the decoder", "left") if here == "pairs" else ("this model", here)
@@ -153,7 +153,7 @@ def _source(name: str, theirs: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def _same_answers(recipe: Recipe, trained: Trained, text: AnyText) -> bool:
+def _same_answers(recipe: Recipe, trained: Loaded, text: AnyText) -> bool:
     """Whether a head is asked for what the run's head was: words of the same vocabulary, the same classes, or numbers in the same unit."""
     mine, theirs = recipe.objective, trained.recipe.objective
     tasks = {"classes", "numbers", "tags"}
@@ -163,7 +163,7 @@ def _same_answers(recipe: Recipe, trained: Trained, text: AnyText) -> bool:
     return mine.kind == theirs.kind and len(answers) == 1
 
 
-def _refuse_other_meaning(recipe: Recipe, trained: Trained, text: AnyText) -> None:
+def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: AnyText) -> None:
     name = trained.folder.name
     for key in ("tokenizer", "source_tokenizer"):
         if getattr(text, key).hash != getattr(trained, key).hash:

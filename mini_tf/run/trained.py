@@ -13,13 +13,13 @@ from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.limits import limits
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
-from mini_tf.nn.sketch import sketched
 from mini_tf.objectives import Objective
 from mini_tf.plain_file import read_plain
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Adapter, Runtime
 from mini_tf.run import averaging, finding, loading, manifest
+from mini_tf.run.architecture import Architecture, vocabulary_sizes
 from mini_tf.run.checkpoint import MODEL
 from mini_tf.run.tensors import Spec, specs
 from mini_tf.text.labels import Labels
@@ -32,8 +32,8 @@ SOURCE_TOKENIZER = "source_tokenizer.json"
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A run, opened to be used: `model` is in eval on the device of `setup`; auto: what the run found out at its first start.
+class Loaded:
+    """A run's model in memory, and what it was trained with; auto: what the run found out at its first start.
 
     source_tokenizer: of what a model of pairs reads; the same as `tokenizer` where there is one vocabulary. labels: of a task, its
     answers; objective: what was asked.
@@ -44,10 +44,16 @@ class Trained:
     tokenizer: Tokenizer
     source_tokenizer: Tokenizer
     model: Model
-    setup: Setup
     auto: dict[str, Any]
     labels: Labels | None
     objective: Objective
+
+
+@dataclass(frozen=True)
+class Trained(Loaded):
+    """A run, opened to be used: `model` is in eval on the device of `setup`."""
+
+    setup: Setup
 
 
 def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, whole: Iterable[str] | None = None) -> str:
@@ -67,10 +73,19 @@ def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels |
 
 
 def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
-    """The model of a run (a folder, a name, `last`), in eval; `step` N, `best` or `last`, None = model.safetensors.
+    """`load_trained`, ready to compute: in eval, in the run's own precision where the device is of the same kind."""
+    folder = finding.find(run)
+    setup = _setup(device, manifest.read(folder).auto)  # before the weights, whose loading may take long
+    setup.apply()
+    loaded = load_trained(folder, step, average)
+    loaded.model.to(setup.device).eval()
+    return Trained(**vars(loaded), setup=setup)
 
-    average: instead of one step the mean of the last N checkpoints that are kept, or of the `best`.
-    It computes in the run's own precision where the device is of the same kind.
+
+def load_trained(run: str | Path, step: int | str | None = None, average: int | str | None = None) -> Loaded:
+    """The model of a run (a folder, a name, `last`), on the CPU; `step` N, `best` or `last`, None = model.safetensors.
+
+    average: instead of one step the mean of the last N checkpoints that are kept, or of the `best`. What torch is set to stays.
     """
     if step is not None and average is not None:
         raise UsageFault(f"--step {step} is one checkpoint, --average {average} the mean of several", hint="leave out one of them")
@@ -79,38 +94,25 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
     if record.model is None and finding.seed_folder(folder).is_dir():
         hint = f"the command that began it continues it; {finding.seed_folder(folder)} is a run of its own"
         raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
-    auto = record.auto
-    setup = _setup(device, auto)
-    setup.apply()
     recipe, tokenizer, source_tokenizer = read_made_with(folder)
-    sizes = {"vocabulary_size": tokenizer.vocabulary.size}
-    if source_tokenizer is not tokenizer:
-        sizes["source_vocabulary_size"] = source_tokenizer.vocabulary.size
-    config = _read_config(folder / "config.json", sizes)
+    config = _read_config(folder / "config.json", vocabulary_sizes(tokenizer, source_tokenizer))
     labels = _read_labels(folder / "config.json", config, recipe)
-    objective = recipe.objective.build(tokenizer.vocabulary, labels)
-
-    def build() -> Model:
-        model = recipe.model.build(tokenizer.vocabulary.size, config["context"], sizes.get("source_vocabulary_size"))
-        assert isinstance(model, Model)
-        objective.equip(model)
-        return model
-
-    sketch, adapter = sketched(build), recipe.adapter
+    architecture = Architecture.of(recipe, tokenizer, source_tokenizer, labels, config["context"])
+    meta, adapter = architecture.on_meta(), recipe.adapter
     if adapter is not None and adapter.merge and step is None and average is None and (folder / MODEL).exists():
         adapter = None  # it is in the weights already
     if adapter is not None:
-        _adapt(sketch, adapter, folder / "config.json", config)
-    weights = _weights(folder, adapter, specs(sketch.weights()), step, average)
-    model = build()
+        _adapt(meta, adapter, folder / "config.json", config)
+    weights = _weights(folder, adapter, specs(meta.weights()), step, average)
+    model = architecture.build()
     model.load_weights(weights)
-    return Trained(folder, recipe, tokenizer, source_tokenizer, model.to(setup.device).eval(), setup, auto, labels, objective)
+    return Loaded(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective)
 
 
-def _adapt(sketch: Model, adapter: Adapter, path: Path, config: dict[str, Any]) -> None:
+def _adapt(meta: Model, adapter: Adapter, path: Path, config: dict[str, Any]) -> None:
     """Give a model without content the adapter that a run had; RunFault where its config.json at `path` is none of such a run."""
     try:
-        adapt(sketch, adapter, _whole(path, config))
+        adapt(meta, adapter, _whole(path, config))
     except RecipeFault as error:
         raise RunFault(f"{path.parent} is damaged: {error.message}", where=[str(path.parent)]) from error
 
@@ -125,7 +127,7 @@ def _whole(path: Path, config: dict[str, Any]) -> list[str]:
 def read_whole(folder: Path) -> list[str]:
     """What learns as a whole beside the adapter of a run. RunFault where its config.json does not say."""
     path = folder / "config.json"
-    return _whole(path, _read_config(path, {}))
+    return _whole(path, _read_config(path))
 
 
 def _weights(
@@ -181,8 +183,8 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
     return setup
 
 
-def _read_config(path: Path, sizes: dict[str, int]) -> dict[str, Any]:
-    """sizes: of the vocabularies, which the file must say too."""
+def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)) -> dict[str, Any]:
+    """sizes: of the vocabulary and of the source side's own, which the file must say too; None: it need not."""
     try:
         config = json.loads(read_plain(path, limits().record_bytes))
         if not isinstance(config, dict):
@@ -190,8 +192,8 @@ def _read_config(path: Path, sizes: dict[str, int]) -> dict[str, Any]:
         written, context = config["minitf_format"], config["context"]
         if written > FORMAT:
             raise RunFault(f"{path}: written by a newer minitf (format {str(written)[:20]}; this one reads {FORMAT})")
-        for name, size in sizes.items():
-            if config[name] != size:
+        for name, size in zip(("vocabulary_size", "source_vocabulary_size"), sizes, strict=True):
+            if size is not None and config[name] != size:
                 raise ValueError(f"{name} {str(config[name])[:40]} is not the tokenizer's {size}")
         if not isinstance(context, int) or not 0 < context <= 2**20:
             raise ValueError(f"context {str(context)[:40]} must be a whole number up to {2**20}")
