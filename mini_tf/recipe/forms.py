@@ -19,9 +19,7 @@ _TOGETHER: dict[Form, tuple[str, ...]] = {"pairs": ("source", "target"), "turns"
 
 def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: bool) -> Iterator[tuple[str, str]]:
     """The dotted key that is at fault, and the fault, where the data cannot be read as the objective reads them."""
-    form, kind = getattr(objective, "FORM", None), objective.kind
-    if form is None:  # the objective is at fault, and is told so
-        return
+    form, kind = objective.FORM, objective.kind
     if own_source_tokenizer and form != "pairs":
         yield "tokenizer.source", "only pairs have a source side; leave it out"
     if form == "pairs" and not data.pairs:

@@ -3,7 +3,7 @@
 Each rule yields the dotted key that is at fault, and the fault with the nearest way out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
@@ -81,9 +81,30 @@ class Recipe(Section):
 def default_objective(model: Any) -> str | None:
     """The objective of a model that is given as a word, a mapping or a Kind; None where that cannot be said."""
     word = model.get("kind") if isinstance(model, dict) else model
-    known = isinstance(word, str) and word in listing("models")
-    settings = settings_of("models", str(word)) if known else model
-    return {"left": "next_token", "both": "masked", "pairs": "seq2seq"}.get(getattr(settings, "READS", ""))
+    if isinstance(model, ModelSettings):
+        reads = model.READS
+    elif isinstance(word, str) and word in listing("models"):
+        reads = _model(word).READS
+    else:
+        return None
+    return {"left": "next_token", "both": "masked", "pairs": "seq2seq"}[reads]
+
+
+def _model(word: str) -> type[ModelSettings]:
+    settings = settings_of("models", word)
+    assert issubclass(settings, ModelSettings)
+    return settings
+
+
+def _objective(word: str) -> type[ObjectiveSettings]:
+    settings = settings_of("objectives", word)
+    assert issubclass(settings, ObjectiveSettings)
+    return settings
+
+
+def _own(settings: Kind | None, name: str) -> Any:
+    """What only some kinds of a package have: a key, or a declaration; None where this one has it not."""
+    return getattr(settings, name, None)
 
 
 def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -95,12 +116,12 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "adapter", "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         yield "adapter.merge", "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
-    if getattr(recipe.objective, "pool", None) == "first" and getattr(recipe.model, "READS", None) == "left":
+    if recipe.model.READS == "left" and _own(recipe.objective, "pool") == "first":
         yield "objective.pool", f"the first token of a {recipe.model.kind} sees nothing of the text; use mean or last"
-    if getattr(recipe.objective, "FORM", "text") not in ("text", "pairs") and recipe.train.context < SHORTEST:
+    if recipe.objective.FORM not in ("text", "pairs") and recipe.train.context < SHORTEST:
         yield "train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}"
-    for mixer in _kinds(recipe, "PACKS") if recipe.data.pack == "docs" else ():
-        yield "data.pack", f"attention {mixer} cannot keep documents of one row apart; use pack: none or concat"
+    for word in _words(mixer for mixer in _mixers(recipe) if recipe.data.pack == "docs" and not mixer.PACKS):
+        yield "data.pack", f"attention {word} cannot keep documents of one row apart; use pack: none or concat"
     schedule, train = recipe.schedule, recipe.train
     steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
@@ -112,18 +133,23 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
 
 
-def _kinds(recipe: Recipe, lacking: str) -> Iterator[str]:
-    """The kinds of the model's mixers that cannot do what the class attribute `lacking` says."""
-    yield from dict.fromkeys(mixer.kind for mixer in getattr(recipe.model, "attention", ()) if not getattr(mixer, lacking))
+def _mixers(recipe: Recipe) -> tuple[Any, ...]:
+    """The mixers of the model's stack."""
+    return _own(recipe.model, "attention") or ()
+
+
+def _words(kinds: Iterable[Kind]) -> Iterable[str]:
+    """The words of some kinds, each once."""
+    return dict.fromkeys(kind.kind for kind in kinds)
 
 
 def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    reads, needs = getattr(recipe.model, "READS", None), getattr(recipe.objective, "NEEDS", None)
-    if not reads or not needs or reads in needs:
+    reads, needs = recipe.model.READS, recipe.objective.NEEDS
+    if reads in needs:
         return
-    fitting = [word for word in listing("objectives") if reads in getattr(settings_of("objectives", word), "NEEDS", ())]
-    fitting = [word for word in fitting if getattr(settings_of("objectives", word), "FORM", "") == recipe.objective.FORM] or fitting
-    others = [word for word in listing("models") if getattr(settings_of("models", word), "READS", None) in needs]
+    fitting = [word for word in listing("objectives") if reads in _objective(word).NEEDS]
+    fitting = [word for word in fitting if _objective(word).FORM == recipe.objective.FORM] or fitting
+    others = [word for word in listing("models") if _model(word).READS in needs]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
     seen = " or ".join(SIDES[one] for one in sorted(needs))
@@ -133,23 +159,23 @@ def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
 def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if not recipe.train.stream:
         return
-    for mixer in _kinds(recipe, "STREAMS"):
-        yield "train.stream", f"attention {mixer} cannot carry its state from step to step; use stream: false or another attention"
-    form = getattr(recipe.objective, "FORM", "text")
+    for word in _words(mixer for mixer in _mixers(recipe) if not mixer.STREAMS):
+        yield "train.stream", f"attention {word} cannot carry its state from step to step; use stream: false or another attention"
+    form = recipe.objective.FORM
     if form != "text":
         yield "train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false"
-    elif getattr(recipe.model, "READS", None) == "both":
+    elif recipe.model.READS == "both":
         yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
     if recipe.data.pack != "concat":
         yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"
 
 
 def _positions(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    positions = getattr(recipe.model, "positions", None)
-    if not getattr(positions, "ENDS", False):
+    positions, context = _own(recipe.model, "positions"), recipe.train.context
+    if not _own(positions, "ENDS"):
         return
-    kind, length, context = getattr(positions, "kind", ""), getattr(positions, "length", "auto"), recipe.train.context
+    length = _own(positions, "length")
     if recipe.train.stream:
-        yield "train.stream", f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
+        yield "train.stream", f"a stream runs past the end of {positions.kind} positions; use rotary, alibi or sinusoidal ones"
     elif isinstance(length, int) and length < context:
         yield "model.positions.length", f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
