@@ -144,6 +144,7 @@ def test_a_run_of_minutes_tries_bf16_on_few_rows_but_threads_and_passes_on_whole
     assert found.precision == "bf16"
     assert (found.threads, found.micro_batch_size) == (2, 16)
     assert found.reasons["threads"] == found.reasons["micro_batch_size"] == TOO_DEAR
+    assert not found.provisional
     assert found.reasons["precision"] == "600 ms a step against 1,500 in fp32, measured on 2 of 16 rows"
     assert {rows for tried, rows in machine.tried if tried.precision == "bf16"} == {2}
     long = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})

@@ -36,7 +36,7 @@ class Setup:
 
     micro_batch_size: rows of a forward pass in training, 0 where nobody trains. reasons: each of these with why it is so,
     for people. undecided: names of those that hold a safe value, and that trying may better. measured: seconds of a step
-    by setting and value, where it was tried.
+    by setting and value, where it was tried. provisional: trying decided too little to be remembered for later runs.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -47,6 +47,7 @@ class Setup:
     reasons: dict[str, str] = field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
+    provisional: bool = False
 
     @property
     def found(self) -> dict[str, Any]:

@@ -60,13 +60,8 @@ def tune(setup: Setup, work: Work, measure: Measure) -> Setup:
     for key in ("precision", "threads", "micro_batch_size"):
         if key in setup.undecided:
             setup = _compare(key, setup, bench)
-    return _compile(setup, bench) if "compile" in setup.undecided else setup
-
-
-def lasts(found: Setup) -> bool:
-    """Whether a later run of the same kind should take this over: not what a busy machine let nobody find out."""
-    reasons = found.reasons.values()
-    return BUSY not in reasons and (bool(found.measured) or TOO_DEAR not in reasons)
+    setup = _compile(setup, bench) if "compile" in setup.undecided else setup
+    return replace(setup, provisional=bench.busy or (bench.too_dear and not setup.measured))
 
 
 def choose(key: str, seconds: Mapping[Any, float], how: str = "measured") -> tuple[Any, str]:
@@ -93,13 +88,17 @@ _WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "in pas
 
 @dataclass
 class _Bench:
-    """Where setups are tried, and what that took so far; `step`: seconds of one in the setup as decided so far."""
+    """Where setups are tried, and what that took so far; `step`: seconds of one in the setup as decided so far.
+
+    busy: measurements were too noisy to decide; too_dear: something was not tried, since that would take too long.
+    """
 
     measure: Measure
     work: Work
     step: float = 0.0
     spent: float = 0.0
     busy: bool = False
+    too_dear: bool = False
 
     @property
     def left(self) -> float:
@@ -158,8 +157,11 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
     while others and not any(bench.affords(others.values(), rows) for rows in sizes):
         others.popitem()
     safe = getattr(setup, key)
+    if not others and _others(key, setup):
+        bench.too_dear = True
+        return setup.decided(key, safe, TOO_DEAR)
     if not others:
-        return setup.decided(key, safe, TOO_DEAR if _others(key, setup) else "nothing else to try")
+        return setup.decided(key, safe, "nothing else to try")
     rows = max(rows for rows in sizes if bench.affords(others.values(), rows))
     seconds = bench.compare({value: replace(setup, **{key: value}) for value in (safe, *others)}, rows)
     if bench.busy:

@@ -20,7 +20,7 @@ from mini_tf.safe_text import safe_text
 from mini_tf.text.sources import cache_folder
 from mini_tf.training.device import Setup, available_cores, available_precisions
 from mini_tf.training.processor import processor
-from mini_tf.training.tuning import Work, lasts
+from mini_tf.training.tuning import Work
 
 FORMAT = 1
 
@@ -45,7 +45,7 @@ def remembered(shape: dict[str, Any], work: Work, setup: Setup, find: Callable[[
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             say(f"tuning: {path} is damaged ({type(error).__name__}); measuring anew")
     found = find()
-    if not lasts(found):
+    if found.provisional:
         return found
     try:
         _write(path, facts, found, sorted(setup.undecided))
