@@ -1,12 +1,12 @@
 """What a run is made of before its first step: objective, text as rows, model, setup; and what steps through it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import nn
 
-from mini_tf.evaluate import AnyRows, pack
+from mini_tf.evaluate import AnyRows, evaluate, pack, rows_at_once
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.optimizers import Optimizer
@@ -48,6 +48,11 @@ class Parts:
     def plan(self) -> Plan:
         """Which rows each step learns from."""
         return plan_of(self.recipe.train, self.train)
+
+    def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
+        """Figures of the model on the held-out text, or on its first `tokens`, as every evaluation of a run takes them."""
+        rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch)
 
     @property
     def course(self) -> Course:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
+from mini_tf.diagnosis import copying
 from mini_tf.errors import RunFault
 from mini_tf.generation.translating import Translator
 from mini_tf.generation.writing import Writer
@@ -50,9 +51,20 @@ class Samples:
             case "pairs" | "turns":
                 written = self._written(SHOWN, lambda: None)
                 return "\n".join(f"{question}{found}\n" for question, (found, _) in zip(self._questions(), written, strict=True))
-            case "text" if self.parts.recipe.model.READS == "left":
+            case _ if self._continues:
                 return self._continued()
         return None
+
+    def copied(self, sample: str) -> str | None:
+        """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
+        if not sample or not self._continues:
+            return None
+        return copying(sample, self.parts.text.train, self.parts.text.tokenizer)
+
+    @property
+    def _continues(self) -> bool:
+        """Whether the model continues texts."""
+        return self.parts.recipe.objective.FORM == "text" and self.parts.recipe.model.READS == "left"
 
     def _written(self, most: int | None, each_chunk: Callable[[], None]) -> Iterator[tuple[str, Sequence[str]]]:
         """What the model makes of the first held-out pairs or conversations, None = all, and the references beside it."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mini_tf.diagnosis import copying, overfitting, spoken
+from mini_tf.diagnosis import overfitting, spoken
 from mini_tf.errors import RunFault
-from mini_tf.evaluate import evaluate, rows_at_once
 from mini_tf.nn import state as states
 from mini_tf.parts import Parts, training_of
+from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import dump
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model
@@ -142,10 +142,7 @@ class Session:
         self.over = self._out_of_patience()
 
     def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
-        parts = self.parts
-        rows = rows_at_once(parts.recipe, parts.setup.micro_batch_size)
-        scores = evaluate(parts.task, parts.objective, parts.val, parts.setup, rows, tokens, each_batch)
-        return {f"val.{name}": value for name, value in scores.items() if name != "targets"}
+        return {f"val.{name}": value for name, value in self.parts.evaluate(tokens, each_batch).items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Measure and record after a step; the validation loss."""
@@ -201,12 +198,9 @@ class Session:
         return True
 
     def _save(self, report: Report, score: float | None) -> None:
-        keep = self.parts.recipe.checkpoint
         tensors = Tensors(self.parts.model.weights(), self.optimizer.state_tensors(), states.save(report.state))
         self.saved = report.step
-        self.run.save(report.step, tensors, report.counters() | self.tally.save(), score)
-        self.run.publish(warn=self.voice.warn)
-        self.run.rotate(keep.keep_last, keep.keep_best)
+        save(self.run, report.step, tensors, report.counters() | self.tally.save(), score, self.parts.recipe.checkpoint, self.voice.warn)
 
     def _sample(self, step: int) -> None:
         """Let the model write after this step, if it can."""
@@ -258,12 +252,26 @@ class Session:
         epochs = step / self.training.feed.plan.epoch_steps
         yield overfitting(epochs, self.tally.train_loss, self.tally.val_loss, self.parts.recipe.objective)
         sample = self.run.last_sample()
-        form = self.parts.recipe.objective.FORM
-        if sample and form == "text" and self.parts.recipe.model.READS == "left":
-            yield copying(sample, self.parts.text.train, self.parts.text.tokenizer)
-        folder = _quoted(self.run.folder)
+        if copied := self.samples.copied(sample):
+            yield copied
+        folder, form = _quoted(self.run.folder), self.parts.recipe.objective.FORM
         use = "predict" if form in ("classes", "numbers", "tags") else "generate" if sample else ""
         yield f"next: minitf evaluate {folder}" + (f"; minitf {use} {folder}" if use else "")
+
+
+def save(
+    run: Run,
+    step: int,
+    tensors: Tensors,
+    counters: dict[str, Any],
+    score: float | None,
+    keep: Checkpoint,
+    warn: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Keep a checkpoint and the best model, and remove the checkpoints that are not to be kept."""
+    run.save(step, tensors, counters, score)
+    run.publish(warn=warn)
+    run.rotate(keep.keep_last, keep.keep_best)
 
 
 def _duration(seconds: float) -> str:

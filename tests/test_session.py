@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     due = ("train.steps=10", "eval.every_steps=3", "eval.tokens=96", "log.every_steps=1")
     kept = ("checkpoint.every_steps=4", "checkpoint.keep_last=2", "checkpoint.keep_best=1", "model.d_model=8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mini_tf.session.evaluate", made_worse)
+        patch.setattr("mini_tf.parts.evaluate", made_worse)
         return trained(tmp_path_factory.mktemp("session") / "run", *due, *kept)
 
 
@@ -155,7 +155,7 @@ def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(t
         scores = evaluate(*given)
         return scores | {"loss": scores["loss"] + next(added)}
 
-    monkeypatch.setattr("mini_tf.session.evaluate", slow)
+    monkeypatch.setattr("mini_tf.parts.evaluate", slow)
     monkeypatch.setattr("mini_tf.session.train", lambda *given: train(*given, lambda: seconds[0]))
     due = ("train.steps=null", "train.time=10s", "eval.every_steps=2", "checkpoint.every_steps=100", "model.d_model=8")
     settled = ("runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8")

@@ -4,21 +4,19 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 
-from mini_tf.diagnosis import copying
-from mini_tf.evaluate import evaluate, rows_at_once
-from mini_tf.generation.writing import Writer
 from mini_tf.parts import Parts
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.samples import Samples
-from mini_tf.seeds import seed_of
+from mini_tf.session import save
 from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder
 from mini_tf.training.due import evaluated_every, evaluations_within
@@ -51,14 +49,14 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     if parts.recipe.objective.FORM in ("pairs", "turns"):
         (sample, last), text = _answer(parts), ""
     else:
-        (sample, text), last = _write(parts), 0.0
+        (sample, text), last = _continue(parts), 0.0
     weights = sum(t.numel() * t.element_size() for t in parts.model.weights().values())
     return Chores(
         evaluation=min(parts.recipe.eval.tokens or tokens, tokens) / rate,
         whole=tokens / rate,
         sample=sample,
-        save=_save(weights, state_bytes),
-        closing=_draw() + last + (_compare(parts, text) if text else 0.0),
+        save=_save(weights, state_bytes, parts.recipe.checkpoint),
+        closing=_draw() + last + _compare(parts, text),
     )
 
 
@@ -84,23 +82,20 @@ def _evaluated_per_second(parts: Parts, tokens: int) -> float:
 
 def _evaluate(parts: Parts, tokens: int) -> float:
     began = time.perf_counter()
-    evaluate(parts.task, parts.objective, parts.val, parts.setup, rows_at_once(parts.recipe, parts.setup.micro_batch_size), tokens)
+    parts.evaluate(tokens)
     return time.perf_counter() - began
 
 
-def _write(parts: Parts) -> tuple[float, str]:
-    """Seconds of a run's samples at one point, and the last of them; none where the model does not write."""
+def _continue(parts: Parts) -> tuple[float, str]:
+    """Seconds of a run's sample at one point, and the sample; none where the model does not write."""
     recipe = parts.recipe
-    if recipe.objective.FORM != "text" or recipe.model.READS != "left" or not recipe.log.samples:
-        return 0.0, ""
     length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)
     for tokens in (2, length):  # a few to warm up
         shorter = recipe.model_copy(update={"generate": recipe.generate.model_copy(update={"max_new_tokens": tokens})})
-        began = time.perf_counter()
-        writer = Writer(parts.model, parts.text.tokenizer, shorter, over_borders=True)
-        [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
+        samples, began = Samples(replace(parts, recipe=shorter), lambda line: None), time.perf_counter()
+        text = samples.text()
         taken = time.perf_counter() - began
-    return taken * recipe.generate.max_new_tokens / length, texts[-1].text
+    return (0.0, "") if text is None else (taken * recipe.generate.max_new_tokens / length, text)
 
 
 def _answer(parts: Parts) -> tuple[float, float]:
@@ -115,19 +110,18 @@ def _answer(parts: Parts) -> tuple[float, float]:
 
 
 def _compare(parts: Parts, text: str) -> float:
-    began = time.perf_counter()
-    copying(text, parts.text.train, parts.text.tokenizer)
+    samples, began = Samples(parts, lambda line: None), time.perf_counter()
+    samples.copied(text)
     return time.perf_counter() - began
 
 
-def _save(weights: int, state: int) -> float:
+def _save(weights: int, state: int, keep: Checkpoint) -> float:
     """Seconds to save and publish a checkpoint of so many bytes, in the cache."""
     share = min(1.0, SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
     with _run() as run:
         began = time.perf_counter()
-        run.save(0, Tensors(model, moments, {}), {}, 0.0)
-        run.publish()
+        save(run, 0, Tensors(model, moments, {}), {}, 0.0, keep)
         return (time.perf_counter() - began) / share
 
 
