@@ -12,8 +12,6 @@ COPY_CHECK_TOKENS = 10_000_000
 _PIECE, _OVERLAP = 1 << 16, 1 << 8  # tokens that are looked at together; eight words are fewer than overlap
 WIDE_GAP = 0.25
 """Share of the held-out loss by which it may exceed the training loss before we speak of overfitting."""
-UNLIKE = {"label_smoothing": "label smoothing", "class_weights": "class weights", "token_dropout_rate": "hidden tokens"}
-"""Settings of objectives that make the training loss another than the validation loss, and what they put into it."""
 _SPOKEN = (
     *("loss", "bits_per_byte", "accuracy", "f1_macro", "entity_f1", "pearson", "spearman"),
     *("rouge1", "rougeL", "bleu", "chrf", "exact_match"),
@@ -29,7 +27,7 @@ def spoken(metrics: Mapping[str, float]) -> str:
 
 def overfitting(epochs: float, train_loss: float, val_loss: float, objective: ObjectiveSettings) -> str:
     """What the distance between the two losses at the last evaluation says; nothing where the objective trains on another loss."""
-    unlike = " and ".join(told for name, told in UNLIKE.items() if getattr(objective, name, None))
+    unlike = " and ".join(told for name, told in objective.UNLIKE.items() if getattr(objective, name))
     if unlike:
         return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss

@@ -48,9 +48,9 @@ def evaluate(
     each_batch: Callable[[], None] = lambda: None,
     judge: Judge | None = None,
 ) -> dict[str, float]:
-    """loss (nats a target), perplexity, accuracy, targets, where every token is asked for bits_per_byte, and what `judge` says.
+    """loss, targets, what the task counts, what `judge` says, and perplexity and bits_per_byte where the objective declares them.
 
-    judge: what gathers the answers of a task; by default the objective's own.
+    judge: what gathers the answers of a task; by default the objective's own. Of a loss of several parts each is given as loss.PART.
     `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
     those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
     called before each batch; what it raises ends the evaluation.
@@ -76,11 +76,14 @@ def evaluate(
     asked = [name for name in parts.sums if name != "penalty"]  # what training pays for its means is no figure of merit
     loss = sum(objective.weights.get(name, 1.0) * parts.mean(name) for name in asked)
     targets = max(parts.counts[name] for name in asked)
-    more = judge.scores() if judge is not None else {"perplexity": math.exp(loss) if loss < 700 else math.inf}
-    scores = {"loss": loss, **more, **{name: metrics.mean(name) for name in metrics.sums}}
-    if objective.reads_all:
-        share = targets / max(1, len(packing.store) - objective.lookahead)
-        scores["bits_per_byte"] = sum(parts.sums[name] for name in asked) / math.log(2) / (packing.store.raw_bytes * share)
+    scores = {"loss": loss, **({f"loss.{name}": parts.mean(name) for name in asked} if len(asked) > 1 else {})}
+    settings, part = objective.settings, objective.settings.TOKEN_LOSS
+    if part is not None:
+        scores["perplexity"] = math.exp(parts.mean(part)) if parts.mean(part) < 700 else math.inf
+    scores |= (judge.scores() if judge is not None else {}) | {name: metrics.mean(name) for name in metrics.sums}
+    if part is not None and settings.EVERY_TOKEN:
+        share = parts.counts[part] / max(1, len(packing.store) - objective.lookahead)
+        scores["bits_per_byte"] = parts.sums[part] / math.log(2) / (packing.store.raw_bytes * share)
     return scores | {"targets": targets}
 
 
@@ -141,4 +144,4 @@ def evaluate_trained(trained: Trained, store: AnyStore, judge: Judge | None = No
     objective = trained.objective
     packing = pack(trained.recipe, store, trained.tokenizer, objective)
     rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(objective.task(trained.model), objective, packing, trained.setup, rows, judge=judge)
+    return evaluate(trained.task(), objective, packing, trained.setup, rows, judge=judge)

@@ -1,12 +1,13 @@
 """What a run is made of before its first step: objective, text as rows, model, setup; and what steps through it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch import nn
+from torch import Tensor, nn
 
 from mini_tf.evaluate import AnyRows, evaluate, pack, rows_at_once
+from mini_tf.nn import second
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.optimizers import Optimizer
@@ -35,6 +36,20 @@ class Parts:
     """What the model took over of another run; None too where it has weights of its own."""
     whole: Sequence[str] | None = None
     """Beside an adapter, the parameters that learn as a whole."""
+
+    @cached_property
+    def trainable(self) -> nn.Module:
+        """What the optimizer moves: the model, and with it the objective's own network where there is one."""
+        return second.trained_together(self.model, self.task)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Of the objective's own network, which is no part of the model; not copies."""
+        return second.own_tensors(self.model, self.task)
+
+    def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+        """Take over the weights of the model and of the objective's own network."""
+        self.model.load_weights(model)
+        second.load_own(self.model, self.task, own)
 
     @cached_property
     def train(self) -> AnyRows:

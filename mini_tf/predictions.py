@@ -49,7 +49,7 @@ class Predictor:
             kind = trained.recipe.objective.kind
             hint = f"use `minitf generate {trained.folder.name}`"
             raise UsageFault(f"{trained.folder.name} was trained on {kind}, whose answers are no labels", hint=hint)
-        self.labels, self.task = trained.labels, trained.objective.task(trained.model).eval()
+        self.labels, self.task = trained.labels, trained.task()
         self.judge = trained.objective.judge() if judged else None
         self._n_answered = 0
 

@@ -6,11 +6,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
 from mini_tf.nn.answer import Answer
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
+from mini_tf.nn.second import trained_together
+from mini_tf.nn.sketch import sketched
 from mini_tf.parts import Parts
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
@@ -20,7 +24,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.initial import listed
 from mini_tf.run.opening import Place, begin, check_exact, folder_of, open_run
 from mini_tf.run.trained import SOURCE_TOKENIZER, read_whole, write_config
-from mini_tf.scores import NEEDED, left_out
+from mini_tf.scores import figures_of, left_out, packages_of
 from mini_tf.seeds import seed_of
 from mini_tf.session import Outcome, Session, Voice
 from mini_tf.text.labels import Labels
@@ -125,12 +129,14 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
     beginning = initial.begin(meta, recipe, text) if recipe.model.init_from is not None and begun is None else None
     taken = beginning.taken if beginning is not None else None
     whole = None if recipe.adapter is None else learns_whole(meta, taken) if begun is None else read_whole(begun)
-    refuse_too_large(limited(meta, recipe, whole), recipe.optimizer, setup.device)
+    limited(meta, recipe, whole)
+    refuse_too_large(trained_together(meta, sketched(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if beginning is not None:
         beginning.load_into(model)
     limited(model, recipe, whole).to(setup.device)
-    parts = Parts(recipe, text, objective, setup, model, objective.task(model), taken, whole)
+    torch.manual_seed(seed_of(recipe.train.seed, "objective"))
+    parts = Parts(recipe, text, objective, setup, model, objective.task(model).to(setup.device), taken, whole)
     return replace(parts, setup=decide(parts, say))
 
 
@@ -177,6 +183,8 @@ def introduce(parts: Parts, voice: Voice) -> None:
     voice.say(parts.setup.spoken())
     parameters = sum(p.numel() for p in parts.model.parameters())
     voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
+    if own := sum(p.numel() for p in parts.trainable.parameters()) - parameters:
+        voice.say(f"objective: {parts.recipe.objective.kind}, {own:,} parameters of its own, which are not part of the model")
     if parts.taken is not None:
         voice.say(parts.taken.spoken())
         for line in parts.taken.lists():
@@ -192,7 +200,7 @@ def introduce(parts: Parts, voice: Voice) -> None:
     for line in summary(text):
         voice.say(line)
     form = parts.recipe.objective.FORM
-    if form in ("classes", "numbers", "tags") and (lacking := left_out(*NEEDED[form])):
+    if form in ("classes", "numbers", "tags") and (lacking := left_out(*packages_of(*figures_of(parts.recipe.objective)))):
         voice.say(lacking)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"

@@ -9,8 +9,9 @@ from mini_tf.errors import RunFault
 from mini_tf.generation.translating import Translator
 from mini_tf.generation.writing import Writer
 from mini_tf.parts import Parts
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.responses import asked, respond, responder
-from mini_tf.scores import NEEDED, available, left_out
+from mini_tf.scores import OF_TEXTS, available, left_out, packages_of
 from mini_tf.seeds import seed_of
 from mini_tf.text.example_store import ExampleText
 from mini_tf.text.pair_store import PairText
@@ -18,6 +19,16 @@ from mini_tf.translations import judge, translate
 
 SHOWN = 8
 """Translations or answers that a sample of a run holds."""
+
+
+def answers(recipe: Recipe) -> bool:
+    """Whether a model of this recipe writes translations or answers, which can be compared with references."""
+    return recipe.objective.PREDICTS_TOKENS and recipe.objective.FORM in ("pairs", "turns")
+
+
+def continues(recipe: Recipe) -> bool:
+    """Whether a model of this recipe continues texts."""
+    return recipe.objective.PREDICTS_TOKENS and recipe.objective.FORM == "text" and recipe.model.READS == "left"
 
 
 class Samples:
@@ -32,7 +43,7 @@ class Samples:
         Nothing where there are neither. each_chunk is called now and then; what it raises ends the work.
         """
         wanted = self.parts.recipe.eval.translations
-        if self.parts.recipe.objective.FORM not in ("pairs", "turns") or not wanted or not self._can_score:
+        if not answers(self.parts.recipe) or not wanted or not self._can_score:
             return {}
         try:
             return judge(self._written(None if whole else wanted, each_chunk))
@@ -47,24 +58,16 @@ class Samples:
         """
         if not self.parts.recipe.log.samples:
             return None
-        match self.parts.recipe.objective.FORM:
-            case "pairs" | "turns":
-                written = self._written(SHOWN, lambda: None)
-                return "\n".join(f"{question}{found}\n" for question, (found, _) in zip(self._questions(), written, strict=True))
-            case _ if self._continues:
-                return self._continued()
-        return None
+        if answers(self.parts.recipe):
+            written = self._written(SHOWN, lambda: None)
+            return "\n".join(f"{question}{found}\n" for question, (found, _) in zip(self._questions(), written, strict=True))
+        return self._continued() if continues(self.parts.recipe) else None
 
     def copied(self, sample: str) -> str | None:
         """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
-        if not sample or not self._continues:
+        if not sample or not continues(self.parts.recipe):
             return None
         return copying(sample, self.parts.text.train, self.parts.text.tokenizer)
-
-    @property
-    def _continues(self) -> bool:
-        """Whether the model continues texts."""
-        return self.parts.recipe.objective.FORM == "text" and self.parts.recipe.model.READS == "left"
 
     def _written(self, most: int | None, each_chunk: Callable[[], None]) -> Iterator[tuple[str, Sequence[str]]]:
         """What the model makes of the first held-out pairs or conversations, None = all, and the references beside it."""
@@ -92,7 +95,7 @@ class Samples:
 
     @cached_property
     def _can_score(self) -> bool:
-        packages = NEEDED[self.parts.recipe.objective.FORM]
+        packages = packages_of(*OF_TEXTS)
         if lacking := left_out(*packages):
             self.say(lacking)
         return any(map(available, packages))

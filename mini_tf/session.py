@@ -14,7 +14,7 @@ from mini_tf.parts import Parts, training_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import dump
 from mini_tf.run.folder import Run, Tensors
-from mini_tf.run.loading import load_model
+from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.samples import Samples
 from mini_tf.training.due import Due, step_work
@@ -50,7 +50,7 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, voice: Voice, began: float) -> None:
         self.run, self.parts, self.voice = run, parts, voice
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.model, parts.setup.products)
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.due = Due(parts.recipe, self.training.course.horizon, step_work(parts.model, parts.recipe))
         self.tally = Tally(_began=began)
@@ -119,17 +119,19 @@ class Session:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
                 facts = dump.Facts.of(fault, self.parts.setup)
-                dump.write(self.run.disk, self.run.folder, facts, self.parts.model.weights(), states.save(fault.at.state))
+                kept = self._tensors(fault.at)
+                dump.write(self.run.disk, self.run.folder, facts, kept.model, kept.state, kept.objective)
                 self.voice.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
             except Exception as error:  # whatever it is, that the run diverged is what is told
                 self.voice.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
             raise
 
     def _resume(self) -> None:
-        saved = self.run.resume(self.voice.warn, specs(self.parts.model.weights()), specs(self.optimizer.state_tensors()))
+        now = self._tensors(self.start)
+        saved = self.run.resume(self.voice.warn, specs(now.model), specs(now.optimizer), specs(now.objective))
         if saved is None:
             return
-        self.parts.model.load_weights(saved.model)
+        self.parts.load(saved.model, saved.objective)
         self.optimizer.load(saved.optimizer)
         with saved.taken_over():
             self.start = Progress.of(saved.counters, states.load(saved.state))
@@ -198,9 +200,14 @@ class Session:
         return True
 
     def _save(self, report: Report, score: float | None) -> None:
-        tensors = Tensors(self.parts.model.weights(), self.optimizer.state_tensors(), states.save(report.state))
         self.saved = report.step
-        save(self.run, report.step, tensors, report.counters() | self.tally.save(), score, self.parts.recipe.checkpoint, self.voice.warn)
+        keep = self.parts.recipe.checkpoint
+        save(self.run, report.step, self._tensors(report), report.counters() | self.tally.save(), score, keep, self.voice.warn)
+
+    def _tensors(self, at: Progress) -> Tensors:
+        """All tensors of the run as they stand; not copies."""
+        parts = self.parts
+        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.save(at.state), parts.own_tensors())
 
     def _sample(self, step: int) -> None:
         """Let the model write after this step, if it can."""
@@ -239,7 +246,8 @@ class Session:
         measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if measured is None:
             merged = self.run.published_as is not None  # then model.safetensors is another model's than the one that learnt
-            self.parts.model.load_weights(load_model(self.run.folder, model["step"] if model and merged else None))
+            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.own_tensors()))
+            self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
             measured = self._measure(None, stop.check)
         return measured | {f"val.{name}": value for name, value in self.samples.scores(whole=True, each_chunk=stop.check).items()}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mini_tf.evaluate import evaluate, rows_at_once
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, Sums
+from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.reading import read
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.packing import Packing
@@ -26,10 +26,17 @@ STORE = TokenStore(None, IDS, np.zeros(1, np.int64), 123, 1, False, Vocabulary(V
 PACKING = Packing(STORE, CONTEXT, 1)
 
 
+class Asks(ObjectiveSettings):
+    TOKEN_LOSS, EVERY_TOKEN = "guess", True
+
+
 class Asked(Objective):
     """What comes next, asked of every token."""
 
-    lookahead, reads_all = 1, True
+    lookahead = 1
+
+    def __init__(self, settings: type[ObjectiveSettings] = Asks) -> None:
+        super().__init__(settings())
 
     def prepare(self, rows: Rows) -> Batch:
         ids = torch.from_numpy(rows.ids).long()
@@ -106,8 +113,19 @@ def test_answers_are_judged_by_the_given_judge_or_else_by_the_objectives() -> No
     own = evaluate(Guess(), Judged(), PACKING, Setup(), 4)
     given = evaluate(Guess(), Judged(), PACKING, Setup(), 4, judge=Count("given"))
     assert (own["own"], given["given"]) == (49, 49)
-    assert "perplexity" not in own
     assert "own" not in given
+
+
+def test_only_a_loss_that_is_declared_the_cross_entropy_of_tokens_has_a_perplexity_and_bits() -> None:
+    class Margin(ObjectiveSettings):
+        pass
+
+    class Seldom(Asks):
+        EVERY_TOKEN = False
+
+    for settings, figures in ((Asks, {"perplexity", "bits_per_byte"}), (Seldom, {"perplexity"}), (Margin, set[str]())):
+        found = evaluate(Guess(), Asked(settings), PACKING, Setup(), 4)
+        assert found.keys() == {"loss", "accuracy", "targets"} | figures
 
 
 def test_a_figure_of_which_there_was_nothing_to_judge_is_0() -> None:
@@ -119,7 +137,7 @@ def test_a_figure_of_which_there_was_nothing_to_judge_is_0() -> None:
     assert scores_of(Idle())["accuracy"] == 0
 
 
-def test_of_several_parts_the_loss_is_the_sum_with_the_weights_that_the_objective_declares() -> None:
+def test_of_several_parts_the_loss_is_the_weighted_sum_and_perplexity_and_bits_are_those_of_the_declared_one() -> None:
     class Small(Guess):
         def forward(self, batch: Batch, state: State | None = None) -> Sums:
             sums = super().forward(batch, state)
@@ -130,10 +148,12 @@ def test_of_several_parts_the_loss_is_the_sum_with_the_weights_that_the_objectiv
 
     task = Small()
     read, after = task.table.detach()[torch.from_numpy(IDS[:-1])], torch.from_numpy(IDS[1:])
-    loss = F.cross_entropy(read, after).item() + 0.3 * read.square().mean().item()
-    scores = evaluate(task, Weighed(), PACKING, Setup(), 4)
-    assert scores["loss"] == pytest.approx(loss)
-    assert scores["perplexity"] == pytest.approx(math.exp(loss))
+    guess, small = F.cross_entropy(read, after).item(), read.square().mean().item()
+    found = evaluate(task, Weighed(), PACKING, Setup(), 4)
+    assert found["loss"] == pytest.approx(guess + 0.3 * small)
+    assert (found["loss.guess"], found["loss.small"]) == pytest.approx((guess, small))
+    assert found["perplexity"] == pytest.approx(math.exp(guess))
+    assert found["bits_per_byte"] == pytest.approx(guess * 49 / math.log(2) / 123)
 
 
 def test_a_loss_beyond_what_can_be_raised_to_has_an_infinite_perplexity() -> None:

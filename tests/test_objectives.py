@@ -183,15 +183,10 @@ def test_words_end_at_gaps_and_the_shortest_is_taken_where_none_fits() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
-def test_a_mask_depends_on_its_rows_key_alone(scheme: str) -> None:
+def test_rows_of_other_keys_have_other_masks(scheme: str) -> None:
     rows, objective = rows_of(16, 40, words=True), objective_of("masked", scheme=scheme)
-    whole, again = objective.prepare(rows), objective.prepare(rows)
-    parts = [objective.prepare(rows.part(i, i + 2)) for i in range(0, 16, 2)]
     other = objective.prepare(Rows(rows.ids, rows.keys + np.uint64(1), rows.segments, rows.word_starts))
-    assert torch.equal(whole.inputs.ids, again.inputs.ids)
-    assert torch.equal(whole.inputs.ids, torch.cat([part.inputs.ids for part in parts]))
-    assert torch.equal(whole.labels, torch.cat([part.labels for part in parts]))
-    assert (judged(whole) != judged(other)).any(axis=1).mean() > 0.9
+    assert (judged(objective.prepare(rows)) != judged(other)).any(axis=1).mean() > 0.9
 
 
 def test_a_tokenizer_without_a_mask_is_refused() -> None:
@@ -383,19 +378,3 @@ def test_a_masked_model_makes_no_scores_where_nobody_asks() -> None:
     with Largest() as largest:
         task(batch, None).parts["masked"].backward()
     assert largest.elements < batch_size * length * 4000 / 5
-
-
-@pytest.mark.parametrize(("model", "objective"), [("decoder", "next_token"), ("encoder", "masked")])
-def test_one_batch_can_be_learnt_by_heart(model: str, objective: str) -> None:
-    rows = Rows(np.random.default_rng(0).choice(PLAIN, (4, 17)), np.arange(4, dtype=np.uint64))
-    question = objective_of(objective)
-    batch, learner = question.prepare(rows), model_of(model, d_model=32)
-    task, optimizer = question.task(learner), build(adamw.Settings(weight_decay=0), learner)
-    losses = []
-    for _ in range(150):
-        loss = task(batch, None).parts[objective] / batch.counts[objective]
-        loss.backward()
-        optimizer.step(3e-3)
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[-1] < 0.1 * losses[0]

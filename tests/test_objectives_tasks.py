@@ -114,34 +114,6 @@ def test_padding_and_company_change_no_rows_loss_nor_answer(kind: str, given: di
             torch.testing.assert_close(torch.cat(answers), together.answers, **CLOSE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_row_counts_as_much_alone_as_in_company(kind: str) -> None:
-    objective = objective_of(kind)
-    together = objective.prepare(rows_of(kind)).counts
-    alone = [objective.prepare(rows_of(kind, only=n)).counts for n in range(8)]
-    assert together == {name: sum(one[name] for one in alone) for name in together}
-    lookahead = int(kind == "instruct")
-    assert together["tokens"] == sum(rows_of(kind, only=n).ids.shape[1] - lookahead for n in range(8))
-
-
-@pytest.mark.parametrize(("kind", "given", "arrangement"), variants())
-def test_one_micro_batch_of_eight_is_eight_of_one(kind: str, given: dict[str, Any], arrangement: str) -> None:
-    objective = objective_of(kind, **given)
-    model = model_of(arrangement, objective)
-    found = []
-    for size in (8, 1):
-        model.zero_grad()
-        parts = [rows_of(kind).part(first, first + size) for first in range(0, 8, size)]
-        count = sum(objective.prepare(part).counts[kind] for part in parts)
-        losses = [loss_of(objective, model, part, training=True) / count for part in parts]
-        torch.stack(losses).sum().backward()
-        found.append((sum(losses), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}))
-    torch.testing.assert_close(*[loss for loss, _ in found], **CLOSE)
-    assert found[0][1]
-    for name, gradient in found[0][1].items():
-        torch.testing.assert_close(found[1][1][name], gradient, **CLOSE)
-
-
 # The judgement
 
 

@@ -19,6 +19,7 @@ from mini_tf.run.averaging import average
 from mini_tf.run.checkpoint import MANIFEST, MODEL
 from mini_tf.run.hashes import Hashes
 from mini_tf.run.trained import open_trained
+from mini_tf.testing.kinds import kinds_in
 
 KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")
 PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}", "generate.max_new_tokens=8")
@@ -114,6 +115,24 @@ def test_sums_are_taken_in_double_precision_and_what_is_no_floating_number_is_th
     assert torch.equal(found["w"], torch.tensor([1 + 2**-7 * 2 / 3, 86.0], dtype=torch.float64).to(torch.bfloat16))
     assert (found["n"].tolist(), found["n"].dtype, found["b"].tolist()) == ([5], torch.int64, [True])
     assert average(copy, "3").keys() == {"w", "n", "b"}
+
+
+@pytest.mark.parametrize(("which", "steps"), [(2, [3, 4]), ("best", [2, 3])])
+def test_of_a_model_with_buffers_only_parameters_are_averaged(which: int | str, steps: list[int], tmp_path: Path) -> None:
+    """Buffers are those of the newest of the checkpoints that are averaged, which need not be the best."""
+    due = ("train.steps=4", "checkpoint.every_steps=1", "eval.every_steps=1", "checkpoint.keep_last=4", "checkpoint.keep_best=2")
+    with kinds_in("attention", Path(__file__).parent / "kinds" / "attention"):
+        run = trained(tmp_path / "run", "model.attention=redrawn", "model.d_model=8", "train.context=16", "eval.tokens=64", *due)
+        for step, score in {1: 5.0, 2: 1.0, 3: 2.0, 4: 5.0}.items():
+            say(run, step, score=score)
+        found = open_trained(run, device="cpu", average=which).model.weights()
+    files = [load_file(checkpoint(run, step) / MODEL) for step in steps]
+    buffers = {name for name in found if name.endswith(".drawn")}
+    assert len(buffers) == 2
+    for name, tensor in found.items():
+        first, last = (file[name] for file in files)
+        assert torch.equal(tensor, last if name in buffers else ((first.double() + last) / 2).float())
+        assert not torch.equal(first, last)
 
 
 def test_checkpoints_of_other_shapes_have_no_mean(copy: Path) -> None:

@@ -49,11 +49,11 @@ def evaluate(
 
     from mini_tf.evaluate import evaluate_trained, text_of
     from mini_tf.run.trained import open_trained
-    from mini_tf.scores import NEEDED, left_out
+    from mini_tf.scores import figures_of, left_out, packages_of
 
     trained = open_trained(run, step, device, average)
     check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if lacking := left_out(*NEEDED.get(trained.recipe.objective.FORM, ())):
+    if lacking := left_out(*packages_of(*figures_of(trained.recipe.objective))):
         console.say(lacking)
     judge = pictures.judge(trained)
     store = text_of(trained, data, split or "val", console.detail, fields)
@@ -73,14 +73,14 @@ def evaluate(
 def _written(console: Console, trained: "Trained", store: "AnyStore") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what a model of pairs or conversations writes, and by which rules they were made; nothing of others."""
     from mini_tf.responses import respond, responder_of
-    from mini_tf.scores import NEEDED, available
+    from mini_tf.scores import OF_TEXTS, available, packages_of
     from mini_tf.scores.translation import signatures
     from mini_tf.text.example_store import ExampleStore
     from mini_tf.text.pair_store import PairStore
     from mini_tf.text.pairing import Pairing
     from mini_tf.translations import judge, translate, translator_of
 
-    if not any(map(available, NEEDED.get(trained.recipe.objective.FORM, ()))):
+    if not trained.recipe.objective.PREDICTS_TOKENS or not any(map(available, packages_of(*OF_TEXTS))):
         return {}, {}
     if isinstance(store, PairStore):
         if cut := Pairing(store, trained.model.context).n_cut:

@@ -1,7 +1,7 @@
 """What the commands measure, by the names that --assert uses: a gate that can never be met is refused before any work is done."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mini_tf.errors import UsageFault
 
@@ -36,19 +36,17 @@ def check_gates(
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All that a command measures; a name that ends in a dot goes on with a class or a type."""
-    from mini_tf.scores import FIGURES, OF_ENTITIES, OF_TEXTS
+    from mini_tf.scores import OF_ENTITIES, OF_TEXTS, figures_of
     from mini_tf.scores.entities import mark_entities
 
-    form, lacking = recipe.objective.FORM, set[str]()
-    if recipe.model.READS == "both":
-        lacking |= {"bits_per_byte"}  # who sees both sides is not asked for every token
-    if form == "tags" and classes is not None:
+    lacking = set[str]()
+    if recipe.objective.FORM == "tags" and classes is not None:
         lacking |= {"f1_macro"} if mark_entities(classes) else {*OF_ENTITIES}
     if command == "training" and not recipe.eval.translations:
         lacking |= {*OF_TEXTS}
     if command == "predict":
         lacking |= {"loss"}
-    found = [name for name in FIGURES[form] if name not in lacking]
+    found = [name for name in figures_of(recipe.objective) if name not in lacking]
     if command == "training":
         return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
     return [*found, "targets"] if command == "evaluate" else found
@@ -72,13 +70,13 @@ def _is_among(figure: str, names: Sequence[str]) -> bool:
 
 def _no_such_figure(told: str, figure: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import listing, settings_of
-    from mini_tf.scores import FIGURES, OF_TEXTS
+    from mini_tf.scores import COMMON, OF_TEXTS, figures_of
 
-    kind, form, bare = recipe.objective.kind, recipe.objective.FORM, figure.removeprefix("val.")
-    if bare in OF_TEXTS and bare in FIGURES[form]:
+    kind, bare = recipe.objective.kind, figure.removeprefix("val.")
+    if bare in OF_TEXTS and bare in figures_of(recipe.objective):
         return UsageFault(f"--assert {told}: with eval.translations=0 nothing is written that could be judged", hint="leave that out")
-    forms = {word: getattr(settings_of("objectives", word), "FORM", "") for word in listing("objectives")}
-    others = [word for word, of in forms.items() if _is_among(bare, FIGURES.get(of, ())) and bare not in FIGURES["text"]]
+    found: dict[str, Any] = {word: settings_of("objectives", word) for word in listing("objectives")}
+    others = [word for word, settings in found.items() if _is_among(bare, figures_of(settings)) and bare not in COMMON]
     listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
     hint = f"it is a figure of {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     return UsageFault(f"--assert {told}: {command} measures no such figure; it does {listed}", hint=hint)

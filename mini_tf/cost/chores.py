@@ -15,7 +15,7 @@ from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
-from mini_tf.samples import Samples
+from mini_tf.samples import Samples, answers
 from mini_tf.session import save
 from mini_tf.text.drafts import draft_of, remove
 from mini_tf.text.sources import cache_folder
@@ -46,11 +46,11 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
     tokens = len(parts.val.store) - parts.objective.lookahead
     rate = _evaluated_per_second(parts, tokens)
-    if parts.recipe.objective.FORM in ("pairs", "turns"):
+    if answers(parts.recipe):
         (sample, last), text = _answer(parts), ""
     else:
         (sample, text), last = _continue(parts), 0.0
-    weights = sum(t.numel() * t.element_size() for t in parts.model.weights().values())
+    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
     return Chores(
         evaluation=min(parts.recipe.eval.tokens or tokens, tokens) / rate,
         whole=tokens / rate,

@@ -67,7 +67,7 @@ class Cost:
 def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """opening: seconds it took to read the text and build the model, which is trained here for `seconds`; then nobody wants it."""
     recipe, setup = parts.recipe, parts.setup
-    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.model, setup.products))
+    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.products))
     work, memory = work_of(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
     chores = chores_of(parts, memory.optimizer)
@@ -75,7 +75,7 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     times = {"start": IMPORTS + opening, "warm_up": pace.warm_up, **times}
     return Cost(
         found=setup.found,
-        parameters=sum(p.numel() for p in parts.model.parameters()),
+        parameters=sum(p.numel() for p in parts.trainable.parameters()),
         work=work,
         memory=memory,
         pace=pace,

@@ -4,6 +4,7 @@ The contract stands here; every other file of this package is one objective, and
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from mini_tf.recipe import sections
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
+
+SMOOTHED = MappingProxyType({"label_smoothing": "label smoothing"})
+"""`UNLIKE` of an objective that smooths labels in training alone."""
 
 
 class Sums(NamedTuple):
@@ -52,8 +56,10 @@ class Objective:
     """Rows must say where words begin."""
     weights: Mapping[str, float] = {}
     """The weight of each part of the loss, by its name; 1 where absent."""
-    reads_all: bool = False
-    """Asks for every token of the text, so its loss over a text can be told in bits per byte."""
+
+    def __init__(self, settings: sections.ObjectiveSettings) -> None:
+        """settings: what the objective was built from, whose declarations others read."""
+        self.settings = settings
 
     def equip(self, model: Model) -> None:
         """Give a model what this question needs besides; weights are drawn from torch's generator."""
@@ -67,5 +73,9 @@ class Objective:
         raise NotImplementedError
 
     def task(self, model: Model) -> nn.Module:
-        """The one module that is compiled, wrapped and saved: task(batch, state) -> Sums."""
+        """The one module that is compiled, wrapped and saved: task(batch, state) -> Sums; `model` is an attribute of it.
+
+        Whatever other modules it has belong to the objective: they are trained by the same optimizer and kept in checkpoints, but are
+        no part of model.safetensors. Their weights are drawn from torch's generator, when the task is built.
+        """
         raise NotImplementedError

@@ -17,7 +17,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.data import Text
 from mini_tf.recipe.values import near, show
 from mini_tf.text.batch import Batch, Rows
@@ -27,6 +27,7 @@ from mini_tf.text.tokenizer import Vocabulary
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """answers, labels and whether this is training, to the summed loss."""
 LARGEST_WEIGHT = 1e9
+HIDDEN = {"token_dropout_rate": "hidden tokens"}
 
 
 def _fitting_weights(value: Any, either: Any) -> Any:
@@ -57,6 +58,7 @@ class TaskSettings(ObjectiveSettings):
 
     NEEDS = frozenset({"left", "both"})
     TOKENS = ("separator",)
+    UNLIKE = HIDDEN
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
     """Share of the vector that is dropped before the answer, in training."""
@@ -73,6 +75,8 @@ class PooledSettings(TaskSettings):
 
 class ClassSettings(TaskSettings):
     """Of tasks whose answers are classes."""
+
+    UNLIKE = SMOOTHED | {"class_weights": "class weights"} | HIDDEN
 
     labels: Annotated[tuple[Text, ...], Field(min_length=2, max_length=65536)] | None = None
     """The classes by name, in this order; null: those of the training side."""
@@ -112,14 +116,15 @@ class Task(Objective):
     """A question about labelled rows that is answered by `Answer`."""
 
     def __init__(self, settings: TaskSettings, n_answers: int, vocabulary: Vocabulary) -> None:
-        self.settings, self.n_answers = settings, n_answers
-        self.n_types = 0
+        super().__init__(settings)
+        self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
+        self.n_answers, self.n_types = n_answers, 0
         assert vocabulary.separator is not None
         self.separator = vocabulary.separator
         self.hidden_by = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def equip(self, model: Model) -> None:
-        model.answer_with(Answer(model.d_model, self.n_answers, self.settings.dropout_rate))
+        model.answer_with(Answer(model.d_model, self.n_answers, self.dropout_rate))
         self.n_types = model.n_types
 
     def ask(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
@@ -137,10 +142,10 @@ class Task(Objective):
 
     def _hidden(self, rows: Rows) -> dict[str, Tensor]:
         """The ids as training reads them, of which some are hidden."""
-        if not self.settings.token_dropout_rate:
+        if not self.token_dropout_rate:
             return {}
         uniform = np.stack([np.random.Generator(np.random.Philox(key=int(key))).random(rows.ids.shape[1]) for key in rows.keys])
-        hide = (uniform < self.settings.token_dropout_rate) & (rows.ids != self.separator)
+        hide = (uniform < self.token_dropout_rate) & (rows.ids != self.separator)
         return {"ids": torch.from_numpy(np.where(hide, self.hidden_by, rows.ids)).long()}
 
 

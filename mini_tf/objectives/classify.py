@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, ClassSettings, PooledSettings, Task, classified
+from mini_tf.scores import OF_CLASSES
 from mini_tf.scores.classes import class_scores
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -19,6 +20,7 @@ PART = "classify"
 
 class Settings(PooledSettings, ClassSettings):
     FORM = "classes"
+    METRICS = OF_CLASSES
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
         assert labels is not None

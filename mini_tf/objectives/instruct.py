@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import nn
 
 from mini_tf.nn.model import Model
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -24,19 +24,22 @@ class Settings(ObjectiveSettings):
     NEEDS = frozenset({"left"})
     FORM = "turns"
     TOKENS = ("separator",)
+    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
+    UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each target's weight that is spread evenly over the vocabulary in training."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Instruct":
-        return Instruct(self.label_smoothing)
+        return Instruct(self)
 
 
 class Instruct(Objective):
     lookahead = 1
 
-    def __init__(self, label_smoothing: float) -> None:
-        self.label_smoothing = label_smoothing
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.label_smoothing = settings.label_smoothing
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None

@@ -28,6 +28,7 @@ SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 toke
 class Settings(ObjectiveSettings):
     NEEDS = frozenset({"both"})
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
+    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 
     scheme: Literal["token", "whole_word", "span"] = "token"
     """What is hidden together: single tokens, all tokens of a word, or runs of tokens."""
@@ -51,7 +52,8 @@ class Settings(ObjectiveSettings):
 
 class Masked(Objective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, mask: int) -> None:
-        self.settings, self.mask = settings, mask
+        super().__init__(settings)
+        self.scheme, self.mask_rate, self.replace, self.mask = settings.scheme, settings.mask_rate, settings.replace, mask
         self.whole_words = settings.scheme == "whole_word"
         self.special = np.array(sorted(vocabulary.special_ids))
         self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)
@@ -74,10 +76,10 @@ class Masked(Objective):
         if rows.segments is not None:
             free &= rows.segments[i] != 0
         places = np.flatnonzero(free)
-        wanted = min(len(places), max(1, round(self.settings.mask_rate * len(places))))
-        if self.settings.scheme == "token":
+        wanted = min(len(places), max(1, round(self.mask_rate * len(places))))
+        if self.scheme == "token":
             return np.sort(draw.permutation(places)[:wanted])
-        if self.settings.scheme == "whole_word":
+        if self.scheme == "whole_word":
             assert rows.word_starts is not None
             units = np.split(places, np.flatnonzero(_borders(places, rows.word_starts[i])))
             return _until(wanted, [units[j] for j in draw.permutation(len(units))])
@@ -98,7 +100,7 @@ class Masked(Objective):
         return np.array(sorted(chosen), dtype=np.int64)
 
     def _replaced(self, ids: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-        masked, random, _ = np.cumsum(self.settings.replace)
+        masked, random, _ = np.cumsum(self.replace)
         fate, other = draw.random(len(ids)), draw.choice(self.plain, len(ids))
         return np.where(fate < masked, self.mask, np.where(fate < random, other, ids))
 

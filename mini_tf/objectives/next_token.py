@@ -15,14 +15,14 @@ PART = "next_token"
 
 class Settings(ObjectiveSettings):
     NEEDS = frozenset({"left"})
+    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "NextToken":
-        return NextToken()
+        return NextToken(self)
 
 
 class NextToken(Objective):
     lookahead = 1
-    reads_all = True
 
     def prepare(self, rows: Rows) -> Batch:
         ids = torch.from_numpy(rows.ids).long()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, PooledSettings, Task
+from mini_tf.scores import OF_NUMBERS
 from mini_tf.scores.numbers import number_scores
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -21,6 +22,7 @@ PART = "regress"
 
 class Settings(PooledSettings):
     FORM = "numbers"
+    METRICS = OF_NUMBERS
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":
         assert labels is not None

@@ -16,7 +16,7 @@ from mini_tf.errors import DataFault
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -29,6 +29,8 @@ class Settings(ObjectiveSettings):
     NEEDS = frozenset({"pairs"})
     FORM = "pairs"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
+    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
+    UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each target's weight that is spread evenly over the vocabulary in training; the 2017 paper has 0.1."""
@@ -36,15 +38,15 @@ class Settings(ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Seq2Seq":
         if vocabulary.separator is None:
             raise DataFault("the tokenizer has no token that ends a text, which a translation needs")
-        return Seq2Seq(self.label_smoothing)
+        return Seq2Seq(self)
 
 
 class Seq2Seq(Objective):
     lookahead = 1
-    reads_all = True
 
-    def __init__(self, label_smoothing: float) -> None:
-        self.label_smoothing = label_smoothing
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.label_smoothing = settings.label_smoothing
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.source is not None

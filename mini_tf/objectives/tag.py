@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, ClassSettings, Task, classified
+from mini_tf.scores import OF_TAGS
 from mini_tf.scores.entities import entity_scores
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -18,6 +19,7 @@ PART = "tag"
 
 class Settings(ClassSettings):
     FORM = "tags"
+    METRICS = OF_TAGS
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None

@@ -1,7 +1,7 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -267,6 +267,16 @@ class ObjectiveSettings(Kind):
     """What is read of the data."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
+    PREDICTS_TOKENS: ClassVar[bool] = False
+    """The logits of the model are scores of the vocabulary's tokens: text is generated and masks are filled with such a model."""
+    TOKEN_LOSS: ClassVar[str | None] = None
+    """The part of the loss that is the cross-entropy of tokens in nats, of which perplexity is made; None where there is none."""
+    EVERY_TOKEN: ClassVar[bool] = False
+    """That part has every token of a text as a target once, so that it can be given in bits per byte."""
+    METRICS: ClassVar[tuple[str, ...]] = ()
+    """What evaluation measures besides, by the names that --assert uses; a name that ends in a dot goes on with a class or a type."""
+    UNLIKE: ClassVar[Mapping[str, str]] = {}
+    """Settings that make the training loss another than the validation loss, each with its name in words."""
 
     def build(self, vocabulary: Any, labels: Any = None) -> Any:
         raise NotImplementedError

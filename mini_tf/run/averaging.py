@@ -5,7 +5,7 @@ Costs memory for one checkpoint and for its sum in float64, however many there a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -23,16 +23,17 @@ def average(
     which: int | str,
     expected: Mapping[str, Spec] | None = None,
     plain: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
+    buffers: Collection[str] = (),
 ) -> dict[str, Tensor]:
-    """The mean weights of a run's last `which` checkpoints that are kept, or, of `best`, of those kept for their validation loss.
+    """The mean parameters of a run's last `which` checkpoints that are kept, or, of `best`, of those kept for their validation loss.
 
     Each is read as one alone would be: RunFault where one is damaged or not of the `expected` tensors, by default those of the
     first. It goes through `plain` before it is added, for a mean of products is another than the product of means. UsageFault where
-    fewer are kept. What is no floating number is that of the first, the newest or the best.
+    fewer are kept. `buffers`, of which a mean would mean nothing (a random projection, a count), are those of the newest of them, as
+    is whatever is no floating number.
     """
-    checkpoints = Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk())
-    checkpoints.find("last")  # refuses a run that has none
-    steps = _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
+    checkpoints = _of(folder)
+    steps = sorted(steps_of(folder, which), reverse=True)
     sums: dict[str, Tensor] = {}
     found: dict[str, Spec] = {}
     for step in steps:
@@ -42,21 +43,30 @@ def average(
         expected = specs(model)
         model = plain(model)
         found = specs(model)
-        _add(model, sums)
+        averaged = {name for name, spec in found.items() if spec.dtype.is_floating_point and name not in buffers}
+        _add(model, sums, averaged)
         del model  # before the next is read
-    return {name: _mean(sums.pop(name), len(steps), spec) for name, spec in found.items()}
+    return {name: sums.pop(name).div_(len(steps)).to(spec.dtype) if name in averaged else sums.pop(name) for name, spec in found.items()}
 
 
-def _add(model: Mapping[str, Tensor], sums: dict[str, Tensor]) -> None:
+def steps_of(folder: Path, which: int | str) -> list[int]:
+    """The steps whose checkpoints `average` takes; UsageFault where fewer are kept."""
+    checkpoints = _of(folder)
+    checkpoints.find("last")  # refuses a run that has none
+    return _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
+
+
+def _of(folder: Path) -> Checkpoints:
+    return Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk())
+
+
+def _add(model: Mapping[str, Tensor], sums: dict[str, Tensor], averaged: Collection[str]) -> None:
+    """Of what is not averaged the first stays, which is the newest."""
     for name, tensor in model.items():
         if name not in sums:
-            sums[name] = tensor.double() if tensor.is_floating_point() else tensor
-        elif tensor.is_floating_point():
+            sums[name] = tensor.double() if name in averaged else tensor
+        elif name in averaged:
             sums[name] += tensor
-
-
-def _mean(total: Tensor, n: int, spec: Spec) -> Tensor:
-    return total.div_(n).to(spec.dtype) if spec.dtype.is_floating_point else total
 
 
 def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:

@@ -27,6 +27,8 @@ from mini_tf.run.hashes import Hashes
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
 FILES = (MODEL, OPTIMIZER, STATE, COUNTERS)
+OBJECTIVE = "objective.safetensors"
+"""One more file, where the objective has a network of its own: model.safetensors does without it, so only checkpoints hold it."""
 MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
@@ -86,7 +88,10 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any] | None = None) -> Checkpoint:
-        """Write a checkpoint of all FILES; a sound one of the same step is left as it is. StorageFault when the disk is full."""
+        """Write a checkpoint of all FILES, and of OBJECTIVE where `parts` has it; a sound one of the same step is left as it is.
+
+        StorageFault when the disk is full.
+        """
         last = next(iter(self.steps()), None)
         with storing(f"saving step {step}", "there is no earlier checkpoint" if last is None else f"the last checkpoint is step {last}"):
             self.sweep()
@@ -117,9 +122,10 @@ class Checkpoints:
 
     def _write(self, temporary: Path, step: int, parts: Mapping[str, bytes], score: float | None, fingerprint: Mapping[str, Any]) -> None:
         self.disk.mkdir(temporary)
-        for name in FILES:
+        names = [*FILES, *(name for name in (OBJECTIVE,) if name in parts)]
+        for name in names:
             self.disk.write(temporary / name, parts[name])
-        files = {name: {"sha256": hashlib.sha256(parts[name]).hexdigest(), "bytes": len(parts[name])} for name in FILES}
+        files = {name: {"sha256": hashlib.sha256(parts[name]).hexdigest(), "bytes": len(parts[name])} for name in names}
         manifest = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files, "fingerprint": dict(fingerprint)}
         self.disk.write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
         self.disk.sync(temporary)
@@ -127,9 +133,13 @@ class Checkpoints:
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Keep the newest and the best by score, at least the newest, which is read back before another goes.
 
-        What goes is renamed first, so no half stays behind. What has no manifest of this run is left alone.
+        What goes is renamed first, so no half stays behind. What has no manifest of this run is left alone. Where the objective has
+        a network of its own, the best one stays in any case: it has the network that belongs to model.safetensors.
         """
-        own = [one.step for one in self.own()]
+        found = self.own()
+        own = [one.step for one in found]
+        if found and OBJECTIVE in found[0].sha256:
+            keep_best = max(1, keep_best)
         kept = {*own[: max(1, keep_last)], *self.by_score()[:keep_best]}
         going = [step for step in own if step not in kept]
         if not going:
@@ -256,7 +266,7 @@ class Checkpoints:
             raise RunFault(f"{path} was written by format {str(written)[:20]}; this minitf reads format {FORMAT}", where=[str(path)])
         if run_id != self.run_id:
             raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
-        if set(sha256) != set(FILES) or named != step or not _is_score(score) or max(sizes.values()) > _LARGEST_FILE:
+        if set(sha256) - {OBJECTIVE} != set(FILES) or named != step or not _is_score(score) or max(sizes.values()) > _LARGEST_FILE:
             raise Damaged(f"{MANIFEST}: names other files or another step")
         return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
 

@@ -16,7 +16,7 @@ from mini_tf.errors import RunFault
 from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.run import tensors
-from mini_tf.run.checkpoint import MODEL, STATE
+from mini_tf.run.checkpoint import MODEL, OBJECTIVE, STATE
 from mini_tf.run.disk import TEMPORARY, Disk
 from mini_tf.run.loading import strange_counts
 from mini_tf.run.tensors import Spec
@@ -82,9 +82,12 @@ class Dump(NamedTuple):
     facts: Facts
     model: dict[str, Tensor]
     state: dict[str, Tensor]
+    objective: dict[str, Tensor]
 
 
-def write(disk: Disk, run: Path, facts: Facts, model: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Path:
+def write(
+    disk: Disk, run: Path, facts: Facts, model: Mapping[str, Tensor], state: Mapping[str, Tensor], objective: Mapping[str, Tensor]
+) -> Path:
     """Keep a step in a run's folder; OSError where the disk does not take it, and nothing is left then."""
     folder, temporary = run / FOLDER, run / f"{TEMPORARY}{FOLDER}"
     try:
@@ -93,6 +96,8 @@ def write(disk: Disk, run: Path, facts: Facts, model: Mapping[str, Tensor], stat
         disk.mkdir(temporary)
         disk.write(temporary / MODEL, tensors.pack(model))
         disk.write(temporary / STATE, tensors.pack(state))
+        if objective:
+            disk.write(temporary / OBJECTIVE, tensors.pack(objective))
         disk.write(temporary / FACTS, facts.model_dump_json(indent=1).encode())
         disk.sync(temporary)
         if folder.exists():
@@ -106,9 +111,11 @@ def write(disk: Disk, run: Path, facts: Facts, model: Mapping[str, Tensor], stat
     return folder
 
 
-def read(run: Path, expected: Mapping[str, Spec]) -> Dump:
-    """The step that a run kept; RunFault where it is damaged, or its weights are not the `expected` ones."""
-    return Dump(read_facts(run), tensors.read(run / FOLDER / MODEL, expected), tensors.read(run / FOLDER / STATE))
+def read(run: Path, expected: Mapping[str, Spec], expected_objective: Mapping[str, Spec]) -> Dump:
+    """The step that a run kept; RunFault where it is damaged, or the weights of model or objective are not the `expected` ones."""
+    facts, folder = read_facts(run), run / FOLDER
+    objective = tensors.read(folder / OBJECTIVE, expected_objective) if expected_objective else {}
+    return Dump(facts, tensors.read(folder / MODEL, expected), tensors.read(folder / STATE), objective)
 
 
 def read_facts(run: Path) -> Facts:

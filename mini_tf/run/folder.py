@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -30,7 +30,7 @@ from mini_tf.failures import refusal_of
 from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.run import loading, manifest, tensors
-from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoints, rank
+from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
 from mini_tf.run.finding import has_locks, seed_folder
 from mini_tf.run.loading import Saved
@@ -45,11 +45,12 @@ _REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
 class Tensors(NamedTuple):
-    """What a checkpoint keeps besides counters, each by name."""
+    """What a checkpoint keeps besides counters, each by name. objective: of a network that is the objective's own."""
 
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
+    objective: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Run:
@@ -89,17 +90,21 @@ class Run:
                 self.log(self._unlogged.pop(0))
 
     def resume(
-        self, warn: Callable[[str], None], expected: Mapping[str, Spec] | None = None, expected_optimizer: Mapping[str, Spec] | None = None
+        self,
+        warn: Callable[[str], None],
+        expected: Mapping[str, Spec] | None = None,
+        expected_optimizer: Mapping[str, Spec] | None = None,
+        expected_objective: Mapping[str, Spec] | None = None,
     ) -> Saved | None:
         """Back to the newest sound checkpoint, metrics and all; None (and empty metrics) if never one was saved.
 
-        model.safetensors is put right. RunFault where all checkpoints are damaged, or the tensors of the model or the
-        optimizer are not the `expected` ones.
+        model.safetensors is put right. RunFault where all checkpoints are damaged, or the tensors of the model, the
+        optimizer or the objective are not the `expected` ones.
         """
         if self._lock >= 0 and not has_locks(self._lock):
             warn(f"{self.folder}: its file system has no locks; take care that no other process trains there")
         newest = self.checkpoints.newest(warn)
-        saved = None if newest is None else loading.load(newest, expected, expected_optimizer)
+        saved = None if newest is None else loading.load(newest, expected, expected_optimizer, expected_objective)
         sizes = saved.counters if saved else {}
         with storing(f"continuing {self.folder}"):
             for lines in (self._metrics, self._timing):
@@ -136,6 +141,8 @@ class Run:
             STATE: tensors.pack(kept.state),
             COUNTERS: json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode(),
         }
+        if kept.objective:
+            parts[OBJECTIVE] = tensors.pack(kept.objective)
         self.checkpoints.save(step, parts, score, self.fingerprint)
         self.update(step=step, best=self._best_with(step, score))
 

@@ -156,8 +156,7 @@ def _source(name: str, theirs: Mapping[str, Tensor]) -> str | None:
 def _same_answers(recipe: Recipe, trained: Loaded, text: AnyText) -> bool:
     """Whether a head is asked for what the run's head was: words of the same vocabulary, the same classes, or numbers in the same unit."""
     mine, theirs = recipe.objective, trained.recipe.objective
-    tasks = {"classes", "numbers", "tags"}
-    if mine.FORM not in tasks and theirs.FORM not in tasks:
+    if mine.PREDICTS_TOKENS and theirs.PREDICTS_TOKENS:
         return True
     answers = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in (text.labels, trained.labels)}
     return mine.kind == theirs.kind and len(answers) == 1

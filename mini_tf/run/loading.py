@@ -15,7 +15,7 @@ from mini_tf.errors import RunFault, UsageFault
 from mini_tf.limits import limits
 from mini_tf.plain_file import read_plain
 from mini_tf.run import manifest, tensors
-from mini_tf.run.checkpoint import COUNTERS, MODEL, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
+from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
 from mini_tf.run.disk import Disk
 from mini_tf.run.hashes import Hashes
 from mini_tf.run.manifest import Manifest
@@ -35,6 +35,7 @@ class Saved:
     state: dict[str, Tensor]
     counters: dict[str, Any]
     folder: Path
+    objective: dict[str, Tensor]
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
@@ -46,8 +47,13 @@ class Saved:
             raise RunFault(f"{self.folder}: does not fit this run: {what}", where=[str(self.folder)]) from error
 
 
-def load(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None = None, expected_optimizer: Mapping[str, Spec] | None = None) -> Saved:
-    """Everything in a checkpoint; RunFault unless the tensors of its model and optimizer are the `expected` ones (`specs(...)`)."""
+def load(
+    checkpoint: Checkpoint,
+    expected: Mapping[str, Spec] | None = None,
+    expected_optimizer: Mapping[str, Spec] | None = None,
+    expected_objective: Mapping[str, Spec] | None = None,
+) -> Saved:
+    """Everything in a checkpoint; RunFault unless its model, optimizer and objective have the `expected` tensors (`specs(...)`)."""
     folder = checkpoint.folder
     model = tensors.read(folder / MODEL, expected)
     optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer)
@@ -57,7 +63,22 @@ def load(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None = None, exp
     counters = _read_counters(folder / COUNTERS)
     if counters.get("step", checkpoint.step) != checkpoint.step:
         raise RunFault(f"{folder / COUNTERS}: counts step {str(counters['step'])[:40]}, not {checkpoint.step}", where=[str(folder)])
-    return Saved(checkpoint.step, model, optimizer, state, counters, folder)
+    return Saved(checkpoint.step, model, optimizer, state, counters, folder, _own(checkpoint, expected_objective))
+
+
+def load_objective(folder: Path, which: int | str, expected: Mapping[str, Spec]) -> dict[str, Tensor]:
+    """The objective's own network at a step, `last` or `best`, of `expected` tensors, which may be none; RunFault where it is gone."""
+    return _own(choose(folder, which), expected) if expected else {}
+
+
+def _own(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None) -> dict[str, Tensor]:
+    path = checkpoint.folder / OBJECTIVE
+    if OBJECTIVE not in checkpoint.sha256:
+        tensors.match(expected or {}, {}, path)
+        return {}
+    found = tensors.read(path, expected)
+    tensors.refuse_not_finite(found, path)
+    return found
 
 
 def _read_counters(path: Path) -> dict[str, Any]:

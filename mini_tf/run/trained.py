@@ -1,16 +1,17 @@
 """A trained model out of a run folder: recipe, tokenizer and weights, ready to be used."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.limits import limits
+from mini_tf.nn import second
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
@@ -47,6 +48,8 @@ class Loaded:
     auto: dict[str, Any]
     labels: Labels | None
     objective: Objective
+    step: int | str
+    """The checkpoint that has the objective's own network; of averaged ones the newest."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,13 @@ class Trained(Loaded):
     """A run, opened to be used: `model` is in eval on the device of `setup`."""
 
     setup: Setup
+
+    def task(self) -> nn.Module:
+        """The objective on this model, in eval. RunFault where it has a network of its own and no checkpoint keeps that any more."""
+        task = self.objective.task(self.model).to(self.setup.device)
+        own = loading.load_objective(self.folder, self.step, specs(second.own_tensors(self.model, task)))
+        second.load_own(self.model, task, own)
+        return task.eval()
 
 
 def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, whole: Iterable[str] | None = None) -> str:
@@ -103,10 +113,16 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
         adapter = None  # it is in the weights already
     if adapter is not None:
         _adapt(meta, adapter, folder / "config.json", config)
-    weights = _weights(folder, adapter, specs(meta.weights()), step, average)
+    buffers = [name for name, _ in meta.named_buffers()]
+    weights = _weights(folder, adapter, specs(meta.weights()), step, average, buffers)
     model = architecture.build()
     model.load_weights(weights)
-    return Loaded(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective)
+    of: int | str = "best" if step is None else step
+    if average is not None:
+        of = max(averaging.steps_of(folder, average))
+    elif step is None and record.model is not None:
+        of = int(record.model["step"])
+    return Loaded(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective, of)
 
 
 def _adapt(meta: Model, adapter: Adapter, path: Path, config: dict[str, Any]) -> None:
@@ -131,18 +147,23 @@ def read_whole(folder: Path) -> list[str]:
 
 
 def _weights(
-    folder: Path, adapter: Adapter | None, expected: Mapping[str, Spec], step: int | str | None, average: int | str | None
+    folder: Path,
+    adapter: Adapter | None,
+    expected: Mapping[str, Spec],
+    step: int | str | None,
+    average: int | str | None,
+    buffers: Collection[str],
 ) -> dict[str, Tensor]:
     """The weights of a plain model, from a file that holds those of an adapted one where there is an adapter.
 
-    expected: of that file, so that what does not fit is refused before memory is taken for it.
+    expected: of that file, so that what does not fit is refused before memory is taken for it. buffers: what is not averaged.
     """
 
     def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         return weights if adapter is None else merged_weights(weights, adapter)
 
     if average is not None:
-        return averaging.average(folder, average, expected, plain)
+        return averaging.average(folder, average, expected, plain, buffers)
     return plain(loading.load_model(folder, step, expected))
 
 

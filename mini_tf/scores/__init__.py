@@ -8,6 +8,7 @@ Unavailable. Who goes without them says so (`left_out`); who promised a figure a
 from typing import NamedTuple
 
 from mini_tf.errors import Unavailable
+from mini_tf.recipe.sections import ObjectiveSettings
 
 
 class Package(NamedTuple):
@@ -28,15 +29,18 @@ OF_TEXTS = ("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL")
 """Of what the model writes, compared with its references."""
 OF_ENTITIES = ("entity_f1", "entity_f1.", "entity_precision", "entity_recall")
 """Of tags that mark entities; others have f1_macro in place of them."""
-FIGURES: dict[str, tuple[str, ...]] = {
-    "text": ("loss", "perplexity", "bits_per_byte", "accuracy"),
-    "pairs": ("loss", "perplexity", "bits_per_byte", "accuracy", *OF_TEXTS),
-    "turns": ("loss", "perplexity", "accuracy", *OF_TEXTS),
-    "classes": ("loss", "accuracy", "f1_macro", "f1_micro", "f1.", "matthews"),
-    "numbers": ("loss", "pearson", "spearman", "rmse"),
-    "tags": ("loss", "accuracy", "f1_macro", *OF_ENTITIES),
-}
-"""By the form of data that an objective reads: what evaluation measures; a name that ends in a dot goes on with a class or a type."""
+OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "f1.", "matthews")
+OF_NUMBERS = ("pearson", "spearman", "rmse")
+OF_TAGS = ("accuracy", "f1_macro", *OF_ENTITIES)
+COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
+"""Figures of more than one kind of objective."""
+
+
+def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings]) -> tuple[str, ...]:
+    """What evaluation measures; a name that ends in a dot goes on with a class or a type."""
+    of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
+    written = OF_TEXTS if objective.PREDICTS_TOKENS and objective.FORM in ("pairs", "turns") else ()
+    return ("loss", *of_tokens, *objective.METRICS, *written)
 
 
 def packages_of(*figures: str) -> tuple[str, ...]:
@@ -44,8 +48,6 @@ def packages_of(*figures: str) -> tuple[str, ...]:
     return tuple(name for name, package in PACKAGES.items() if any(figure.startswith(package.figures) for figure in figures))
 
 
-NEEDED = {form: packages_of(*figures) for form, figures in FIGURES.items() if form != "text"}
-"""By the form of data that an objective reads: the packages that make its figures."""
 INSTALL = "pip install 'minitf[scores]'"
 
 

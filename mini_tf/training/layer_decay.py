@@ -7,6 +7,7 @@ Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, appendix B; Howard and R
 from torch import nn
 
 from mini_tf.nn.model import Model
+from mini_tf.nn.second import Both
 
 
 def depths(model: nn.Module) -> dict[str, int]:
@@ -17,7 +18,7 @@ def depths(model: nn.Module) -> dict[str, int]:
     last one, so that is no farther from the model's output. An embedding that both share is the decoder's. Layers that share their
     weights are as deep as the last of them.
     """
-    stacks = model.stacks() if isinstance(model, Model) else ()
+    stacks = model.stacks() if isinstance(model, Model | Both) else ()
     found: dict[str, int] = {}
     for name, _ in model.named_parameters():
         for one in stacks:

@@ -22,9 +22,6 @@ from mini_tf.errors import UsageFault
 if TYPE_CHECKING:
     from mini_tf.run.trained import Trained
 
-WRITTEN = ("text", "pairs", "turns")
-"""Forms of data from which a model learns to write, or to fill in."""
-
 
 @command
 def generate(
@@ -90,9 +87,9 @@ def _answerer(
     """What such a model does with a prompt."""
     answerers: dict[str, type[Continue | Fill | Translate]] = {"left": Continue, "both": Fill, "pairs": Translate}
     model, objective = trained.recipe.model, trained.recipe.objective
-    if objective.FORM not in WRITTEN:
+    if not objective.PREDICTS_TOKENS:
         told = f"{trained.folder.name} was trained to {objective.kind}, and writes no text"
-        raise UsageFault(told, hint="minitf predict tells what it says of a text")
+        raise UsageFault(told, hint="minitf predict tells what it says of a text" if trained.labels is not None else None)
     if model.READS != "pairs":
         unfit = (name for name in BEAMS if name in given)
         refuse_unfit(unfit, f"it is for the translations of an encoder-decoder, and {trained.folder.name} is of the kind {model.kind}")

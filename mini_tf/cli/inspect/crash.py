@@ -91,9 +91,9 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 
-    kept = dump.read(folder, specs(parts.model.weights()))
-    parts.model.load_weights(kept.model)
-    training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.model, parts.setup.products))
+    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.own_tensors()))
+    parts.load(kept.model, kept.objective)
+    training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products))
     try:
         return training, Progress.of(kept.facts.counters, state.load(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -1,0 +1,25 @@
+"""Kinds that stand outside mini_tf, found among its own for a while: a folder of files, each of which is one kind."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mini_tf.recipe.kinds import listing, settings_of
+
+
+@contextmanager
+def kinds_in(package: str, folder: Path) -> Iterator[None]:
+    """Within it the files of `folder` are kinds of a package such as "objectives", and recipes may name them."""
+    settings_of(package, listing(package)[0])  # imports the package, whose path is then the one that is searched
+    module = sys.modules[f"mini_tf.{package}"]
+    module.__path__.append(str(folder))
+    listing.cache_clear()
+    try:
+        yield
+    finally:
+        module.__path__.remove(str(folder))
+        listing.cache_clear()
+        for file in folder.glob("*.py"):
+            if sys.modules.pop(f"{module.__name__}.{file.stem}", None) is not None:
+                delattr(module, file.stem)

@@ -1,0 +1,241 @@
+"""What every objective keeps to: `for check in CONTRACT: check(settings)`, each an assertion that says what is wrong.
+
+Each check builds the objective with the smallest model that it can be trained on, and eight rows of the form of data that it reads.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mini_tf.nn.dropout import Dropout
+from mini_tf.nn.model import Model
+from mini_tf.nn.second import own_tensors, trained_together
+from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.scores import figures_of
+from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
+from mini_tf.text.batch import Batch, Rows
+
+CLOSE = 1e-6
+STEPS = 400
+"""In which eight rows are learnt by heart, with room to spare."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An objective, its task on a model, in float64 and without dropout, and rows for it."""
+
+    objective: Objective
+    model: Model
+    task: nn.Module
+    rows: Rows
+
+    def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, Sums]:
+        batch = self.objective.prepare(self.rows if rows is None else rows)
+        return batch, self.task.train(training)(batch, None)
+
+    def loss(self, parts: Mapping[str, Tensor], counts: Mapping[str, int]) -> Tensor:
+        """As training has it: parts of the loss, each a mean, times its weight."""
+        weights = getattr(self.objective, "weights", {})
+        return torch.stack([part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in parts.items()]).sum()
+
+    def cut(self, size: int) -> list[Rows]:
+        return [self.rows.part(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
+
+
+def case_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> Case:
+    """The case of an objective; `dropout` is set wherever there is dropout."""
+    objective = settings.build(VOCABULARY, labels_for(settings.FORM))
+    rows = rows_for(settings.FORM, objective.lookahead, objective.whole_words)
+    torch.manual_seed(0)
+    models: list[Any] = [settings_of("models", word) for word in listing("models")]
+    fitting = [one for one in models if one.READS in settings.NEEDS]
+    seeing_most = next((one for one in fitting if one.READS == "both"), fitting[0])  # so that any of its places can answer
+    model: Model = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3).build(VOCABULARY.size, 16)
+    objective.equip(model)
+    task = objective.task(model).double()
+    for module in task.modules():
+        if isinstance(module, Dropout):
+            module.rate = dropout
+    return Case(objective, model, task, rows)
+
+
+def cuts_change_nothing(settings: ObjectiveSettings) -> None:
+    """Any cut into micro-batches gives the same sums, counts, metrics and gradients for the whole step."""
+    found: list[dict[str, Any]] = []
+    for size in (N_ROWS, 3, 1):
+        case = case_of(settings)
+        done = [case.sums(rows) for rows in case.cut(size)]
+        counts = _added(batch.counts for batch, _ in done)
+        parts = _added(sums.parts for _, sums in done)
+        case.loss(parts, counts).backward()
+        metrics = _added({f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done)
+        gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
+        found.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients})
+    for other in found[1:]:
+        for what, whole in found[0].items():
+            assert other[what].keys() == whole.keys(), f"{what}: a cut changes which there are"
+            for name, value in whole.items():
+                assert _near(other[what][name], value), f"{what}: {name} depends on how the batch is cut"
+
+
+def padding_changes_nothing(settings: ObjectiveSettings) -> None:
+    """Padding is no target, is not counted, and what it holds changes nothing."""
+    case = case_of(settings)
+    batch = case.objective.prepare(case.rows)
+    real = None if batch.inputs.places is None else batch.inputs.places.segments
+    assert real is not None, "the batch does not say where its rows are padded"
+    assert batch.counts["tokens"] == int((real != 0).sum()), "counts: tokens are all that are read and are not padding"
+    assert batch.at is None or bool((real.flatten()[batch.at] != 0).all()), "padding is a target"
+    other = replace(_other_padding(case.rows), source=None if case.rows.source is None else _other_padding(case.rows.source))
+    for training in (True, False):
+        (_, expected), (_, found) = case.sums(training=training), case.sums(other, training)
+        for name, part in expected.parts.items():
+            assert _near(found.parts[name], part), f"{name} depends on what stands in padding"
+
+
+def preparing_is_pure(settings: ObjectiveSettings) -> None:
+    """`prepare` changes neither rows nor random generators, and a row is prepared by its key, whatever rows are beside it."""
+    case = case_of(settings)
+    arrays = {name: value for name, value in vars(case.rows).items() if isinstance(value, np.ndarray)}
+    before = {name: array.copy() for name, array in arrays.items()}
+    generators = torch.get_rng_state(), repr(np.random.get_state())
+    whole, again = case.objective.prepare(case.rows), case.objective.prepare(case.rows)
+    single = [case.objective.prepare(rows) for rows in case.cut(1)]
+    for name, array in arrays.items():
+        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), f"prepare changes rows.{name}"
+    assert torch.equal(torch.get_rng_state(), generators[0]), "prepare draws from torch's global generator"
+    assert repr(np.random.get_state()) == generators[1], "prepare draws from numpy's global generator"
+    for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
+        assert torch.equal(whole.inputs.ids, torch.cat([one.inputs.ids for one in batches])), f"{what}, rows have other inputs"
+        assert torch.equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}, rows have other labels"
+        assert torch.equal(_targets(whole), torch.cat([_targets(one) for one in batches])), f"{what}, rows have other targets"
+        assert whole.counts == _added(one.counts for one in batches), f"{what}, rows have other counts"
+    for name, draw in whole.draws.items():
+        assert torch.equal(draw, again.draws[name]), f"draws: {name} is another one when prepared twice"
+
+
+@torch.no_grad()
+def parts_are_counted(settings: ObjectiveSettings) -> None:
+    """Every part of the loss has a count, which is not 0 where the part is not; figures have the names that the settings declare."""
+    case = case_of(settings)
+    declared, judge = figures_of(settings), case.objective.judge()
+    for rows in (case.rows, *case.cut(1)):
+        batch, sums = case.sums(rows, training=False)
+        assert sums.parts, "there is no part of the loss"
+        for name, part in sums.parts.items():
+            assert part.dim() == 0, f"{name} is no sum"
+            assert name in batch.counts, f"counts: there is none for the part {name} of the loss"
+            assert batch.counts[name] or not part, f"counts: {name} is 0, but the part is {float(part):g}"
+        assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS: the loss has no such part"
+        assert sums.metrics.keys() <= {*declared}, f"METRICS: does not declare {sorted(sums.metrics.keys() - {*declared})}"
+        assert all(float(many) >= 0 for _, many in sums.metrics.values()), "a metric is divided by less than 0"
+        assert (sums.answers is None) or judge is not None, "there are answers, but no judge of them"
+        if judge is not None:
+            assert sums.answers is not None, "there is a judge, but no answers for it"
+            judge.add(batch, sums.answers)
+    scores = {} if judge is None else judge.scores()
+    assert all(np.isfinite(score) for score in scores.values()), f"the judge gives figures that are not finite: {scores}"
+    strange = [name for name in scores if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
+    assert not strange, f"METRICS: does not declare {strange}"
+
+
+def evaluation_is_repeatable(settings: ObjectiveSettings) -> None:
+    """In eval nothing is dropped, and the same batch gives the same twice."""
+    found: list[Sums] = []
+    for dropout in (0.0, 0.0, 0.5):
+        case = case_of(settings, dropout=dropout)
+        torch.manual_seed(len(found))
+        found.append(case.sums(training=False)[1])
+    for other in found[1:]:
+        assert other.parts.keys() == found[0].parts.keys()
+        assert all(torch.equal(other.parts[name], part) for name, part in found[0].parts.items()), "in eval the loss is drawn or dropped"
+        answers = [one.answers for one in (other, found[0]) if one.answers is not None]
+        assert not answers or torch.equal(*answers), "in eval answers are drawn or dropped"
+
+
+def half_precision_keeps_the_loss(settings: ObjectiveSettings) -> None:
+    """Under autocast to bf16 losses are summed in full precision, and are about the same."""
+    case = case_of(settings)
+    case.task.float()
+    for training in (True, False):
+        _, exact = case.sums(training=training)
+        with torch.autocast("cpu", torch.bfloat16):
+            _, rough = case.sums(training=training)
+        for name, part in exact.parts.items():
+            assert rough.parts[name].dtype == torch.float32, f"{name} is summed in {rough.parts[name].dtype}"
+            assert abs(rough.parts[name] - part) <= 0.2 * abs(part) + 0.1, f"{name} is {rough.parts[name]:g} in bf16, but {part:g}"
+
+
+def rows_are_learnt_by_heart(settings: ObjectiveSettings) -> None:
+    """AdamW brings the loss on eight rows below a tenth of what it was, and every parameter has had a gradient on the way."""
+    case = case_of(settings, d_model=32)
+    trained = trained_together(case.model, case.task)
+    optimizer = torch.optim.AdamW(trained.parameters(), lr=5e-3, weight_decay=0.0)
+    untouched, losses = {name for name, _ in trained.named_parameters()}, list[float]()
+    while len(losses) <= STEPS and not (len(losses) > 2 and losses[-1] < 0.1 * losses[0]):
+        batch, sums = case.sums()
+        loss = case.loss(sums.parts, batch.counts)
+        losses.append(loss.item())
+        loss.backward()
+        untouched -= {name for name, p in trained.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < 0.1 * losses[0], f"after {STEPS} steps the loss is {losses[-1]:g}; it was {losses[0]:g}"
+    assert not untouched, f"parameters that have no gradient: {sorted(untouched)}"
+
+
+def task_leaves_the_model_as_it_is(settings: ObjectiveSettings) -> None:
+    """To build the task changes no weight of the model, and what it holds besides depends on torch's generator alone."""
+    case = case_of(settings)
+    before = {name: tensor.clone() for name, tensor in case.model.weights().items()}
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        drawn.append(own_tensors(case.model, case.objective.task(case.model).double()))
+    assert case.model.weights().keys() == before.keys(), "the task changes which weights the model has"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.weights().items()), "the task changes the model"
+    assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), "the same seed gives other weights"
+
+
+CONTRACT = (
+    cuts_change_nothing,
+    padding_changes_nothing,
+    preparing_is_pure,
+    parts_are_counted,
+    evaluation_is_repeatable,
+    half_precision_keeps_the_loss,
+    rows_are_learnt_by_heart,
+    task_leaves_the_model_as_it_is,
+)
+
+
+def _added(found: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for one in found:
+        for name, value in one.items():
+            total[name] = total[name] + value if name in total else value
+    return total
+
+
+def _near(found: Any, expected: Any) -> bool:
+    found, expected = (torch.as_tensor(value).detach().double() for value in (found, expected))
+    return bool((found - expected).norm() <= CLOSE * max(1.0, float(expected.norm())))
+
+
+def _targets(batch: Batch) -> Tensor:
+    """Which places are targets: of (B, L), row by row. All, where the batch does not say which."""
+    found = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
+    if batch.at is not None:
+        found = torch.zeros_like(found).flatten().index_fill(0, batch.at, True).view_as(found)
+    return found
+
+
+def _other_padding(rows: Rows) -> Rows:
+    """The same rows, with a token of the text wherever they are padded."""
+    assert rows.segments is not None
+    return replace(rows, ids=np.where(rows.segments == 0, FIRST_PLAIN + 5, rows.ids))

@@ -1,0 +1,74 @@
+"""Rows that an objective can be tried on, by the form of data that it reads: eight, the last four of which end in padding."""
+
+import numpy as np
+
+from mini_tf.text.batch import Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+PAD, SEPARATOR, N_ROWS = 0, 2, 8
+VOCABULARY = Vocabulary(40, pad=PAD, unk=1, separator=SEPARATOR, mask=3)
+FIRST_PLAIN = 4
+"""Ids from here on are no special tokens."""
+_CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
+
+
+def labels_for(form: str) -> Labels | None:
+    """What there is to answer in rows of this form; None where rows have no labels."""
+    return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "turns": Labels()}.get(form)
+
+
+def rows_for(form: str, lookahead: int, words: bool, length: int = 8) -> Rows:
+    """Rows of `length` + `lookahead` tokens; of pairs or labelled texts of up to `length`.
+
+    Each row begins with a token of its own, so that all that follows can be learnt by heart. ValueError where the form is unknown.
+    """
+    draw = np.random.default_rng(0)
+    keys = draw.integers(0, 2**63, N_ROWS).astype(np.uint64)
+    if form == "text":
+        ids = _plain(draw, length + lookahead)
+        starts = draw.random(ids.shape) < 0.5
+        return Rows(ids, keys, _segments(ids.shape[1]), starts if words else None)
+    if form == "pairs":
+        source, target = (_closed(_plain(draw, length - 2), opened) for opened in (False, True))
+        return Rows(target, keys, _segments(target.shape[1]), None, Rows(source, keys, _segments(source.shape[1])))
+    if form not in ("classes", "tags", "numbers", "turns"):
+        raise ValueError(f"no rows are known of the form {form!r}")
+    ids = _closed(_plain(draw, length - 2), opened=True)
+    segments = _segments(ids.shape[1])
+    labels = _labels(form, ids, draw)
+    labels[segments == 0] = np.nan
+    return Rows(ids, keys, segments, labels=labels, examples=np.arange(N_ROWS))
+
+
+def _plain(draw: np.random.Generator, length: int) -> np.ndarray:
+    ids = draw.integers(FIRST_PLAIN, VOCABULARY.size, (N_ROWS, length))
+    ids[:, 0] = FIRST_PLAIN + draw.permutation(VOCABULARY.size - FIRST_PLAIN)[:N_ROWS]
+    return ids
+
+
+def _closed(ids: np.ndarray, opened: bool) -> np.ndarray:
+    """The texts between separators; those of the last rows are two tokens shorter, and padded behind."""
+    closing = np.full((N_ROWS, 1), SEPARATOR)
+    whole = np.concatenate([closing, ids, closing] if opened else [ids, closing], axis=1)
+    whole[N_ROWS // 2 :, -3], whole[N_ROWS // 2 :, -2:] = SEPARATOR, PAD
+    return whole
+
+
+def _segments(length: int) -> np.ndarray:
+    segments = np.ones((N_ROWS, length), np.int64)
+    segments[N_ROWS // 2 :, -2:] = 0
+    return segments
+
+
+def _labels(form: str, ids: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    labels = np.full(ids.shape, np.nan, np.float32)
+    if form == "tags":
+        labels[:, 1:-3] = draw.integers(0, len(_CLASSES.names), labels[:, 1:-3].shape)
+    elif form == "turns":
+        labels[:, 3:] = 1
+    elif form == "numbers":
+        labels[:, 0] = draw.normal(size=N_ROWS)
+    else:
+        labels[:, 0] = np.arange(N_ROWS) % len(_CLASSES.names)
+    return labels

@@ -1,0 +1,22 @@
+"""Softmax attention with a buffer that is drawn anew at every step, as the projection of random features is."""
+
+from typing import Any
+
+import torch
+
+from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.mixer import Place, Width
+
+
+class Settings(HeadedSettings):
+    def build(self, width: Width, place: Place) -> "Redrawn":
+        return Redrawn(self, width, place)
+
+
+class Redrawn(Headed):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.register_buffer("drawn", torch.zeros(3))
+
+    def refresh(self, seed: int, step: int) -> None:
+        self.drawn = torch.randn(3, generator=torch.Generator().manual_seed(step))

@@ -1,0 +1,97 @@
+"""Replaced-token detection: a generator fills in masked tokens, and the model tells which tokens are not the text's own.
+
+Source: Clark et al. 2020 (ELECTRA), arXiv:2003.10555, section 2. A token that was sampled right counts as the text's own.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from mini_tf.nn.answer import Answer
+from mini_tf.nn.model import Model
+from mini_tf.nn.places import Places
+from mini_tf.nn.state import State
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.text.batch import Batch, Rows
+from mini_tf.text.labels import Labels
+from mini_tf.text.tokenizer import Vocabulary
+
+
+class Settings(ObjectiveSettings):
+    NEEDS = frozenset({"both"})
+    TOKENS = ("mask",)
+    METRICS = ("accuracy", "recall", "loss.generator", "loss.replaced")
+
+    mask_rate: float = Field(0.25, gt=0, lt=1)
+    """Share of a row's tokens that the generator replaces; at least one."""
+    generator_width: int = Field(8, ge=1)
+    """d_model of the generator."""
+
+    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Replaced":
+        return Replaced(self, vocabulary)
+
+
+class Replaced(Objective):
+    weights = {"replaced": 50.0}
+
+    def __init__(self, settings: Settings, vocabulary: Vocabulary) -> None:
+        super().__init__(settings)
+        self.mask_rate, self.width, self.vocabulary = settings.mask_rate, settings.generator_width, vocabulary
+        self.special = np.array(sorted(vocabulary.special_ids))
+
+    def equip(self, model: Model) -> None:
+        model.answer_with(Answer(model.d_model, 1, 0.0))
+
+    def prepare(self, rows: Rows) -> Batch:
+        real = np.ones(rows.ids.shape, bool) if rows.segments is None else rows.segments != 0
+        masked, uniform = np.zeros(rows.ids.shape, bool), np.zeros(rows.ids.shape)
+        for i, key in enumerate(rows.keys):
+            draw = np.random.Generator(np.random.Philox(key=int(key)))
+            free = np.flatnonzero(real[i] & ~np.isin(rows.ids[i], self.special))
+            masked[i, draw.permutation(free)[: max(1, round(self.mask_rate * len(free)))]] = True
+            uniform[i] = draw.random(len(uniform[i]))
+        ids, at = torch.from_numpy(rows.ids).long(), torch.from_numpy(masked).flatten().nonzero().squeeze(1)
+        inputs = ids.masked_fill(torch.from_numpy(masked), self.vocabulary.mask or 0)
+        places = None if rows.segments is None else Places.packed(torch.from_numpy(rows.segments).long())
+        draws = {"uniform": torch.from_numpy(uniform).flatten()[at], "real": torch.from_numpy(real).flatten().nonzero().squeeze(1)}
+        counts = {"generator": len(at), "replaced": int(real.sum()), "tokens": int(real.sum()), "penalty": int(real.sum())}
+        return Batch(Tokens(inputs, places), ids.flatten()[at], at, draws=draws, counts=counts)
+
+    def task(self, model: Model) -> nn.Module:
+        small = {"d_model": self.width, "n_layers": 1, "n_heads": 1}
+        generator = settings_of("models", "encoder")(**small).build(self.vocabulary.size, model.context)  # type: ignore[attr-defined]
+        return Detection(model, generator, self.weights)
+
+
+class Detection(nn.Module):
+    def __init__(self, model: Model, generator: Model, weights: dict[str, float]) -> None:
+        super().__init__()
+        self.model, self.generator, self.weights = model, generator, weights
+
+    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        scores = self.generator.logits(self.generator(batch.inputs, at=batch.at).y).float()
+        ids, truth = self._replaced(batch, scores)
+        real = batch.draws["real"]
+        found = self.model.logits(self.model(replace(batch.inputs, ids=ids), at=real).y).float().squeeze(-1)
+        fake = truth.flatten()[real]
+        parts = {
+            "generator": F.cross_entropy(scores, batch.labels, reduction="sum"),
+            "replaced": F.binary_cross_entropy_with_logits(found, fake.float(), reduction="sum"),
+        }
+        right = (found > 0) == fake
+        return Sums(parts, {"accuracy": (right.sum(), len(fake)), "recall": ((right & fake).sum(), fake.sum())}, None)
+
+    @torch.no_grad()
+    def _replaced(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The text with sampled tokens where it was masked, and where it is another one for that."""
+        assert batch.at is not None
+        below = scores.double().softmax(-1).cumsum(-1)
+        sampled = (below < batch.draws["uniform"][:, None] * below[:, -1:]).sum(-1)
+        original, corrupted = (batch.inputs.ids.flatten().index_copy(0, batch.at, ids) for ids in (batch.labels, sampled))
+        return corrupted.view_as(batch.inputs.ids), (corrupted != original).view_as(batch.inputs.ids)

@@ -1,0 +1,128 @@
+"""Every objective keeps to the contract of objectives; and the contract finds what is wrong with one that does not."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mini_tf.objectives import Sums
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import objectives as contract
+from mini_tf.testing.kinds import kinds_in
+from mini_tf.text.batch import Batch
+
+POOLS = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in ("first", "last", "max")]
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *POOLS,
+    ("classify", {"class_weights": "balanced"}),
+    ("tag", {"class_weights": {"O": 0.2}}),
+    ("masked", {"scheme": "whole_word"}),
+    ("masked", {"scheme": "span", "replace": (0.0, 1.0, 0.0)}),
+]
+
+
+@pytest.mark.parametrize("check", contract.CONTRACT, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(("kind", "given"), [*((kind, {}) for kind in listing("objectives")), *VARIANTS], ids=str)
+def test_every_objective_keeps_to_the_contract(kind: str, given: dict[str, Any], check: Any) -> None:
+    check(settings_of("objectives", kind)(**given))
+
+
+def loss(change: Callable[[Tensor, Batch], Tensor]) -> Callable[[Sums, Batch], Sums]:
+    """The same sums with another loss."""
+    return lambda sums, batch: sums._replace(parts={"margin": change(sums.parts["margin"], batch)})
+
+
+def metrics(**given: Any) -> Callable[[Sums, Batch], Sums]:
+    return lambda sums, batch: sums._replace(metrics=given)
+
+
+def counts(**given: int) -> Callable[[Batch], Batch]:
+    return lambda batch: replace(batch, counts=batch.counts | given)
+
+
+def ids(change: Callable[[Tensor], Tensor]) -> Callable[[Batch], Batch]:
+    return lambda batch: replace(batch, inputs=replace(batch.inputs, ids=change(batch.inputs.ids)))
+
+
+ONE = (torch.tensor(1.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "told"),
+    [
+        (contract.cuts_change_nothing, counts(margin=8), "counts: margin depends"),
+        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens are all"),
+        (contract.padding_changes_nothing, lambda batch: replace(batch, at=torch.arange(len(batch.labels))), "padding is a target"),
+        (contract.padding_changes_nothing, lambda batch: replace(batch, inputs=replace(batch.inputs, places=None)), "does not say where"),
+        (contract.preparing_is_pure, lambda batch: replace(batch, labels=batch.labels + torch.randint(9, ())), "torch's global generator"),
+        (contract.preparing_is_pure, lambda batch: replace(batch, labels=batch.labels + np.random.randint(9)), "numpy's global generator"),
+        (contract.preparing_is_pure, ids(lambda ids: ids + len(ids)), "one by one, rows have other inputs"),
+        (contract.preparing_is_pure, counts(margin=8), "one by one, rows have other counts"),
+        (contract.parts_are_counted, lambda batch: replace(batch, counts={"tokens": 9}), "there is none for the part margin"),
+        (contract.parts_are_counted, counts(margin=0), "margin is 0, but the part is"),
+    ],
+)
+def test_an_objective_that_prepares_wrongly_is_found_out(
+    check: Any, change: Callable[[Batch], Batch], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kinds_in("objectives", Path(__file__).parent / "kinds" / "objectives"):
+        settings: Any = settings_of("objectives", "margin")()
+        kind: Any = sys.modules[type(settings).__module__].Margin
+        prepare = kind.prepare
+        monkeypatch.setattr(kind, "prepare", lambda self, rows: change(prepare(self, rows)))
+        with pytest.raises(AssertionError, match=told):
+            check(settings)
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "told"),
+    [
+        (contract.cuts_change_nothing, loss(lambda loss, batch: loss / len(batch.labels)), "parts: margin depends"),
+        (contract.cuts_change_nothing, metrics(accuracy=ONE), "metrics: accuracy 0 depends"),
+        (contract.padding_changes_nothing, loss(lambda loss, batch: loss + batch.inputs.ids.sum()), "depends on what stands in padding"),
+        (contract.parts_are_counted, loss(lambda loss, batch: loss[None]), "margin is no sum"),
+        (contract.parts_are_counted, metrics(hits=ONE), r"does not declare \['hits'\]"),
+        (contract.parts_are_counted, metrics(accuracy=(torch.tensor(1.0), -1)), "divided by less than 0"),
+        (contract.parts_are_counted, lambda sums, batch: sums._replace(answers=torch.ones(1)), "answers, but no judge"),
+        (contract.evaluation_is_repeatable, loss(lambda loss, batch: loss + torch.rand(())), "the loss is drawn"),
+        (contract.half_precision_keeps_the_loss, loss(lambda loss, batch: loss.bfloat16()), "is summed in torch.bfloat16"),
+        (contract.rows_are_learnt_by_heart, loss(lambda loss, batch: loss + 1e4), "after 5 steps the loss is"),
+    ],
+)
+def test_a_task_that_sums_wrongly_is_found_out(
+    check: Any, change: Callable[[Sums, Batch], Sums], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "STEPS", 5)
+    with kinds_in("objectives", Path(__file__).parent / "kinds" / "objectives"):
+        settings: Any = settings_of("objectives", "margin")()
+        kind: Any = sys.modules[type(settings).__module__].Scored
+        forward = kind.forward
+        monkeypatch.setattr(kind, "forward", lambda self, batch, state=None: change(forward(self, batch, state), batch))
+        with pytest.raises(AssertionError, match=told):
+            check(settings)
+
+
+def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kinds_in("objectives", Path(__file__).parent / "kinds" / "objectives"):
+        settings: Any = settings_of("objectives", "margin")()
+        kind: Any = sys.modules[type(settings).__module__].Margin
+        task = kind.task
+
+        def idle(self: Any, model: nn.Module) -> nn.Module:
+            made = task(self, model)
+            made.idle = nn.Linear(2, 2)
+            return made  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(kind, "task", idle)
+        with pytest.raises(AssertionError, match=r"no gradient: \['objective.idle.bias', 'objective.idle.weight'\]"):
+            contract.rows_are_learnt_by_heart(settings)
+
+        monkeypatch.setattr(kind, "task", lambda self, model: [p.data.add_(1) for p in model.parameters()] and task(self, model))
+        with pytest.raises(AssertionError, match="the task changes the model"):
+            contract.task_leaves_the_model_as_it_is(settings)
