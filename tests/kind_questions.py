@@ -213,7 +213,11 @@ def _literals(node: ast.expr, constants: Mapping[str, set[str]]) -> set[str]:
 
 def _groups(node: ast.expr) -> list[set[str]]:
     """The strings that stand together in a collection; of a mapping its keys, and its values. Not where other things stand too."""
-    parts = [node.keys, node.values] if isinstance(node, ast.Dict) else [node.elts] if isinstance(node, _GATHERED) else []
+    parts: list[list[ast.expr | None]] = []
+    if isinstance(node, ast.Dict):
+        parts = [node.keys, [*node.values]]
+    elif isinstance(node, _GATHERED):
+        parts = [[*node.elts]]
     plain = [part for part in parts if all(isinstance(one, ast.Constant) for one in part)]
     return [{str(one.value) for one in part if isinstance(one, ast.Constant)} for part in plain]
 
