@@ -17,8 +17,9 @@ from torch.testing import assert_close
 from mini_tf.nn.attend import attend
 from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.dropout import Dropout
-from mini_tf.nn.feed_forward import ACTIVATIONS, activate
-from mini_tf.nn.norm import build_norm, rms_norm
+from mini_tf.nn.feed_forward import ACTIVATIONS, FeedForward, activate
+from mini_tf.nn.head import Transform
+from mini_tf.nn.norm import NORMS, build_norm, in_few_operations, rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.recipe.kinds import settings_of
 
@@ -138,6 +139,24 @@ def test_an_activation_is_its_formula_with_gradients_and_without(kind: str) -> N
     with torch.no_grad():
         assert_close(activate(kind, x), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
     assert x.tolist() == given
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_layers_have_as_many_inputs_as_their_activation_takes_and_its_gradient_is_that_of_finite_differences(kind: str) -> None:
+    torch.manual_seed(0)
+    x = drawn(3, 4)
+    for layer in (FeedForward(4, 6, kind, bias=True).double(), Transform(4, kind, torch.nn.LayerNorm(4)).double()):
+        assert layer(x).shape == (3, 4)
+        assert gradcheck(layer, x)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("weight", [True, False])
+def test_a_norm_in_few_operations_is_the_norm(kind: str, weight: bool) -> None:
+    norm, x = build_norm(kind, 6, 0.1, bias=True, weight=weight).double(), drawn(3, 6).detach()
+    for i, p in enumerate(norm.parameters()):
+        torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(i))
+    assert_close(in_few_operations(norm, x[0])(x), norm(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
