@@ -11,7 +11,7 @@ import torch
 from commands import QUIET, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 
-from mini_tf.evaluate import evaluate_trained, text_of
+from mini_tf.evaluate import evaluate, evaluate_trained, text_of
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.trained import open_trained
 from mini_tf.testing.kinds import kinds_in
@@ -87,10 +87,22 @@ def test_what_evaluation_recorded_of_two_networks_is_measured_again(detector: Pa
         assert whole[name] == pytest.approx(found[f"val.{name}"], rel=1e-5)
 
 
-def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_published_model(tmp_path: Path) -> None:
+def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_published_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = iter((0.0, 1e3, 2e3, 0.0))
+
+    def made_worse(*given: Any) -> dict[str, float]:
+        scores = evaluate(*given)
+        return scores | {"loss": scores["loss"] + next(added)}
+
+    monkeypatch.setattr("mini_tf.session.evaluate", made_worse)
     run = trained(tmp_path / "run", *SMALL, *DUE, "checkpoint.keep_last=1", "checkpoint.keep_best=0")
-    published = json.loads((run / "run.json").read_text())["model"]["step"]
-    assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006", f"step-{published:08d}"}
+    record = json.loads((run / "run.json").read_text())
+    assert record["model"]["step"] == 2
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006", "step-00000002"}
+    model = open_trained(run, device="cpu")
+    assert evaluate_trained(model, text_of(model, None, "val"))["loss"] == pytest.approx(record["metrics"]["val.loss"], rel=1e-5)
 
 
 def test_an_average_of_checkpoints_is_of_the_model_and_is_measured_with_the_newest_second_network(detector: Path) -> None:
