@@ -25,6 +25,7 @@ import torch
 from commands import ARITHMETIC, DATA, QUIET, ROOT, TINY, content, minitf, tiny_model
 from hang import ending
 
+import mini_tf.parts
 import mini_tf.pretrain
 import mini_tf.samples
 import mini_tf.session
@@ -145,7 +146,7 @@ MOMENTS = [
     pytest.param(mini_tf.pretrain, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
     pytest.param(Run, "begin", 1, -signal.SIGTERM, id="P3-before-run.json"),
     pytest.param(mini_tf.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
-    pytest.param(mini_tf.session, "evaluate", 1, 143, id="P3-evaluation"),
+    pytest.param(mini_tf.parts, "evaluate", 1, 143, id="P3-evaluation"),
     pytest.param(Session, "_sample", 1, 143, id="P3-sample"),
     pytest.param(Run, "save", 1, 143, id="P3-save"),
     pytest.param(Disk, "write", 9, 143, id="P3-within-save"),

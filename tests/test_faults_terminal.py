@@ -14,7 +14,7 @@ import pytest
 from commands import EXACT, ROOT, Done, content, minitf
 from safetensors.torch import load_file, save_file
 
-from mini_tf import session
+from mini_tf import parts
 from mini_tf.cli import files
 from mini_tf.errors import StorageFault
 from mini_tf.safe_text import safe_text
@@ -290,7 +290,7 @@ def test_h8_no_secret_of_the_environment_is_ever_written(tmp_path: Path, run: Pa
         held = os.environ["SECRET_CANARY"]
         raise RuntimeError(f"a bug far below, {len(held)}")
 
-    monkeypatch.setattr(session, "evaluate", fail)
+    monkeypatch.setattr(parts, "evaluate", fail)
     done = minitf("pretrain", run / "resolved.yaml", "-d", tmp_path / "run", "--debug", "-v")
     assert done.exit_code == 1
     assert "a bug far below" in done.stderr
