@@ -71,7 +71,7 @@ ONE = (torch.tensor(1.0), 1)
 def test_an_objective_that_prepares_wrongly_is_found_out(
     check: Any, change: Callable[[Batch], Batch], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with kinds_in("objectives", Path(__file__).parent / "kinds" / "objectives"):
+    with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Margin
         prepare = kind.prepare
@@ -99,7 +99,7 @@ def test_a_task_that_sums_wrongly_is_found_out(
     check: Any, change: Callable[[Sums, Batch], Sums], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contract, "STEPS", 5)
-    with kinds_in("objectives", Path(__file__).parent / "kinds" / "objectives"):
+    with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Scored
         forward = kind.forward
@@ -109,7 +109,7 @@ def test_a_task_that_sums_wrongly_is_found_out(
 
 
 def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with kinds_in("objectives", Path(__file__).parent / "kinds" / "objectives"):
+    with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):
         settings: Any = settings_of("objectives", "margin")()
         kind: Any = sys.modules[type(settings).__module__].Margin
         task = kind.task

@@ -17,7 +17,7 @@ from mini_tf.run.trained import open_trained
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.testing.objectives import CONTRACT
 
-FOLDER = Path(__file__).parent / "kinds" / "objectives"
+FOLDER = Path(__file__).parent / "strangers" / "objectives"
 
 
 @pytest.fixture(scope="module", autouse=True)

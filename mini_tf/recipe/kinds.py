@@ -4,7 +4,7 @@
 file is imported, here and nowhere else, and only after its word was found in the listing.
 """
 
-import importlib
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -95,15 +95,13 @@ def _with_default_kind(value: Any, field: Any) -> Any:
     return {"kind": default.kind} | given if isinstance(default, Kind) else value
 
 
-ROOTS = [Path(__file__).parents[1]]
-"""The folders that packages of kinds lie in."""
-
-
 @cache
 def listing(package: str) -> tuple[str, ...]:
     """The words of a package of kinds, sorted."""
-    files = [file for root in ROOTS for file in (root / package).glob("*.py")]
-    return tuple(sorted(file.stem for file in files if not file.stem.startswith("_")))
+    found = importlib.util.find_spec(f"mini_tf.{package}")  # the package itself is not imported
+    assert found is not None
+    files = (file for folder in found.submodule_search_locations or () for file in Path(folder).glob("*.py"))
+    return tuple(sorted({file.stem for file in files if not file.stem.startswith("_")}))
 
 
 def settings_of(package: str, word: str) -> type[Kind]:
