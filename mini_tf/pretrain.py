@@ -10,7 +10,6 @@ import torch
 
 from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
-from mini_tf.nn.answer import Answer
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.second import trained_together
@@ -128,7 +127,13 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
     meta = architecture.on_meta()
     beginning = initial.begin(meta, recipe, text) if recipe.model.init_from is not None and begun is None else None
     taken = beginning.taken if beginning is not None else None
-    whole = None if recipe.adapter is None else learns_whole(meta, taken) if begun is None else read_whole(begun)
+    whole = (
+        None
+        if recipe.adapter is None
+        else learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken)
+        if begun is None
+        else read_whole(begun)
+    )
     limited(meta, recipe, whole)
     refuse_too_large(trained_together(meta, sketched(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
@@ -140,10 +145,10 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
     return replace(parts, setup=decide(parts, say))
 
 
-def learns_whole(model: Model, taken: initial.Taken | None) -> list[str]:
+def learns_whole(model: Model, predicts_tokens: bool, taken: initial.Taken | None) -> list[str]:
     """What learns beside an adapter as it is: what is new, and the head of a task, whether new or taken over."""
     new = taken.new if taken is not None else ()
-    return [name for name in model.weights() if name in new or (isinstance(model.head, Answer) and name.startswith("head."))]
+    return [name for name in model.weights() if name in new or (not predicts_tokens and name.startswith("head."))]
 
 
 def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:

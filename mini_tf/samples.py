@@ -28,7 +28,7 @@ def answers(recipe: Recipe) -> bool:
 
 def continues(recipe: Recipe) -> bool:
     """Whether a model of this recipe continues texts."""
-    return recipe.objective.PREDICTS_TOKENS and recipe.objective.FORM == "text" and recipe.model.READS == "left"
+    return recipe.objective.PREDICTS_TOKENS and recipe.objective.FORM == "text" and recipe.model.causal
 
 
 class Samples:

@@ -59,7 +59,7 @@ def test_show_why_tells_where_a_value_came_from() -> None:
 def test_every_key_of_a_complete_recipe_is_in_the_table_with_its_meaning() -> None:
     table = {key.name: key for key in keys()}
     for model in listing("models"):
-        train = "translate-toy" if settings_of("models", model).READS == "pairs" else "python-docs"
+        train = "translate-toy" if settings_of("models", model).SOURCE else "python-docs"
         recipe = Recipe.model_validate({"model": model, "data": {"train": train}, "train": {"steps": 5}})
         assert set(values(recipe)) <= set(table)
     undocumented = [name for name, key in table.items() if not key.meaning and name.split(".")[0] not in ("model", "objective")]

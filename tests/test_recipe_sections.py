@@ -18,12 +18,13 @@ from mini_tf.schedules import cosine, wsd
 
 
 class ToyModel(ModelSettings):
-    READS: ClassVar[str] = "left"
+    DIRECTIONS: ClassVar[Any] = frozenset({"causal"})
+    OBJECTIVE: ClassVar[str] = "next_token"
     size: int = Field(4, ge=1)
 
 
 class ToyObjective(ObjectiveSettings):
-    NEEDS: ClassVar[str] = "left"
+    DIRECTIONS: ClassVar[Any] = frozenset({"causal"})
 
 
 class Pair(Section):

@@ -26,6 +26,10 @@ class Settings(HeadedSettings):
     window: int = Field(128, ge=1, le=2**20)
     """Farthest neighbour seen, in tokens; to both sides unless the stack is causal."""
 
+    @property
+    def narrowed(self) -> str:
+        return f"at most {self.window} tokens away"
+
     def build(self, width: Width, place: Place) -> "Window":
         if place.side == "cross":
             raise ValueError("window attention reads its own tokens only: distance has no meaning between two sequences")

@@ -68,6 +68,7 @@ class Writer:
         self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
         self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
         self.separated, self.in_turns = not recipe.data.split.tail, recipe.objective.FORM == "turns"
+        self.prefix = recipe.objective.prefix
         self.ends = frozenset(opening(tokenizer, self.separated))
         self.ahead = 1 if next(model.parameters()).device.type == "cpu" else STEPS_AHEAD
 
@@ -124,7 +125,7 @@ class Writer:
 
     def _rows(self, wanted: Sequence[tuple[Prompt, int]], seed: int) -> Continuing:
         self.model.eval()
-        reading = Reading(self.model, [prompt.ids for prompt, _ in wanted], self.context)
+        reading = Reading(self.model, [prompt.ids for prompt, _ in wanted], self.context, self.prefix)
         uniform = None if self.sampling.greedy else Uniform(seed, [(sample, *prompt.ids) for prompt, sample in wanted], reading.device)
         special = self.tokenizer.vocabulary.special_ids
         return Continuing(reading, self.sampling, uniform, sorted(special), sorted(special - self.ends), self.n_top)

@@ -70,7 +70,7 @@ def framed_target(tokenizer: Tokenizer, text: str, context: int) -> Framed:
 
 def reads_pairs(trained: Trained) -> bool:
     """Whether the model reads a source besides its own text."""
-    return trained.recipe.model.READS == "pairs"
+    return trained.model.reads_source
 
 
 def framed_whole(trained: Trained, text: str) -> Framed:

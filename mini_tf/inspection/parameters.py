@@ -100,8 +100,9 @@ class Work:
 
 
 @torch.inference_mode()
-def work_of(model: Model, pairs: bool = False) -> Work:
+def work_of(model: Model) -> Work:
     """Measured over one pass of a text, or a pair, as long as the context, on the CPU."""
+    pairs = model.reads_source
     inputs = _blank(model, model.context)
     source = inputs if pairs else None
     stack = flops_of(lambda: model(inputs, source))
@@ -128,18 +129,17 @@ class Memory:
 
 
 @torch.inference_mode()
-def memory_of(model: Model, optimizer: OptimizerSettings, reads: Literal["left", "both", "pairs"]) -> Memory:
-    """`reads`: what a token may see. What the model can go on from is a state, and what it keeps of a source."""
+def memory_of(model: Model, optimizer: OptimizerSettings) -> Memory:
+    """What the model can go on from is a state, and what it keeps of a source."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    pairs = reads == "pairs"
-    whole = None if reads == "both" else _state_bytes(model, model.context, pairs)
-    last = None if whole is None else whole - (_state_bytes(model, model.context - 1, pairs) if model.context > 1 else 0)
+    whole = _state_bytes(model, model.context) if model.stacks()[0].stack.causal else None
+    last = None if whole is None else whole - (_state_bytes(model, model.context - 1) if model.context > 1 else 0)
     return Memory(weights, weights + gradients + state_bytes(optimizer, model), whole, last)
 
 
-def _state_bytes(model: Model, length: int, pairs: bool) -> int:
-    memory = model.read(_blank(model, model.context)) if pairs else None
+def _state_bytes(model: Model, length: int) -> int:
+    memory = model.read(_blank(model, model.context)) if model.reads_source else None
     mixed = model(_blank(model, length), memory, state=model.start(1))
     assert mixed.state is not None
     kept = () if memory is None else memory.layers or ()

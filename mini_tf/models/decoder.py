@@ -3,10 +3,12 @@
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from mini_tf.nn.model import ModelSettings
+from mini_tf.recipe.sections import Direction
 
 
 class Settings(ModelSettings):
-    READS: ClassVar[Literal["left", "both"]] = "left"
+    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "prefix"})
+    OBJECTIVE: ClassVar[str] = "next_token"

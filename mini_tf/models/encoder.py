@@ -3,10 +3,12 @@
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; Devlin et al. 2018, arXiv:1810.04805.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from mini_tf.nn.model import ModelSettings
+from mini_tf.recipe.sections import Direction
 
 
 class Settings(ModelSettings):
-    READS: ClassVar[Literal["left", "both"]] = "both"
+    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"bidirectional"})
+    OBJECTIVE: ClassVar[str] = "masked"

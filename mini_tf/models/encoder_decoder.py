@@ -7,21 +7,23 @@ an embedding norm and gelu BART; with t5 positions, RMSNorm and unscaled scores 
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.init import init_weights
 from mini_tf.nn.mixer import Mixed, MixerSettings
-from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, embedding_of
+from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, embedding_of, narrowed
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import PositionSettings
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind
+from mini_tf.recipe.sections import Direction, PositionLimit
+from mini_tf.recipe.sections import ModelSettings as BaseSettings
 
 
 class Side(Section):
@@ -42,7 +44,9 @@ class Side(Section):
 
 
 class Settings(ModelSettings):
-    READS: ClassVar[Literal["left", "both", "pairs"]] = "pairs"
+    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
+    SOURCE: ClassVar[bool] = True
+    OBJECTIVE: ClassVar[str] = "seq2seq"
 
     encoder: Side = Side()
     """The encoder's own sizes and parts; what is not given is as in the decoder."""
@@ -76,6 +80,30 @@ class Settings(ModelSettings):
         if self.n_types:
             yield "n_types", "pairs have no segments; use 0"
 
+    def limits(self, context: int) -> Sequence[PositionLimit]:
+        side = self.encoder.positions
+        longest = None if side is None else side.longest(context)
+        of_source = [] if side is None or longest is None else [PositionLimit("encoder.positions", side.kind, longest)]
+        return [*super().limits(context), *of_source]
+
+    def stacks(self) -> Mapping[str, StackSettings]:
+        return {"stack": self, "encoder": self.source_stack}
+
+    def attends(self, border: str) -> str:
+        source = ", and its whole source" if self.cross_attention is not None else ", and nothing of the source"
+        target = f"each token of a target sees what stands before it and itself{narrowed(self.attention)}{source}"
+        return f"{target}; each token of a source sees both sides and itself{narrowed(self.source_stack.attention)}"
+
+    def can_start_from(self, other: BaseSettings) -> bool:
+        """From an encoder-decoder, or from an encoder, which becomes the source side."""
+        return self.kind == other.kind or not (other.SOURCE or other.causal)
+
+    def compared(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
+        yield from super().compared(other)
+        if not other.SOURCE:  # its source side is the other's only stack
+            theirs, side = other.model_dump(mode="json"), self.encoder.model_dump(mode="json")
+            yield from ((f"encoder.{key}", value, theirs[key]) for key, value in side.items() if value is not None)
+
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "EncoderDecoder":
         return EncoderDecoder(self, vocabulary_size, context, source_vocabulary_size)
 
@@ -84,6 +112,7 @@ class EncoderDecoder(OneStack):
     """`stack` and `embedding` are the decoder's; source_vocabulary_size: None = one vocabulary for both sides."""
 
     reads_source = True
+    found_in = {"encoder.": "stack.", "source_embedding.": "embedding."}
 
     def __init__(self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> None:
         side, cross = settings.source_stack, settings.cross_attention

@@ -14,6 +14,7 @@ from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position
 from mini_tf.nn.state import State
 from mini_tf.recipe.kinds import Kind
+from mini_tf.recipe.sections import Direction
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,12 @@ class Explicit(NamedTuple):
     lead: int = 0
 
 
-Direction = Literal["causal", "bidirectional", "prefix"]
-"""Self-attention to what stands before, to both sides, or to what has no higher order than one's own (`Places.orders`)."""
-
-
 class MixerSettings(Kind):
     """What a mixer can do, compared with what a recipe asks before anything is built."""
 
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
-    """Directions of its self-attention; none: it is a cross mixer only."""
+    """Directions of its self-attention; none: it is a cross mixer only. `prefix`: it attends to what has no higher order than the
+    query (`Places.orders`)."""
     CROSS: ClassVar[bool] = True
     """May stand in cross-attention."""
     CROSS_WIDTHS: ClassVar[bool] = True
@@ -77,6 +75,11 @@ class MixerSettings(Kind):
     """A token attends to itself too."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
     """Where positions may attach: "rotary" (to queries and keys), "bias" (to scores)."""
+
+    @property
+    def narrowed(self) -> str:
+        """What it leaves out of what may be seen, in words; empty where it leaves out nothing."""
+        return "" if self.SEES_SELF else "all but itself"
 
     def build(self, width: Width, place: Place) -> "Mixer":
         raise NotImplementedError

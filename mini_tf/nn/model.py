@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mini_tf.nn.embedding import Embedding
 from mini_tf.nn.head import Head, Transform
 from mini_tf.nn.init import init_weights
-from mini_tf.nn.mixer import Direction, Mixed, Mixer, MixerSettings
+from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
 from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.norm import build_norm
 from mini_tf.nn.places import Places
@@ -22,6 +22,7 @@ from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
+from mini_tf.recipe.sections import Direction
 
 
 class ModelSettings(StackSettings, sections.ModelSettings):
@@ -43,13 +44,28 @@ class ModelSettings(StackSettings, sections.ModelSettings):
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
         yield from sections.ModelSettings.rules(self)
-        yield from self.directed(self.attention, "bidirectional" if self.READS == "both" else "causal")
+        yield from self.directed(self.attention, "causal" if self.causal else "bidirectional")
 
     def directed(self, mixers: Iterable[MixerSettings], direction: Direction) -> Iterable[tuple[str, str]]:
         """A fault for each mixer whose self-attention cannot have the direction that its stack asks of it."""
         for mixer in mixers:
             if direction not in mixer.DIRECTIONS:
                 yield "attention", f"{mixer.kind} attention cannot be {direction}, as the {self.kind} asks of it"
+
+    def mixers(self) -> Sequence[MixerSettings]:
+        return self.attention
+
+    def limits(self, context: int) -> Sequence[sections.PositionLimit]:
+        longest = self.positions.longest(context)
+        return [] if longest is None else [sections.PositionLimit("positions", self.positions.kind, longest)]
+
+    def stacks(self) -> Mapping[str, StackSettings]:
+        """The settings of its stacks, by their paths in the model; its own first."""
+        return {"stack": self}
+
+    def attends(self, border: str) -> str:
+        """What each token attends to, in words; border: of a text, such as `its row`."""
+        return f"each token sees {self.seen} and itself, in {border}{narrowed(self.attention)}"
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator.
@@ -61,6 +77,12 @@ class ModelSettings(StackSettings, sections.ModelSettings):
     def normed(self, d_model: int | None = None) -> nn.Module:
         """A norm of this kind, of the stack's width or another."""
         return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
+
+
+def narrowed(mixers: Sequence[MixerSettings]) -> str:
+    """What each mixer of a stack leaves out, in words; nothing where none does."""
+    layers = [f"{mixer.kind}: {mixer.narrowed or 'all of these'}" for mixer in mixers]
+    return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.narrowed for mixer in mixers) else ""
 
 
 Rows = Literal["own", "source", "latent"]
@@ -97,6 +119,8 @@ class Model(nn.Module):
     n_types: int
     reads_source: bool = False
     head: nn.Module
+    found_in: Mapping[str, str] = {}
+    """Where modules that another model lacks are found in that one (`init_from`): beginnings of names here, and there."""
 
     def stacks(self) -> Sequence[ModelStack]:
         """Its stacks, those first that are nearest to the output."""
@@ -173,7 +197,7 @@ class OneStack(Model):
         self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_model)
         self.embedding = embedding_of(settings, settings, tokens, context)
-        self.stack = Stack(settings, settings.READS != "both", self.embedding.position, across)
+        self.stack = Stack(settings, settings.causal, self.embedding.position, across)
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
         head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)

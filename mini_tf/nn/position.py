@@ -42,6 +42,13 @@ class PositionSettings(Kind):
     ATTACHES: ClassVar[frozenset[str]] = frozenset()
     """Where it attaches: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
 
+    ABOUT: ClassVar[str] = ""
+    """What is to be said of its vectors beside a picture of them."""
+
+    def longest(self, context: int) -> int | None:
+        """How many positions there are, where no token may stand past the last one; context: `train.context`."""
+        return None
+
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
         """The module for a stack of this width, whose texts are `context` tokens long in training."""
         raise NotImplementedError

@@ -56,7 +56,7 @@ def _no_such_class(name: str, names: Sequence[str]) -> str:
 class TaskSettings(ObjectiveSettings):
     """Of every task that the model answers with a head of its own."""
 
-    NEEDS = frozenset({"left", "both"})
+    DIRECTIONS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
     UNLIKE = HIDDEN
 

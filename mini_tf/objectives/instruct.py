@@ -21,7 +21,7 @@ PART = "instruct"
 
 
 class Settings(ObjectiveSettings):
-    NEEDS = frozenset({"left"})
+    DIRECTIONS = frozenset({"causal"})
     FORM = "turns"
     TOKENS = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)

@@ -26,7 +26,7 @@ SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 toke
 
 
 class Settings(ObjectiveSettings):
-    NEEDS = frozenset({"both"})
+    DIRECTIONS = frozenset({"bidirectional"})
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 

@@ -14,7 +14,7 @@ PART = "next_token"
 
 
 class Settings(ObjectiveSettings):
-    NEEDS = frozenset({"left"})
+    DIRECTIONS = frozenset({"causal"})
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "NextToken":

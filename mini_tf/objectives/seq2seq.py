@@ -26,7 +26,8 @@ PART = "seq2seq"
 
 
 class Settings(ObjectiveSettings):
-    NEEDS = frozenset({"pairs"})
+    DIRECTIONS = frozenset({"causal"})
+    SOURCE = True
     FORM = "pairs"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)

@@ -16,6 +16,7 @@ from mini_tf.nn.position import Position, PositionSettings
 
 class Settings(PositionSettings):
     ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+    ABOUT: ClassVar[str] = "The vectors are what the features of a place become by the learned map, its part of the sum with the embedding."
 
     n_bands: int = Field(32, ge=1, le=4096)
     """Number of frequencies."""

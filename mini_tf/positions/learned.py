@@ -15,14 +15,14 @@ from mini_tf.nn.position import Position, PositionSettings
 
 class Settings(PositionSettings):
     ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
-    ENDS: ClassVar[bool] = True
-    """No token may stand past the last place."""
-
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of places in the table; auto = train.context."""
 
+    def longest(self, context: int) -> int:
+        return context if self.length == "auto" else self.length
+
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
-        return Learned(context if self.length == "auto" else self.length, d_model)
+        return Learned(self.longest(context), d_model)
 
 
 class Learned(Position):

@@ -26,13 +26,12 @@ from mini_tf.recipe.sections import (
     ScheduleSettings,
     Tokenizer,
     Train,
+    seen,
 )
 from mini_tf.recipe.values import show
 
 SHORTEST = 8
 """Tokens of context that an example needs at least, its separators among them."""
-SIDES = {"left": "only what stands before", "both": "both sides", "pairs": "a source and what stands before in the target"}
-"""What a model that READS so reads, in words."""
 
 
 class Recipe(Section):
@@ -82,12 +81,8 @@ def default_objective(model: Any) -> str | None:
     """The objective of a model that is given as a word, a mapping or a Kind; None where that cannot be said."""
     word = model.get("kind") if isinstance(model, dict) else model
     if isinstance(model, ModelSettings):
-        reads = model.READS
-    elif isinstance(word, str) and word in listing("models"):
-        reads = _model(word).READS
-    else:
-        return None
-    return {"left": "next_token", "both": "masked", "pairs": "seq2seq"}[reads]
+        return model.OBJECTIVE
+    return _model(word).OBJECTIVE if isinstance(word, str) and word in listing("models") else None
 
 
 def _model(word: str) -> type[ModelSettings]:
@@ -116,11 +111,11 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "adapter", "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         yield "adapter.merge", "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
-    if recipe.model.READS == "left" and _own(recipe.objective, "pool") == "first":
+    if recipe.model.causal and _own(recipe.objective, "pool") == "first":
         yield "objective.pool", f"the first token of a {recipe.model.kind} sees nothing of the text; use mean or last"
     if recipe.objective.FORM not in ("text", "pairs") and recipe.train.context < SHORTEST:
         yield "train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}"
-    for word in _words(mixer for mixer in _mixers(recipe) if recipe.data.pack == "docs" and not mixer.PACKS):
+    for word in _words(mixer for mixer in recipe.model.mixers() if recipe.data.pack == "docs" and not mixer.PACKS):
         yield "data.pack", f"attention {word} cannot keep documents of one row apart; use pack: none or concat"
     schedule, train = recipe.schedule, recipe.train
     steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
@@ -133,49 +128,45 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield "expect", f"{name}: must be a comparison such as <1.9, got {show(gate)}"
 
 
-def _mixers(recipe: Recipe) -> tuple[Any, ...]:
-    """The mixers of the model's stack."""
-    return _own(recipe.model, "attention") or ()
-
-
 def _words(kinds: Iterable[Kind]) -> Iterable[str]:
     """The words of some kinds, each once."""
     return dict.fromkeys(kind.kind for kind in kinds)
 
 
 def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    reads, needs = recipe.model.READS, recipe.objective.NEEDS
-    if reads in needs:
+    model, objective = recipe.model, recipe.objective
+    direction = objective.direction(model)
+    if direction is not None:
+        for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):
+            yield "objective", f"{objective.kind} needs {direction} attention, which {word} cannot be; use another attention"
         return
-    fitting = [word for word in listing("objectives") if reads in _objective(word).NEEDS]
+    fitting = [word for word in listing("objectives") if _objective(word).direction(model)]
     fitting = [word for word in fitting if _objective(word).FORM == recipe.objective.FORM] or fitting
-    others = [word for word in listing("models") if _model(word).READS in needs]
+    others = [word for word in listing("models") if objective.direction(_model(word))]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
-    seen = " or ".join(SIDES[one] for one in sorted(needs))
-    yield "objective", f"{recipe.objective.kind} needs a model that reads {seen}, {recipe.model.kind} reads {SIDES[reads]}{way}"
+    needed = seen(objective.DIRECTIONS, objective.SOURCE)
+    yield "objective", f"{objective.kind} needs a model that reads {needed}, {model.kind} reads {model.seen}{way}"
 
 
 def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if not recipe.train.stream:
         return
-    for word in _words(mixer for mixer in _mixers(recipe) if not mixer.STREAMS):
+    for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.STREAMS):
         yield "train.stream", f"attention {word} cannot carry its state from step to step; use stream: false or another attention"
     form = recipe.objective.FORM
     if form != "text":
         yield "train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false"
-    elif recipe.model.READS == "both":
+    elif not recipe.model.causal:
         yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
     if recipe.data.pack != "concat":
         yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"
 
 
 def _positions(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    positions, context = _own(recipe.model, "positions"), recipe.train.context
-    if not _own(positions, "ENDS"):
-        return
-    length = _own(positions, "length")
-    if recipe.train.stream:
-        yield "train.stream", f"a stream runs past the end of {positions.kind} positions; use rotary, alibi or sinusoidal ones"
-    elif isinstance(length, int) and length < context:
-        yield "model.positions.length", f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
+    context = recipe.train.context
+    for key, kind, length in recipe.model.limits(context):
+        if recipe.train.stream:
+            yield "train.stream", f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
+        elif length < context:
+            yield f"model.{key}.length", f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"

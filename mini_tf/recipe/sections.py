@@ -1,8 +1,8 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from pydantic_core import PydanticCustomError
@@ -241,11 +241,39 @@ class ScheduleSettings(Kind):
         raise NotImplementedError
 
 
+Direction = Literal["causal", "bidirectional", "prefix"]
+"""Attention to what stands before, to both sides, or to a prefix as a whole and what stands before."""
+_SEEN: dict[Direction, str] = {
+    "bidirectional": "both sides",
+    "causal": "only what stands before",
+    "prefix": "a prefix as a whole and what stands before",
+}
+
+
+def seen(directions: Collection[Direction], source: bool) -> str:
+    """What a token attends to, in words."""
+    if source:
+        return "a source and what stands before in the target"
+    return " or ".join(words for direction, words in _SEEN.items() if direction in directions)
+
+
+class PositionLimit(NamedTuple):
+    """A kind of position that ends: its key in the model's section, its word, and how many positions there are."""
+
+    key: str
+    kind: str
+    length: int
+
+
 class ModelSettings(Kind):
     """What the recipe needs to know of a model."""
 
-    READS: ClassVar[Literal["left", "both", "pairs"]]
-    """What a token may see: only what stands before it, or both sides; or a whole source and what stands before it in the target."""
+    DIRECTIONS: ClassVar[frozenset[Direction]]
+    """Directions that self-attention of its own tokens can have; the objective decides."""
+    SOURCE: ClassVar[bool] = False
+    """Its tokens attend to a source besides."""
+    OBJECTIVE: ClassVar[str]
+    """The objective where a recipe names none."""
 
     init_from: Text | None = None
     """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
@@ -254,6 +282,41 @@ class ModelSettings(Kind):
         if self.init_from == "last":
             yield "init_from", "another run is the last one after every training; name it: a folder, or its name in outputs"
 
+    @property
+    def causal(self) -> bool:
+        """No token attends to what stands behind it, or behind its prefix: the model can write."""
+        return "bidirectional" not in self.DIRECTIONS
+
+    @property
+    def seen(self) -> str:
+        """What a token attends to, in words."""
+        return seen({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
+
+    def mixers(self) -> Sequence[Any]:
+        """Settings of the self-attention of its own tokens, layer by layer, as long as they differ."""
+        return ()
+
+    def limits(self, context: int) -> Sequence[PositionLimit]:
+        """Positions that end; context: `train.context`."""
+        return ()
+
+    def attends(self, border: str) -> str:
+        """What each token attends to, in words; border: of a text, such as `its row`."""
+        return f"each token sees {self.seen} and itself, in {border}"
+
+    def can_start_from(self, other: "ModelSettings") -> bool:
+        """Whether weights of such a model mean the same in this one (`init_from`)."""
+        return self.kind == other.kind or not (self.SOURCE or other.SOURCE)
+
+    def stacks(self) -> Mapping[str, Any]:
+        """The settings of its stacks, by their paths in the model; its own first."""
+        raise NotImplementedError
+
+    def compared(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
+        """What must be the same where it starts from the weights of `other`: keys, and both values as JSON."""
+        mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
+        yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")
+
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
         raise NotImplementedError
 
@@ -261,8 +324,11 @@ class ModelSettings(Kind):
 class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
-    NEEDS: ClassVar[frozenset[Literal["left", "both", "pairs"]]]
-    """What the model may see: one of these."""
+    DIRECTIONS: ClassVar[frozenset[Direction]]
+    """Directions of self-attention that it can be learnt with; of the model's it takes the first. `prefix`: rows have orders of their
+    own (`Places.orders`), and a prompt is such a prefix."""
+    SOURCE: ClassVar[bool] = False
+    """Its rows have a source, to which the model attends."""
     FORM: ClassVar[Form] = "text"
     """What is read of the data."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
@@ -277,6 +343,17 @@ class ObjectiveSettings(Kind):
     """What evaluation measures besides, by the names that --assert uses; a name that ends in a dot goes on with a class or a type."""
     UNLIKE: ClassVar[Mapping[str, str]] = {}
     """Settings that make the training loss another than the validation loss, each with its name in words."""
+
+    @property
+    def prefix(self) -> bool:
+        """Whether prompts are prefixes."""
+        return "prefix" in self.DIRECTIONS
+
+    @classmethod
+    def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:
+        """The direction of a model's self-attention under this objective; None where the two do not fit."""
+        fitting = sorted(cls.DIRECTIONS & model.DIRECTIONS)
+        return fitting[0] if fitting and cls.SOURCE == model.SOURCE else None
 
     def build(self, vocabulary: Any, labels: Any = None) -> Any:
         raise NotImplementedError

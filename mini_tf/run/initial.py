@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mini_tf.errors import RecipeFault, RunFault
 from mini_tf.nn.model import Model
-from mini_tf.recipe.recipe import SIDES, Recipe
-from mini_tf.recipe.sections import SideTokenizer, Tokenizer
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import SideTokenizer, Tokenizer, seen
 from mini_tf.run import finding, manifest
 from mini_tf.run.trained import SOURCE_TOKENIZER, Loaded, load_trained
 from mini_tf.text.opening import AnyText
@@ -20,8 +20,6 @@ from mini_tf.text.opening import AnyText
 _TOKENIZER = "tokenizer.json"
 _FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
 """Keys of a model that change nothing of what its tensors mean."""
-_SOURCE_SIDE = {"encoder.": "stack.", "source_embedding.": "embedding."}
-"""Where an encoder-decoder finds its source side in a model of one stack."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,11 @@ def begin(meta: Model, recipe: Recipe, text: AnyText) -> Beginning:
     trained = load_trained(str(recipe.model.init_from))
     _refuse_other_meaning(recipe, trained, text)
     theirs, ours = trained.model.weights(), meta.weights()
-    sources = {name: _source(name, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)}
+    sources = {
+        name: _source(name, meta.found_in, theirs)
+        for name in ours
+        if not name.startswith("head.") or _same_answers(recipe, trained, text)
+    }
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:
         raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model could take over")
@@ -135,19 +137,19 @@ def begin(meta: Model, recipe: Recipe, text: AnyText) -> Beginning:
 
 def _other_side(recipe: Recipe, trained: Loaded) -> str:
     """What there is to say where layers see another side of a token than they were trained to see."""
-    here, there = recipe.model.READS, trained.recipe.model.READS
-    who, sees = ("the decoder", "left") if here == "pairs" else ("this model", here)
-    if here == there or sees == there:
+    here, there = recipe.model, trained.recipe.model
+    if here.causal == there.causal:
         return ""
+    who, sees = "the decoder" if here.SOURCE else "this model", seen(here.DIRECTIONS & {"causal", "bidirectional"}, False)
     name = trained.folder.name
-    return f"the layers of {name} were trained reading {SIDES[there]}, but {who} reads {SIDES[sees]}: they have to learn that anew"
+    return f"the layers of {name} were trained reading {there.seen}, but {who} reads {sees}: they have to learn that anew"
 
 
-def _source(name: str, theirs: Mapping[str, Tensor]) -> str | None:
+def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
     """The run's tensor for a name of ours."""
     if name in theirs:
         return name
-    for side, one in _SOURCE_SIDE.items():
+    for side, one in found_in.items():
         if name.startswith(side) and (other := one + name.removeprefix(side)) in theirs:
             return other
     return None
@@ -168,16 +170,16 @@ def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: AnyText) -> Non
         if getattr(text, key).hash != getattr(trained, key).hash:
             what = key.replace("_", " ")
             raise RecipeFault(f"tokenizer: is not the {what} of {name}, which model.init_from begins with", hint="leave that section out")
-    kinds = recipe.model.kind, trained.recipe.model.kind
-    if kinds[0] != kinds[1] and "encoder_decoder" in kinds and kinds != ("encoder_decoder", "encoder"):
-        raise RecipeFault(f"model.init_from: {name} is a {kinds[1]}, from which no {kinds[0]} can begin", hint=f"model.kind={kinds[1]}")
-    mine, theirs = (_meaning(one.model.model_dump(mode="json"), one.train.context) for one in (recipe, trained.recipe))
-    pairs = [(f"model.{key}", mine[key], theirs[key]) for key in mine if key in theirs and key not in (*_FREE, "kind")]
-    if "encoder" in mine and "encoder" not in theirs:  # its source side is the run's only stack
-        pairs += [(f"model.encoder.{key}", value, theirs[key]) for key, value in mine["encoder"].items() if value is not None]
-    for key, here, there in pairs:
-        for inner, mine, theirs in _differing(key, here, there):
-            raise RecipeFault(f"{inner}: is {mine}, but {theirs} in {name}, which model.init_from begins with", hint=f"leave {key} out")
+    mine, theirs = recipe.model, trained.recipe.model
+    if not mine.can_start_from(theirs):
+        what = f"{name} is a {theirs.kind}, from which no {mine.kind} can begin"
+        raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={theirs.kind}")
+    for key, *values in mine.compared(theirs):
+        contexts = (recipe.train.context, trained.recipe.train.context)
+        here, there = (_meaning(value, context) for value, context in zip(values, contexts, strict=True))
+        for inner, ours, other in () if key in _FREE else _differing(f"model.{key}", here, there):
+            what = f"is {ours}, but {other} in {name}, which model.init_from begins with"
+            raise RecipeFault(f"{inner}: {what}", hint=f"leave model.{key} out")
 
 
 def _meaning(value: Any, context: int) -> Any:

@@ -40,7 +40,7 @@ class Case:
 
     def loss(self, parts: Mapping[str, Tensor], counts: Mapping[str, int]) -> Tensor:
         """As training has it: parts of the loss, each a mean, times its weight."""
-        weights = getattr(self.objective, "weights", {})
+        weights = self.objective.weights
         return torch.stack([part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in parts.items()]).sum()
 
     def cut(self, size: int) -> list[Rows]:
@@ -53,8 +53,8 @@ def case_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0
     rows = rows_for(settings.FORM, objective.lookahead, objective.whole_words)
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
-    fitting = [one for one in models if one.READS in settings.NEEDS]
-    seeing_most = next((one for one in fitting if one.READS == "both"), fitting[0])  # so that any of its places can answer
+    fitting = [one for one in models if settings.direction(one)]
+    seeing_most = next((one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0])  # so that any position can answer
     model: Model = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3).build(VOCABULARY.size, 16)
     objective.equip(model)
     task = objective.task(model).double()

@@ -1,6 +1,6 @@
 """`minitf data show`: rows as the model reads them, and what is asked at each place."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -53,23 +53,9 @@ def show(
 
 def _sees(recipe: "Recipe", split: str) -> str:
     """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
-    from mini_tf.recipe.recipe import SIDES
-
-    model: Any = recipe.model
-    if model.READS == "pairs":
-        source = ", and its whole source" if model.cross_attention is not None else ", and nothing of the source"
-        target = f"each token of a target sees what stands before it and itself{_narrowed(model.attention)}{source}"
-        return f"{target}; each token of a source sees both sides and itself{_narrowed(model.source_stack.attention)}"
     border = "its row" if recipe.data.pack != "docs" else "its document within the row"
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
-    return f"each token sees {SIDES[model.READS]} and itself, in {border}{before}{_narrowed(getattr(model, 'attention', ()))}"
-
-
-def _narrowed(mixers: Any) -> str:
-    """What each mixer of a stack leaves out; nothing where none does."""
-    near = {mixer.kind: f"at most {mixer.window} tokens away" for mixer in mixers if hasattr(mixer, "window")}
-    layers = [f"{mixer.kind}: {near.get(mixer.kind, 'all of these')}" for mixer in mixers]
-    return f" ({', then '.join(dict.fromkeys(layers))})" if near else ""
+    return recipe.model.attends(border + before)
 
 
 def _choose(recipe: "Recipe", packing: "AnyRows", split: str, n: int) -> "tuple[list[int], Rows, int]":

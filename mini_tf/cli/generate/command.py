@@ -85,15 +85,15 @@ def _answerer(
     console: Console, trained: "Trained", longest: int | None, given: dict[str, Any], by_line: bool
 ) -> Continue | Fill | Translate:
     """What such a model does with a prompt."""
-    answerers: dict[str, type[Continue | Fill | Translate]] = {"left": Continue, "both": Fill, "pairs": Translate}
     model, objective = trained.recipe.model, trained.recipe.objective
     if not objective.PREDICTS_TOKENS:
         told = f"{trained.folder.name} was trained to {objective.kind}, and writes no text"
         raise UsageFault(told, hint="minitf predict tells what it says of a text" if trained.labels is not None else None)
-    if model.READS != "pairs":
+    if not model.SOURCE:
         unfit = (name for name in BEAMS if name in given)
         refuse_unfit(unfit, f"it is for the translations of an encoder-decoder, and {trained.folder.name} is of the kind {model.kind}")
-    answerer = Respond if objective.FORM == "turns" else answerers[model.READS]
+    answerer: type[Continue | Fill | Translate] = Translate if model.SOURCE else Continue if model.causal else Fill
+    answerer = Respond if objective.FORM == "turns" else answerer
     return answerer(console, trained, _context(trained, longest), given, by_line)
 
 
@@ -101,12 +101,8 @@ def _context(trained: "Trained", asked: int | None) -> int:
     """Tokens that the model reads of a text at most; positions that end can be read no farther."""
     if asked is None:
         return trained.model.context
-    model = trained.recipe.model
-    positions = getattr(getattr(model, "source_stack", model), "positions", None)
-    if getattr(positions, "ENDS", False):
-        length = getattr(positions, "length", "auto")
-        places = length if isinstance(length, int) else trained.model.context
-        if asked > places:
-            hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
-            raise UsageFault(f"--context {asked}: the model's {getattr(positions, 'kind', '')} positions end at {places}", hint=hint)
+    limits = trained.recipe.model.limits(trained.model.context)
+    if limits and asked > limits[-1].length:  # the last are those of the text that is given, of an encoder-decoder the source
+        hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
+        raise UsageFault(f"--context {asked}: the model's {limits[-1].kind} positions end at {limits[-1].length}", hint=hint)
     return asked

@@ -22,15 +22,14 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
     settings = trained.recipe.model
     parts = parts_of(trained.model)
     total = sum(part.parameters for part in parts)
-    pairs = settings.READS == "pairs"
-    work, memory = work_of(trained.model, pairs), memory_of(trained.model, trained.recipe.optimizer, settings.READS)
+    work, memory = work_of(trained.model), memory_of(trained.model, trained.recipe.optimizer)
     facts = {
         "kind": settings.kind,
         "attention": [mixer.kind for mixer in getattr(settings, "attention", ())],
         "positions": getattr(getattr(settings, "positions", None), "kind", None),
         "context": trained.model.context,
         "vocabulary": trained.tokenizer.vocabulary.size,
-        **(_of_source(trained) if pairs else {}),
+        **(_of_source(trained) if settings.SOURCE else {}),
     }
     _draw(console, facts, folded(parts), total)
     result = {

@@ -1,6 +1,6 @@
 """`minitf inspect positions`: what a model knows of places."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,8 @@ from mini_tf.errors import UsageFault
 if TYPE_CHECKING:
     from mini_tf.drawing.panel import Curves, Panel, Scale
     from mini_tf.inspection.positions import Seen, Untrained, Vectors
+    from mini_tf.nn.model import ModelStack
+    from mini_tf.run.trained import Trained
 
 PICTURES = (".png", ".svg")
 
@@ -24,7 +26,7 @@ def positions(
         bool, typer.Option("--curve", help="In a picture file: the curve over distance instead of the map of places.")
     ] = False,
     stack: Annotated[
-        Literal["encoder", "decoder"] | None, typer.Option("--stack", help="Of an encoder-decoder, whose places; default decoder.")
+        str | None, typer.Option("--stack", help="Of an encoder-decoder, whose positions: encoder, or decoder (the default).")
     ] = None,
     output: OUTPUT = None,
     force: FORCE = False,
@@ -37,12 +39,9 @@ def positions(
 
     files = check(output, [*PICTURES, ".json"], force)
     trained = open_trained(run, step, device)
-    settings: Any = trained.recipe.model
-    if stack is not None and settings.READS != "pairs":
-        raise UsageFault(f"--stack {stack}: a model of the kind {settings.kind} has one stack", hint="leave it out")
-    by_encoder = stack == "encoder"
-    kind = (settings.source_stack if by_encoder else settings).positions.kind
-    seen = look(trained.model, "source_embedding" if by_encoder else "embedding")
+    chosen = _chosen(trained, stack)
+    positions = trained.recipe.model.stacks()[chosen.name].positions
+    kind, seen = positions.kind, look(trained.model, str(chosen.embedding))
     result = _result(kind, seen, untrained(trained.folder, step, seen))
     curves = _curves(kind, seen)
     if curves is None and (pictures := [file for file in files if file.suffix.lower() in PICTURES]):
@@ -51,8 +50,18 @@ def positions(
     if curves is None:
         console.answer("positions: none; this model is not told where a token stands", run=trained.folder, result=result)
     else:
-        _draw(console, kind, seen, curves, _sentences(kind, seen, result))
+        _draw(console, kind, seen, curves, _sentences(positions.ABOUT, seen, result))
         console.answer(run=trained.folder, result=result)
+
+
+def _chosen(trained: "Trained", stack: str | None) -> "ModelStack":
+    """The stack of this name, by default the model's own; UsageFault where it has none such."""
+    stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks()}
+    if stack is not None and len(stacks) == 1:
+        raise UsageFault(f"--stack {stack}: a model of the kind {trained.recipe.model.kind} has one stack", hint="leave it out")
+    if stack is not None and stack not in stacks:
+        raise UsageFault(f"--stack {stack}: must be {' or '.join(sorted(stacks))}")
+    return stacks[stack] if stack is not None else next(iter(stacks.values()))
 
 
 def _result(kind: str, seen: "Seen", untrained: "Untrained | None") -> dict[str, Any]:
@@ -94,12 +103,10 @@ def _curves(kind: str, seen: "Seen") -> "Curves | None":
     return Curves(f"{kind} positions: {title}", list(range(length)), "distance", y_label, lines)
 
 
-def _sentences(kind: str, seen: "Seen", result: dict[str, Any]) -> list[str]:
+def _sentences(about: str, seen: "Seen", result: dict[str, Any]) -> list[str]:
     from mini_tf.training.divergence import ranges
 
-    found = []
-    if kind == "fourier":
-        found.append("The vectors are what the features of a place become by the learned map, its part of the sum with the embedding.")
+    found = [about] if about else []
     if (turns := seen.turns) is not None:
         short, long = min(turns.wavelengths), max(turns.wavelengths)
         found.append(

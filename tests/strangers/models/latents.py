@@ -16,7 +16,8 @@ from mini_tf.nn.tokens import Tokens
 
 
 class Settings(ModelSettings):
-    READS: ClassVar[Any] = "both"
+    DIRECTIONS: ClassVar[Any] = frozenset({"bidirectional"})
+    OBJECTIVE: ClassVar[str] = "masked"
 
     n_latents: int = 4
 

@@ -17,7 +17,7 @@ from mini_tf.text.batch import Batch, Rows
 
 
 class Settings(ObjectiveSettings):
-    NEEDS = frozenset({"left"})
+    DIRECTIONS = frozenset({"causal"})
     PREDICTS_TOKENS, METRICS = True, ("accuracy",)
 
     def build(self, vocabulary: Any, labels: Any = None) -> "Margin":

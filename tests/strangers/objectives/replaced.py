@@ -24,7 +24,7 @@ from mini_tf.text.tokenizer import Vocabulary
 
 
 class Settings(ObjectiveSettings):
-    NEEDS = frozenset({"both"})
+    DIRECTIONS = frozenset({"bidirectional"})
     TOKENS = ("mask",)
     METRICS = ("accuracy", "recall", "loss.generator", "loss.replaced")
 
@@ -66,13 +66,13 @@ class Replaced(Objective):
     def task(self, model: Model) -> nn.Module:
         small = {"d_model": self.width, "n_layers": 1, "n_heads": 1}
         generator = settings_of("models", "encoder")(**small).build(self.vocabulary.size, model.context)  # type: ignore[attr-defined]
-        return Detection(model, generator, self.weights)
+        return Detection(model, generator)
 
 
 class Detection(nn.Module):
-    def __init__(self, model: Model, generator: Model, weights: dict[str, float]) -> None:
+    def __init__(self, model: Model, generator: Model) -> None:
         super().__init__()
-        self.model, self.generator, self.weights = model, generator, weights
+        self.model, self.generator = model, generator
 
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         scores = self.generator.logits(self.generator(batch.inputs, at=batch.at).y).float()
