@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from mini_tf.generation.copying import RUN, copied_share
-from mini_tf.recipe.sections import ObjectiveSettings
+from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.text.opening import AnyStore
 from mini_tf.text.tokenizer import Tokenizer
 

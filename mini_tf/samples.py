@@ -23,7 +23,7 @@ SHOWN = 8
 
 def answers(recipe: Recipe) -> bool:
     """Whether a model of this recipe writes translations or answers, which can be compared with references."""
-    return recipe.objective.PREDICTS_TOKENS and recipe.objective.FORM in ("pairs", "turns")
+    return recipe.objective.REFERENCES
 
 
 def continues(recipe: Recipe) -> bool:

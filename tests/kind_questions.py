@@ -2,7 +2,7 @@
 
 A package of kinds is a folder whose files have a class `Settings`; the files' names are its words. Many of them are ordinary words
 ("linear", "none", "window"), so a string alone is no finding: counted are comparisons, match cases and tables whose other side is a
-declaration (`.kind`, `.READS`, `.FORM`, `.NEEDS`, `getattr` of these, or a name that was bound to one, or is `kind`), collections of
+declaration (`.kind`, `.FORM`, `getattr` of these, or a name that was bound to one, or is `kind`), collections of
 words of one package, `isinstance` and `type(x) is` on a class of a kind, and `getattr` by a name that only kinds declare. Not counted is
 `.attaches`, whose "rotary" is a place to attach, and what reaches its test as an argument, unless its type is `Form`.
 """
@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-DECLARED = {"READS": "models", "FORM": "objectives", "NEEDS": "objectives"}
+DECLARED = {"FORM": "objectives"}
 """What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it is."""
 _FORMS = {"form": "FORM"}
 """Attributes that hold a declaration (`store.form`)."""

@@ -79,7 +79,7 @@ def run_of(model: Model) -> Trained:
     text = tokenizer()
     recipe = reading.read("transformer-nano", []).recipe
     setup = settle(Runtime(device="cpu", precision="fp32", threads=1))
-    return Trained(Path("none"), recipe, text, text, model, {}, None, recipe.objective.build(text.vocabulary), setup)
+    return Trained(Path("none"), recipe, text, text, model, {}, None, recipe.objective.build(text.vocabulary), 0, setup)
 
 
 def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[Gold | None]]:

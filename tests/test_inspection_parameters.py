@@ -79,18 +79,18 @@ def test_work_counts_free_widths_of_heads_as_the_kernel_computes_them() -> None:
 
 def test_training_holds_gradients_and_two_moments_of_adamw_or_one_of_muon_for_matrices() -> None:
     model = model_of("encoder", head="bert").float()
-    memory = memory_of(model, adamw.Settings(), "both")
+    memory = memory_of(model, adamw.Settings())
     assert memory.weights == sum(4 * t.numel() for t in model.weights().values())
     assert memory.training == 4 * memory.weights
     roles = optimizer.roles_of(model)
     matrices = sum(4 * p.numel() for name, p in model.named_parameters() if roles[name] == "matrix")
-    assert memory_of(model, muon.Settings(), "both").training == 4 * memory.weights - matrices
+    assert memory_of(model, muon.Settings()).training == 4 * memory.weights - matrices
     assert memory.state is None
 
 
 def test_a_state_grows_by_keys_and_values_and_that_of_a_window_only_to_its_reach() -> None:
-    memory = memory_of(model_of("decoder").float(), adamw.Settings(), "left")
+    memory = memory_of(model_of("decoder").float(), adamw.Settings())
     assert memory.state_per_token == 3 * 2 * (6 + 8) * 4  # layers, heads of keys and values, their widths, bytes
     assert memory.state is not None
     assert 0 <= memory.state - CONTEXT * memory.state_per_token < 100  # a few counts beside them
-    assert memory_of(model_of("decoder", ("window",)).float(), adamw.Settings(), "left").state_per_token == 0
+    assert memory_of(model_of("decoder", ("window",)).float(), adamw.Settings()).state_per_token == 0

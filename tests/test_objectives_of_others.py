@@ -27,7 +27,7 @@ def others() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", ["margin", "replaced"])
+@pytest.mark.parametrize("kind", ["margin", "prefix", "replaced"])
 def test_an_objective_in_one_file_of_its_own_keeps_to_the_contract(kind: str, check: Any) -> None:
     assert kind in listing("objectives")
     check(settings_of("objectives", kind)())
@@ -96,7 +96,7 @@ def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_publishe
         scores = evaluate(*given)
         return scores | {"loss": scores["loss"] + next(added)}
 
-    monkeypatch.setattr("mini_tf.session.evaluate", made_worse)
+    monkeypatch.setattr("mini_tf.parts.evaluate", made_worse)
     run = trained(tmp_path / "run", *SMALL, *DUE, "checkpoint.keep_last=1", "checkpoint.keep_best=0")
     record = json.loads((run / "run.json").read_text())
     assert record["model"]["step"] == 2

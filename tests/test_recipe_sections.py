@@ -1,7 +1,7 @@
 """The schema: what fits, what is refused and in which words, and kinds chosen by their file's name."""
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from pydantic import Field, ValidationError
@@ -10,9 +10,10 @@ from pydantic_core import PydanticCustomError
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.faults import faults_of
+from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import ModelSettings, ObjectiveSettings, Tokenizer, Train
+from mini_tf.recipe.sections import Tokenizer, Train
 from mini_tf.recipe.values import Written
 from mini_tf.schedules import cosine, wsd
 

@@ -14,7 +14,7 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.sections import OptimizerSettings
+from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.optimizer import state_bytes
 
@@ -99,7 +99,7 @@ class Work:
         return TRAINING_PASSES * self.forward
 
 
-@torch.inference_mode()
+@torch.enable_grad()  # without gradients torch's counter cannot follow views of parameters
 def work_of(model: Model) -> Work:
     """Measured over one pass of a text, or a pair, as long as the context, on the CPU."""
     pairs = model.reads_source

@@ -6,7 +6,7 @@ Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learner
 from typing import ClassVar
 
 from mini_tf.nn.model import ModelSettings
-from mini_tf.recipe.sections import Direction
+from mini_tf.recipe.kind_settings import Direction
 
 
 class Settings(ModelSettings):

@@ -6,7 +6,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; Devlin et al. 2018, 
 from typing import ClassVar
 
 from mini_tf.nn.model import ModelSettings
-from mini_tf.recipe.sections import Direction
+from mini_tf.recipe.kind_settings import Direction
 
 
 class Settings(ModelSettings):

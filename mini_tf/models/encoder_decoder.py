@@ -21,9 +21,9 @@ from mini_tf.nn.position import PositionSettings
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kind_settings import Direction, PositionLimit
+from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind
-from mini_tf.recipe.sections import Direction, PositionLimit
-from mini_tf.recipe.sections import ModelSettings as BaseSettings
 
 
 class Side(Section):

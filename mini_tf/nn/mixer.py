@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position
 from mini_tf.nn.state import State
+from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import Kind
-from mini_tf.recipe.sections import Direction
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe import sections
-from mini_tf.recipe.sections import Direction
+from mini_tf.recipe import kind_settings
+from mini_tf.recipe.kind_settings import Direction
 
 
-class ModelSettings(StackSettings, sections.ModelSettings):
+class ModelSettings(StackSettings, kind_settings.ModelSettings):
     """One stack between an embedding and a head."""
 
     tied: bool = True
@@ -43,7 +43,7 @@ class ModelSettings(StackSettings, sections.ModelSettings):
 
     def rules(self) -> Iterable[tuple[str, str]]:
         yield from super().rules()
-        yield from sections.ModelSettings.rules(self)
+        yield from kind_settings.ModelSettings.rules(self)
         yield from self.directed(self.attention, "causal" if self.causal else "bidirectional")
 
     def directed(self, mixers: Iterable[MixerSettings], direction: Direction) -> Iterable[tuple[str, str]]:
@@ -55,9 +55,9 @@ class ModelSettings(StackSettings, sections.ModelSettings):
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention
 
-    def limits(self, context: int) -> Sequence[sections.PositionLimit]:
+    def limits(self, context: int) -> Sequence[kind_settings.PositionLimit]:
         longest = self.positions.longest(context)
-        return [] if longest is None else [sections.PositionLimit("positions", self.positions.kind, longest)]
+        return [] if longest is None else [kind_settings.PositionLimit("positions", self.positions.kind, longest)]
 
     def stacks(self) -> Mapping[str, StackSettings]:
         """The settings of its stacks, by their paths in the model; its own first."""
@@ -260,10 +260,9 @@ class OneStack(Model):
 
     def _after(self, places: Places, layers: State) -> State:
         """The state after tokens at `places`; rows continue the document that they ended with."""
-        if places.plain:
-            return {"seen": places.start + places.length, "layers": layers}
         given = places.segments if places.segments is not None else places.positions
-        assert given is not None
+        if given is None:
+            return {"seen": places.start + places.length, "layers": layers}
         segments, positions = places.tensors(given.shape[0], given.device)
         if (segments[:, -1] == 0).any():
             raise ValueError("a row that ends in padding cannot be continued: pad prompts on the left")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
-from mini_tf.recipe import sections
+from mini_tf.recipe import kind_settings
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
 from mini_tf.text.tokenizer import Vocabulary
@@ -41,7 +41,7 @@ class Judge(Protocol):
     def scores(self) -> dict[str, float]: ...
 
 
-class ObjectiveSettings(sections.ObjectiveSettings):
+class ObjectiveSettings(kind_settings.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
         """labels: what there is to answer, where rows are labelled. Raises DataFault where the vocabulary lacks a token that is needed."""
         raise NotImplementedError
@@ -57,7 +57,7 @@ class Objective:
     weights: Mapping[str, float] = {}
     """The weight of each part of the loss, by its name; 1 where absent."""
 
-    def __init__(self, settings: sections.ObjectiveSettings) -> None:
+    def __init__(self, settings: kind_settings.ObjectiveSettings) -> None:
         """settings: what the objective was built from, whose declarations others read."""
         self.settings = settings
 

@@ -24,7 +24,7 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     FORM = "turns"
     TOKENS = ("separator",)
-    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
+    PREDICTS_TOKENS, REFERENCES, TOKEN_LOSS, METRICS = True, True, PART, ("accuracy",)
     UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -30,7 +30,7 @@ class Settings(ObjectiveSettings):
     SOURCE = True
     FORM = "pairs"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
-    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
+    PREDICTS_TOKENS, REFERENCES, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, True, PART, True, ("accuracy",)
     UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from mini_tf.recipe import sections
+from mini_tf.recipe import kind_settings
 
 Role = Literal["matrix", "embedding", "head", "adapter", "vector"]
 """matrix: a product inside the layers, of two axes; embedding: a table that is looked up; head: the output table, of words or of a task's
@@ -47,7 +47,7 @@ class Parameter(NamedTuple):
         return torch.zeros(shape or self.tensor.shape, dtype=self.tensor.dtype, device=self.tensor.device)
 
 
-class OptimizerSettings(sections.OptimizerSettings):
+class OptimizerSettings(kind_settings.OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         """The tensors kept for a parameter between steps, as they are before the first one: on its device, of any shape.
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from mini_tf.recipe.data import BUILT_IN_PAIRS, COLUMNS, Form, TwoFiles
-from mini_tf.recipe.sections import Data, ObjectiveSettings
+from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.sections import Data
 
 _SAID: dict[Form, str] = {
     "text": "a language model reads one column: {text: COLUMN}",

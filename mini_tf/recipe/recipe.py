@@ -11,23 +11,9 @@ from pydantic import Field, SerializeAsAny
 from mini_tf.errors import UsageFault
 from mini_tf.recipe.forms import form_rules
 from mini_tf.recipe.gates import Gate
+from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, seen
 from mini_tf.recipe.kinds import Kind, KindOf, Section, default_kind, listing, settings_of
-from mini_tf.recipe.sections import (
-    Adapter,
-    Checkpoint,
-    Data,
-    Eval,
-    Generate,
-    Log,
-    ModelSettings,
-    ObjectiveSettings,
-    OptimizerSettings,
-    Runtime,
-    ScheduleSettings,
-    Tokenizer,
-    Train,
-    seen,
-)
+from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 
 SHORTEST = 8
@@ -115,8 +101,8 @@ def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "objective.pool", f"the first token of a {recipe.model.kind} sees nothing of the text; use mean or last"
     if recipe.objective.FORM not in ("text", "pairs") and recipe.train.context < SHORTEST:
         yield "train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}"
-    for word in _words(mixer for mixer in recipe.model.mixers() if recipe.data.pack == "docs" and not mixer.PACKS):
-        yield "data.pack", f"attention {word} cannot keep documents of one row apart; use pack: none or concat"
+    for word in _words(part for part in (recipe.model, *recipe.model.mixers()) if recipe.data.pack == "docs" and not part.PACKS):
+        yield "data.pack", f"{word} cannot keep documents of one row apart; use pack: none or concat"
     schedule, train = recipe.schedule, recipe.train
     steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:

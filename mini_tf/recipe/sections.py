@@ -1,15 +1,15 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
-from mini_tf.recipe.data import Form, Text
-from mini_tf.recipe.kinds import Kind, Section
+from mini_tf.recipe.data import Text
+from mini_tf.recipe.kinds import Section
 from mini_tf.recipe.values import Seconds, Share, show
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
@@ -200,160 +200,3 @@ class Generate(Section):
     def rules(self) -> Iterator[tuple[str, str]]:
         if self.min_new_tokens > self.max_new_tokens:
             yield "min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}"
-
-
-class OptimizerSettings(Kind):
-    """What every optimizer has."""
-
-    lr: float = Field(1e-3, gt=0, le=10)
-    """Learning rate at the top of the schedule."""
-    embedding_lr: float | None = Field(None, gt=0, le=10)
-    """Rate for embeddings; default lr."""
-    head_lr: float | None = Field(None, gt=0, le=10)
-    """Rate for an untied output table; default lr."""
-    weight_decay: float = Field(0.1, ge=0, le=10)
-    """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
-    clip: float = Field(1.0, ge=0, le=1e6)
-    """Largest global norm of the gradient; 0 = no clipping."""
-    layer_decay: float = Field(1.0, gt=0, le=1)
-    """The last layer's rate is multiplied by this, the one before by its square, ...; embeddings learn slowest, the head at full rate."""
-
-    def rate_of(self, role: str) -> float:
-        """The learning rate of a `matrix`, `embedding`, `head`, `adapter` or `vector`."""
-        if role == "embedding":
-            return self.embedding_lr or self.lr
-        return (self.head_lr or self.lr) if role == "head" else self.lr
-
-    def build(self, parameters: Any, products: Any) -> Any:
-        raise NotImplementedError
-
-
-class ScheduleSettings(Kind):
-    """What every schedule has."""
-
-    warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Steps (a whole number), or a share of the horizon (5%)."""
-    floor: Share = 0.0
-    """Rate at the end, as a share of lr."""
-
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, after a warmup of `begin` steps."""
-        raise NotImplementedError
-
-
-Direction = Literal["causal", "bidirectional", "prefix"]
-"""Attention to what stands before, to both sides, or to a prefix as a whole and what stands before."""
-_SEEN: dict[Direction, str] = {
-    "bidirectional": "both sides",
-    "causal": "only what stands before",
-    "prefix": "a prefix as a whole and what stands before",
-}
-
-
-def seen(directions: Collection[Direction], source: bool) -> str:
-    """What a token attends to, in words."""
-    if source:
-        return "a source and what stands before in the target"
-    return " or ".join(words for direction, words in _SEEN.items() if direction in directions)
-
-
-class PositionLimit(NamedTuple):
-    """A kind of position that ends: its key in the model's section, its word, and how many positions there are."""
-
-    key: str
-    kind: str
-    length: int
-
-
-class ModelSettings(Kind):
-    """What the recipe needs to know of a model."""
-
-    DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions that self-attention of its own tokens can have; the objective decides."""
-    SOURCE: ClassVar[bool] = False
-    """Its tokens attend to a source besides."""
-    OBJECTIVE: ClassVar[str]
-    """The objective where a recipe names none."""
-
-    init_from: Text | None = None
-    """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
-
-    def rules(self) -> Iterable[tuple[str, str]]:
-        if self.init_from == "last":
-            yield "init_from", "another run is the last one after every training; name it: a folder, or its name in outputs"
-
-    @property
-    def causal(self) -> bool:
-        """No token attends to what stands behind it, or behind its prefix: the model can write."""
-        return "bidirectional" not in self.DIRECTIONS
-
-    @property
-    def seen(self) -> str:
-        """What a token attends to, in words."""
-        return seen({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
-
-    def mixers(self) -> Sequence[Any]:
-        """Settings of the self-attention of its own tokens, layer by layer, as long as they differ."""
-        return ()
-
-    def limits(self, context: int) -> Sequence[PositionLimit]:
-        """Positions that end; context: `train.context`."""
-        return ()
-
-    def attends(self, border: str) -> str:
-        """What each token attends to, in words; border: of a text, such as `its row`."""
-        return f"each token sees {self.seen} and itself, in {border}"
-
-    def can_start_from(self, other: "ModelSettings") -> bool:
-        """Whether weights of such a model mean the same in this one (`init_from`)."""
-        return self.kind == other.kind or not (self.SOURCE or other.SOURCE)
-
-    def stacks(self) -> Mapping[str, Any]:
-        """The settings of its stacks, by their paths in the model; its own first."""
-        raise NotImplementedError
-
-    def compared(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
-        """What must be the same where it starts from the weights of `other`: keys, and both values as JSON."""
-        mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
-        yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")
-
-    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
-        raise NotImplementedError
-
-
-class ObjectiveSettings(Kind):
-    """What the recipe needs to know of an objective."""
-
-    DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions of self-attention that it can be learnt with; of the model's it takes the first. `prefix`: rows have orders of their
-    own (`Places.orders`), and a prompt is such a prefix."""
-    SOURCE: ClassVar[bool] = False
-    """Its rows have a source, to which the model attends."""
-    FORM: ClassVar[Form] = "text"
-    """What is read of the data."""
-    TOKENS: ClassVar[tuple[str, ...]] = ()
-    """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
-    PREDICTS_TOKENS: ClassVar[bool] = False
-    """The logits of the model are scores of the vocabulary's tokens: text is generated and masks are filled with such a model."""
-    TOKEN_LOSS: ClassVar[str | None] = None
-    """The part of the loss that is the cross-entropy of tokens in nats, of which perplexity is made; None where there is none."""
-    EVERY_TOKEN: ClassVar[bool] = False
-    """That part has every token of a text as a target once, so that it can be given in bits per byte."""
-    METRICS: ClassVar[tuple[str, ...]] = ()
-    """What evaluation measures besides, by the names that --assert uses; a name that ends in a dot goes on with a class or a type."""
-    UNLIKE: ClassVar[Mapping[str, str]] = {}
-    """Settings that make the training loss another than the validation loss, each with its name in words."""
-
-    @property
-    def prefix(self) -> bool:
-        """Whether prompts are prefixes."""
-        return "prefix" in self.DIRECTIONS
-
-    @classmethod
-    def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:
-        """The direction of a model's self-attention under this objective; None where the two do not fit."""
-        fitting = sorted(cls.DIRECTIONS & model.DIRECTIONS)
-        return fitting[0] if fitting and cls.SOURCE == model.SOURCE else None
-
-    def build(self, vocabulary: Any, labels: Any = None) -> Any:
-        raise NotImplementedError

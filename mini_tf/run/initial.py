@@ -11,8 +11,9 @@ from torch import Tensor
 
 from mini_tf.errors import RecipeFault, RunFault
 from mini_tf.nn.model import Model
+from mini_tf.recipe.kind_settings import seen
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import SideTokenizer, Tokenizer, seen
+from mini_tf.recipe.sections import SideTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
 from mini_tf.run.trained import SOURCE_TOKENIZER, Loaded, load_trained
 from mini_tf.text.opening import AnyText
@@ -117,9 +118,7 @@ def begin(meta: Model, recipe: Recipe, text: AnyText) -> Beginning:
     _refuse_other_meaning(recipe, trained, text)
     theirs, ours = trained.model.weights(), meta.weights()
     sources = {
-        name: _source(name, meta.found_in, theirs)
-        for name in ours
-        if not name.startswith("head.") or _same_answers(recipe, trained, text)
+        name: _source(name, meta.found_in, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)
     }
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:

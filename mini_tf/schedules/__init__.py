@@ -7,10 +7,10 @@ kind to what it claims.
 
 from typing import ClassVar
 
-from mini_tf.recipe import sections
+from mini_tf.recipe import kind_settings
 
 
-class ScheduleSettings(sections.ScheduleSettings):
+class ScheduleSettings(kind_settings.ScheduleSettings):
     MONOTONE: ClassVar[bool] = True
     """After the warmup the rate never rises."""
     CONTINUOUS: ClassVar[bool] = True

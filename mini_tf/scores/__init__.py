@@ -8,7 +8,7 @@ Unavailable. Who goes without them says so (`left_out`); who promised a figure a
 from typing import NamedTuple
 
 from mini_tf.errors import Unavailable
-from mini_tf.recipe.sections import ObjectiveSettings
+from mini_tf.recipe.kind_settings import ObjectiveSettings
 
 
 class Package(NamedTuple):
@@ -39,7 +39,7 @@ COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
 def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings]) -> tuple[str, ...]:
     """What evaluation measures; a name that ends in a dot goes on with a class or a type."""
     of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
-    written = OF_TEXTS if objective.PREDICTS_TOKENS and objective.FORM in ("pairs", "turns") else ()
+    written = OF_TEXTS if objective.REFERENCES else ()
     return ("loss", *of_tokens, *objective.METRICS, *written)
 
 

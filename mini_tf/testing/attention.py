@@ -11,7 +11,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import PositionSettings
-from mini_tf.recipe.sections import Direction
+from mini_tf.recipe.kind_settings import Direction
 from mini_tf.testing import Case, cross_attention
 from mini_tf.testing.mixer_trials import (
     PREFIX,

@@ -11,8 +11,8 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import Mixer, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import PositionSettings
+from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.recipe.sections import Direction
 
 B, L = 3, 11
 WIDTH = Width(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)

@@ -1,10 +1,11 @@
-"""What every objective keeps to: `for check in CONTRACT: check(settings)`, each an assertion that says what is wrong.
+"""The contract of objectives: any cut into micro-batches, padding, determinism by key, targets that are counted, learning by heart.
 
 Each check builds the objective with the smallest model that it can be trained on, and eight rows of the form of data that it reads.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from mini_tf.nn.second import own_tensors, trained_together
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import figures_of
+from mini_tf.testing import Case
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
 from mini_tf.text.batch import Batch, Rows
 
@@ -26,7 +28,7 @@ STEPS = 400
 
 
 @dataclass(frozen=True)
-class Case:
+class Trial:
     """An objective, its task on a model, in float64 and without dropout, and rows for it."""
 
     objective: Objective
@@ -47,7 +49,7 @@ class Case:
         return [self.rows.part(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
 
 
-def case_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> Case:
+def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> Trial:
     """The case of an objective; `dropout` is set wherever there is dropout."""
     objective = settings.build(VOCABULARY, labels_for(settings.FORM))
     rows = rows_for(settings.FORM, objective.lookahead, objective.whole_words)
@@ -61,14 +63,14 @@ def case_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0
     for module in task.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
-    return Case(objective, model, task, rows)
+    return Trial(objective, model, task, rows)
 
 
 def cuts_change_nothing(settings: ObjectiveSettings) -> None:
     """Any cut into micro-batches gives the same sums, counts, metrics and gradients for the whole step."""
     found: list[dict[str, Any]] = []
     for size in (N_ROWS, 3, 1):
-        case = case_of(settings)
+        case = trial_of(settings)
         done = [case.sums(rows) for rows in case.cut(size)]
         counts = _added(batch.counts for batch, _ in done)
         parts = _added(sums.parts for _, sums in done)
@@ -85,7 +87,7 @@ def cuts_change_nothing(settings: ObjectiveSettings) -> None:
 
 def padding_changes_nothing(settings: ObjectiveSettings) -> None:
     """Padding is no target, is not counted, and what it holds changes nothing."""
-    case = case_of(settings)
+    case = trial_of(settings)
     batch = case.objective.prepare(case.rows)
     real = None if batch.inputs.places is None else batch.inputs.places.segments
     assert real is not None, "the batch does not say where its rows are padded"
@@ -100,7 +102,7 @@ def padding_changes_nothing(settings: ObjectiveSettings) -> None:
 
 def preparing_is_pure(settings: ObjectiveSettings) -> None:
     """`prepare` changes neither rows nor random generators, and a row is prepared by its key, whatever rows are beside it."""
-    case = case_of(settings)
+    case = trial_of(settings)
     arrays = {name: value for name, value in vars(case.rows).items() if isinstance(value, np.ndarray)}
     before = {name: array.copy() for name, array in arrays.items()}
     generators = torch.get_rng_state(), repr(np.random.get_state())
@@ -122,7 +124,7 @@ def preparing_is_pure(settings: ObjectiveSettings) -> None:
 @torch.no_grad()
 def parts_are_counted(settings: ObjectiveSettings) -> None:
     """Every part of the loss has a count, which is not 0 where the part is not; figures have the names that the settings declare."""
-    case = case_of(settings)
+    case = trial_of(settings)
     declared, judge = figures_of(settings), case.objective.judge()
     for rows in (case.rows, *case.cut(1)):
         batch, sums = case.sums(rows, training=False)
@@ -148,7 +150,7 @@ def evaluation_is_repeatable(settings: ObjectiveSettings) -> None:
     """In eval nothing is dropped, and the same batch gives the same twice."""
     found: list[Sums] = []
     for dropout in (0.0, 0.0, 0.5):
-        case = case_of(settings, dropout=dropout)
+        case = trial_of(settings, dropout=dropout)
         torch.manual_seed(len(found))
         found.append(case.sums(training=False)[1])
     for other in found[1:]:
@@ -160,7 +162,7 @@ def evaluation_is_repeatable(settings: ObjectiveSettings) -> None:
 
 def half_precision_keeps_the_loss(settings: ObjectiveSettings) -> None:
     """Under autocast to bf16 losses are summed in full precision, and are about the same."""
-    case = case_of(settings)
+    case = trial_of(settings)
     case.task.float()
     for training in (True, False):
         _, exact = case.sums(training=training)
@@ -173,7 +175,7 @@ def half_precision_keeps_the_loss(settings: ObjectiveSettings) -> None:
 
 def rows_are_learnt_by_heart(settings: ObjectiveSettings) -> None:
     """AdamW brings the loss on eight rows below a tenth of what it was, and every parameter has had a gradient on the way."""
-    case = case_of(settings, d_model=32)
+    case = trial_of(settings, d_model=32)
     trained = trained_together(case.model, case.task)
     optimizer = torch.optim.AdamW(trained.parameters(), lr=5e-3, weight_decay=0.0)
     untouched, losses = {name for name, _ in trained.named_parameters()}, list[float]()
@@ -191,7 +193,7 @@ def rows_are_learnt_by_heart(settings: ObjectiveSettings) -> None:
 
 def task_leaves_the_model_as_it_is(settings: ObjectiveSettings) -> None:
     """To build the task changes no weight of the model, and what it holds besides depends on torch's generator alone."""
-    case = case_of(settings)
+    case = trial_of(settings)
     before = {name: tensor.clone() for name, tensor in case.model.weights().items()}
     drawn = []
     for _ in range(2):
@@ -239,3 +241,8 @@ def _other_padding(rows: Rows) -> Rows:
     """The same rows, with a token of the text wherever they are padded."""
     assert rows.segments is not None
     return replace(rows, ids=np.where(rows.segments == 0, FIRST_PLAIN + 5, rows.ids))
+
+
+def cases(settings: ObjectiveSettings) -> list[Case]:
+    """Everything that an objective of these settings must do."""
+    return [Case(check.__name__, partial(check, settings)) for check in CONTRACT]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mini_tf.recipe import sections
+from mini_tf.recipe import kind_settings, sections
 from mini_tf.text import example_store, pair_store, token_store
 from mini_tf.text.example_store import ExampleStore, ExampleText, Question
 from mini_tf.text.labels import Labels
@@ -14,7 +14,7 @@ AnyStore = TokenStore | PairStore | ExampleStore
 
 
 def open_text(
-    data: sections.Data, tokenizer: sections.Tokenizer, objective: sections.ObjectiveSettings, say: Say = lambda line: None
+    data: sections.Data, tokenizer: sections.Tokenizer, objective: kind_settings.ObjectiveSettings, say: Say = lambda line: None
 ) -> AnyText:
     """What a recipe's data and tokenizer come to; see token_store.open_text, pair_store.open_pairs and example_store.open_examples."""
     if objective.FORM == "text":
@@ -27,7 +27,7 @@ def open_text(
 def reopen(
     data: sections.Data,
     used: Tokenizers,
-    objective: sections.ObjectiveSettings,
+    objective: kind_settings.ObjectiveSettings,
     hashes: Mapping[str, str],
     say: Say = lambda line: None,
 ) -> AnyText:
@@ -43,7 +43,7 @@ def encode(
     spec: object,
     used: Tokenizers,
     data: sections.Data,
-    objective: sections.ObjectiveSettings,
+    objective: kind_settings.ObjectiveSettings,
     labels: Labels | None = None,
     say: Say = lambda line: None,
 ) -> AnyStore:
@@ -55,6 +55,6 @@ def encode(
     return example_store.encode_examples(spec, used[1], data, question_of(objective, labels), say)
 
 
-def question_of(objective: sections.ObjectiveSettings, labels: Labels | None = None) -> Question:
+def question_of(objective: kind_settings.ObjectiveSettings, labels: Labels | None = None) -> Question:
     """How an objective reads labelled rows."""
     return Question(objective.FORM, getattr(objective, "labels", None), labels)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mini_tf.errors import RecipeFault
 from mini_tf.limits import limits
-from mini_tf.recipe.sections import OptimizerSettings
+from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.optimizer import state_bytes

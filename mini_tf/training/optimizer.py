@@ -9,7 +9,7 @@ from mini_tf.nn.head import Head
 from mini_tf.nn.joined import Joined
 from mini_tf.nn.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
-from mini_tf.recipe.sections import OptimizerSettings
+from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.layer_decay import depths
 
 

@@ -7,7 +7,8 @@ steps so far extrapolate to, so the curve follows the share of the time that is 
 import math
 from dataclasses import dataclass, replace
 
-from mini_tf.recipe.sections import ScheduleSettings, Train
+from mini_tf.recipe.kind_settings import ScheduleSettings
+from mini_tf.recipe.sections import Train
 
 _GUESSED_STEPS = 1000  # horizon of the very first step where the clock decides and no step has been timed
 

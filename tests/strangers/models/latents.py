@@ -16,6 +16,7 @@ from mini_tf.nn.tokens import Tokens
 
 
 class Settings(ModelSettings):
+    PACKS: ClassVar[bool] = False
     DIRECTIONS: ClassVar[Any] = frozenset({"bidirectional"})
     OBJECTIVE: ClassVar[str] = "masked"
 

@@ -1,0 +1,68 @@
+"""Kinds of other people in whole runs: recipes name them, commands train, prompt and inspect them, and refuse what they cannot do."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from commands import TINY, minitf, refused, tiny_model, trained
+from strangers import strangers
+
+from mini_tf.generation.decoding import Reading
+from mini_tf.inspection.capture import capture
+from mini_tf.nn.places import Places
+from mini_tf.nn.tokens import Tokens
+from mini_tf.run.trained import open_trained
+
+__all__ = ["strangers"]
+pytestmark = pytest.mark.usefixtures("strangers")
+FEW = ("train.steps=3", "train.context=16", "eval.every_steps=3", "log.every_steps=1")
+
+
+def test_a_recipe_of_strangers_trains_writes_and_is_inspected(tmp_path: Path) -> None:
+    kinds = ("model.attention=trailing", "model.positions=relative", "optimizer=lion", "schedule=polynomial")
+    run = trained(tmp_path / "run", tiny_model("decoder"), *kinds, *FEW)
+    for command in (
+        ("generate", run, "The fox", "--max-new-tokens", "5"),
+        ("inspect", "attention", run, "The fox"),
+        ("inspect", "model", run),
+    ):
+        done = minitf(*command)
+        assert done.exit_code == 0, done.stderr
+
+
+def test_a_prompt_to_a_prefix_language_model_is_a_prefix(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
+    said = ["generate", run, "The fox was", "--temperature", "0", "--max-new-tokens", "6", "--json"]
+    done = minitf(*said)
+    assert done.exit_code == 0, done.stderr
+    written = json.loads(done.stdout)["result"]
+    model = open_trained(run, device="cpu")
+    prompt = [model.tokenizer.vocabulary.separator, *map(int, model.tokenizer.encode("The fox was"))]
+    scores = [model.model.logits(model.model(Tokens(torch.tensor([prompt]), places)).y)[0, -1] for places in (None, prefix(len(prompt)))]
+    found = Reading(model.model, [prompt], 16, prefix=True).scores()[0]
+    assert torch.allclose(found, scores[1])
+    assert not torch.allclose(scores[0], scores[1])
+    assert model.tokenizer.decode([int(scores[1].argmax())]) in json.dumps(written)
+
+
+def prefix(length: int) -> Places:
+    return Places(length, orders=torch.full((1, length), length - 1))
+
+
+def test_an_objective_names_a_mixer_that_cannot_have_its_direction() -> None:
+    done = minitf("pretrain", TINY, "objective=prefix", "model.attention=trailing", "--dry-run")
+    refused(done, "prefix needs prefix attention, which trailing cannot be; use another attention", exit_code=3)
+
+
+def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_a_row(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", tiny_model("latents"), "model.d_model=16", *FEW)
+    seen = capture(open_trained(run, device="cpu").model, Tokens(torch.arange(5)[None]))
+    kinds = [(one.kind, one.layer, one.rows, one.columns, tuple(one.weights.shape[2:])) for one in seen.readings]
+    assert kinds[:2] == [("reader.cross", 0, "latent", "own", (4, 5)), ("latent.self", 0, "latent", "latent", (4, 4))]
+    assert kinds[-1] == ("decoder.cross", 0, "own", "latent", (5, 4))
+    for command in (("inspect", "attention", run, "The fox"), ("inspect", "model", run), ("inspect", "softmax", run, "The fox")):
+        done = minitf(*command)
+        assert done.exit_code == 0, done.stderr
+    done = minitf("pretrain", TINY, "model=latents", "data.pack=docs", "--dry-run")
+    refused(done, "latents cannot keep documents of one row apart; use pack: none or concat", exit_code=3)
