@@ -1,6 +1,7 @@
 """The contract of models, run on every kind with every mixer, and on a stranger of latents and shared layers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from strangers import made
@@ -13,15 +14,20 @@ from mini_tf.testing import Case, models
 SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 
 
+def of(kind: type[ModelSettings], given: dict[str, Any]) -> dict[str, Any]:
+    """Those keys that the kind has."""
+    return {key: value for key, value in given.items() if key in kind.model_fields}
+
+
 def every_model() -> Iterator[tuple[str, ModelSettings]]:
     mixers = {kind: mixer_settings(kind) for kind in mixer_kinds()} | made("attention")
     for word in listing("models"):
         kind = settings_of("models", word)
         assert issubclass(kind, ModelSettings)
-        yield word, kind(**SMALL, head="bert", tied=False)
-        yield word, kind(**SMALL, positions=settings_of("positions", "learned")(), norm_place="post")
+        yield word, kind(**of(kind, SMALL | {"head": "bert", "tied": False}))
+        yield word, kind(**of(kind, SMALL | {"positions": settings_of("positions", "learned")(), "norm_place": "post"}))
         for name, mixer in mixers.items():
-            for settings in models.every_mixer(kind(**SMALL), [mixer]):
+            for settings in models.every_mixer(kind(**of(kind, SMALL)), [mixer]):
                 yield f"{word}-{name}", settings
     for word, settings in made("models").items():
         yield word, settings.model_copy(update=SMALL)

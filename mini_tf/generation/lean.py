@@ -47,7 +47,7 @@ class Lean:
         self._table = weight if _is_a_table(model.embedding) else None
         pads = [self._n - length for length in lengths]
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
-        self._layers = [_Layer(block) for block in model.stack.blocks]
+        self._layers = [_Layer(block) for block in model.stack.blocks] * model.stack.n_passes
         self._norm = in_few_operations(model.stack.norm, weight[0])
         self._kept = Kept([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
         self._hereabouts = Hereabouts(model.embedding.position, self._layers[0].width, weight)

@@ -18,6 +18,7 @@ from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
 from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.norm import build_norm
 from mini_tf.nn.places import Places
+from mini_tf.nn.position import Position
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
@@ -62,6 +63,10 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     def stacks(self) -> Mapping[str, StackSettings]:
         """The settings of its stacks, by their paths in the model; its own first."""
         return {"stack": self}
+
+    def stack_of(self, position: Position, across: Across | None = None) -> Stack:
+        """The stack of its own tokens."""
+        return Stack(self, self.causal, position, across)
 
     def attends(self, border: str) -> str:
         """What each token attends to, in words; border: of a text, such as `its row`."""
@@ -197,7 +202,7 @@ class OneStack(Model):
         self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_model)
         self.embedding = embedding_of(settings, settings, tokens, context)
-        self.stack = Stack(settings, settings.causal, self.embedding.position, across)
+        self.stack = settings.stack_of(self.embedding.position, across)
         bert = settings.head == "bert"
         transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
         head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
