@@ -127,13 +127,9 @@ def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: N
     meta = architecture.on_meta()
     beginning = initial.begin(meta, recipe, text) if recipe.model.init_from is not None and begun is None else None
     taken = beginning.taken if beginning is not None else None
-    whole = (
-        None
-        if recipe.adapter is None
-        else learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken)
-        if begun is None
-        else read_whole(begun)
-    )
+    whole = None
+    if recipe.adapter is not None:
+        whole = learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken) if begun is None else read_whole(begun)
     limited(meta, recipe, whole)
     refuse_too_large(trained_together(meta, sketched(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
