@@ -23,7 +23,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import Direction, PositionLimit
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
-from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind
+from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, Section, default_kind
 
 
 class Side(Section):
@@ -63,22 +63,26 @@ class Settings(ModelSettings):
             given.setdefault("d_ff", None)
         return self.model_copy(update=given)
 
-    def rules(self) -> Iterable[tuple[str, str]]:
+    def rules(self) -> Rules:
         yield from super().rules()
         side, told = self.source_stack, set(StackSettings.rules(self))
-        for key, fault in [*StackSettings.rules(side), *self.directed(side.attention, "bidirectional")]:
-            if (key, fault) not in told:  # of a key that both sides share it is told once
-                yield f"encoder.{key}" if key in Side.model_fields else "encoder", fault
+        for rule in [*StackSettings.rules(side), *self.directed(side.attention, "bidirectional")]:
+            if rule not in told:  # of a key that both sides share it is told once
+                yield self._of_encoder(*rule)
         cross = self.cross_attention
         if cross is not None and not cross.CROSS:
             yield "cross_attention", f"{cross.kind} attention cannot read a source; use softmax"
         elif cross is not None and not cross.CROSS_WIDTHS and side.d_model != self.d_model:
-            yield (
-                "cross_attention",
-                f"{cross.kind} attention reads no source of another width ({side.d_model} and {self.d_model}); use softmax",
-            )
+            what = f"{cross.kind} attention reads no source of another width ({side.d_model} and {self.d_model}); use softmax"
+            yield Rule("cross_attention", what, ("d_model", "encoder.d_model"))
         if self.n_types:
             yield "n_types", "pairs have no segments; use 0"
+
+    @staticmethod
+    def _of_encoder(key: str, message: str, depends: Iterable[str] = ()) -> Rule:
+        """A rule of a stack, as one of the encoder: what is not given there is the decoder's."""
+        own = {name: f"encoder.{name}" for name in (key, *depends) if name in Side.model_fields}
+        return Rule(own.get(key, "encoder"), message, (key, *depends, *own.values()))
 
     def limits(self, context: int) -> Sequence[PositionLimit]:
         side = self.encoder.positions

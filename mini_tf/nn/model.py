@@ -24,6 +24,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.kind_settings import Direction
+from mini_tf.recipe.kinds import Rules
 
 
 class ModelSettings(StackSettings, kind_settings.ModelSettings):
@@ -42,12 +43,12 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     n_types: int = Field(0, ge=0, le=1024)
     """Segment embeddings (BERT has 2); 0 = none."""
 
-    def rules(self) -> Iterable[tuple[str, str]]:
+    def rules(self) -> Rules:
         yield from super().rules()
         yield from kind_settings.ModelSettings.rules(self)
         yield from self.directed(self.attention, "causal" if self.causal else "bidirectional")
 
-    def directed(self, mixers: Iterable[MixerSettings], direction: Direction) -> Iterable[tuple[str, str]]:
+    def directed(self, mixers: Iterable[MixerSettings], direction: Direction) -> Rules:
         """A fault for each mixer whose self-attention cannot have the direction that its stack asks of it."""
         for mixer in mixers:
             if direction not in mixer.DIRECTIONS:

@@ -1,6 +1,6 @@
 """Layers on top of each other, and the settings that a stack is made of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -15,7 +15,7 @@ from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State, reorder
 from mini_tf.nn.state import rows as rows_of
-from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, default_kind, listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, listing, settings_of
 
 
 def _one_softmax() -> tuple[MixerSettings, ...]:
@@ -83,19 +83,23 @@ class StackSettings(Kind):
             self.d_v or self.key_width,
         )
 
-    def rules(self) -> Iterable[tuple[str, str]]:
+    def rules(self) -> Rules:
         if self.d_k is None and self.d_model % self.n_heads:
             fitting = [n for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0]
-            yield "n_heads", f"{self.n_heads} does not divide d_model {self.d_model}; use {_one_of(fitting)}, or give d_k"
+            what = f"{self.n_heads} does not divide d_model {self.d_model}; use {_one_of(fitting)}, or give d_k"
+            yield Rule("n_heads", what, ("d_model", "d_k"))
         if self.n_kv_heads and self.n_heads % self.n_kv_heads:
             fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
-            yield "n_kv_heads", f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
+            what = f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
+            yield Rule("n_kv_heads", what, ("n_heads",))
         if "rotary" in self.positions.ATTACHES and self.key_width % 2:
-            yield "positions", f"{self.positions.kind} turns pairs of dimensions and needs an even d_k, not {self.key_width}"
+            what = f"{self.positions.kind} turns pairs of dimensions and needs an even d_k, not {self.key_width}"
+            yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
         if self.positions.ATTACHES - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
             fitting = [word for word in listing("positions") if {"embed"} >= settings_of("positions", word)().ATTACHES]  # type: ignore[attr-defined, misc]
-            yield "positions", f"{self.positions.kind} does not attach to {mixers} attention; use {_one_of(fitting)}"
+            what = f"{self.positions.kind} does not attach to {mixers} attention; use {_one_of(fitting)}"
+            yield Rule("positions", what, ("attention",))
 
 
 def _one_of(choices: Sequence[object]) -> str:

@@ -19,6 +19,8 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.data import Text
+from mini_tf.recipe.kind_settings import ModelSettings
+from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.values import near, show
 from mini_tf.text.batch import Batch, Rows
 from mini_tf.text.labels import Labels
@@ -72,6 +74,10 @@ class PooledSettings(TaskSettings):
     pool: Pool = "mean"
     """What stands for a text: the separator before it (first) or behind it (last), the mean or the maximum of its tokens."""
 
+    def rules_with(self, model: ModelSettings) -> Rules:
+        if self.pool == "first" and model.causal:
+            yield "objective.pool", f"the first token of a {model.kind} sees nothing of the text; use mean or last"
+
 
 class ClassSettings(TaskSettings):
     """Of tasks whose answers are classes."""
@@ -85,11 +91,11 @@ class ClassSettings(TaskSettings):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each label's weight that is spread evenly over the classes in training."""
 
-    def rules(self) -> Any:
+    def rules(self) -> Rules:
         if self.labels and len(set(self.labels)) < len(self.labels):
             yield "labels", "a class stands there twice"
         if self.labels is not None and (strange := self._without_class(self.labels)):
-            yield "class_weights", _no_such_class(strange[0], self.labels)
+            yield Rule("class_weights", _no_such_class(strange[0], self.labels), ("labels",))
 
     def _without_class(self, names: Sequence[str]) -> list[str]:
         """What has a weight and is no class."""

@@ -5,7 +5,6 @@ last one, so that texts may run on. Source: Raffel et al. 2020, arXiv:1910.10683
 """
 
 import math
-from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -13,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.recipe.kinds import Rule, Rules
 
 
 class Settings(PositionSettings):
@@ -25,12 +25,14 @@ class Settings(PositionSettings):
     max_distance: int = Field(128, ge=2, le=2**20)
     """From so many tokens on all distances share a bucket."""
 
-    def rules(self) -> Iterable[tuple[str, str]]:
+    def rules(self) -> Rules:
         yield from super().rules()
         if self.bidirectional and self.n_buckets % 2:
-            yield "n_buckets", f"{self.n_buckets} buckets cannot be halved between keys ahead and behind; use {self.n_buckets + 1}"
+            what = f"{self.n_buckets} buckets cannot be halved between keys ahead and behind; use {self.n_buckets + 1}"
+            yield Rule("n_buckets", what, ("bidirectional",))
         elif self.max_distance <= (near := self.n_buckets // (4 if self.bidirectional else 2)):
-            yield "max_distance", f"the {near} nearest distances have a bucket each; use more than {near}"
+            what = f"the {near} nearest distances have a bucket each; use more than {near}"
+            yield Rule("max_distance", what, ("bidirectional", "n_buckets"))
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
         return T5(self, n_heads)

@@ -1,6 +1,5 @@
 """From a tree of what was written to a Recipe, or to all of its faults at once, each with the line it stands on."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ def check(tree: Node) -> Recipe:
     """The recipe that a tree describes; RecipeFault with one line a fault.
 
     A rule that joins several keys can only be judged once they are valid. So what is wrong is taken out and the rest is
-    judged again; a rule that speaks of a key taken out stays silent, since it would speak of the key's default.
+    judged again; a rule that depends on a key taken out stays silent, since it would speak of the key's default.
     """
     given = tree.plain()
     found: list[Fault] = []
@@ -46,10 +45,15 @@ def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
     for old in earlier:
         if old.path == fault.path or not old.path:
             return True
-        key = [step for step in old.path if isinstance(step, str)][-1]
-        if fault.type == "rule" and old.type != "no_such_key" and re.search(rf"\b{re.escape(key)}\b", fault.message):
+        taken = _key(old.path)
+        if old.type != "no_such_key" and any(key[: len(taken)] == taken for key in fault.depends):
             return True
     return False
+
+
+def _key(path: Path) -> Path:
+    """The innermost key on the way of `path`: of an entry of a list, the list."""
+    return path if isinstance(path[-1], str) else _key(path[:-1])
 
 
 def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:

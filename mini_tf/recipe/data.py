@@ -1,14 +1,13 @@
 """The section `data` of a recipe: where text or pairs come from, and how they are divided."""
 
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.kinds import OneOrMore, Section
+from mini_tf.recipe.kinds import OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
 BUILT_IN_PAIRS = ("docs-summaries", "translate-toy")
@@ -99,11 +98,11 @@ class Data(Section):
     pack: Literal["docs", "concat", "none"] = "concat"
     """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
 
-    def rules(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> Rules:
         if self.train == self.val == "-":
-            yield "val", "train reads stdin already; give a file"
+            yield Rule("val", "train reads stdin already; give a file", ("train",))
         if not self.pairs and isinstance(self.val, TwoFiles):
-            yield "val", "is a pair of files, but data.train is text; give text, or pairs on both sides"
+            yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs on both sides", ("train", "fields"))
         for key in ("train", "val"):
             among = getattr(self, key)
             for name in BUILT_IN_PAIRS if isinstance(among, tuple) and len(among) > 1 else ():

@@ -15,13 +15,16 @@ class Fault(NamedTuple):
     path: tuple[str | int, ...]
     message: str
     input: Any
+    depends: tuple[tuple[str | int, ...], ...] = ()
+    """Of a rule: the other keys that it looks at."""
 
 
 def refusal(title: str, faults: list[Fault]) -> ValidationError:
     """An error that keeps each fault's place when it is raised inside a larger section."""
     lines: list[InitErrorDetails] = []
     for fault in faults:
-        kind = PydanticCustomError(fault.type, "{message}", {"message": fault.message})
+        context = {"message": fault.message, "depends": fault.depends, "depth": len(fault.path)}
+        kind = PydanticCustomError(fault.type, "{message}", context)
         lines.append({"type": kind, "loc": fault.path, "input": fault.input})
     return ValidationError.from_exception_data(title, lines)
 
@@ -31,11 +34,13 @@ def faults_of(error: ValidationError) -> list[Fault]:
     found = []
     for line in error.errors(include_url=False):
         kind, path, message = line["type"], line["loc"], line["msg"].removeprefix("Value error, ")
+        context = line.get("ctx", {})
+        section = path[: len(path) - context.get("depth", 0)]
         if kind.startswith("at:"):
             path = (*path, *kind.removeprefix("at:").split("."))
         if kind.startswith("at:") or kind in ("value_error", "assertion_error"):
             kind = "rule"
-        found.append(Fault(kind, path, message, line["input"]))
+        found.append(Fault(kind, path, message, line["input"], tuple((*section, *key) for key in context.get("depends", ()))))
     return found
 
 

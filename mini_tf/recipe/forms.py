@@ -1,9 +1,8 @@
 """What an objective's form of data asks of the section `data`: which columns there may be, and what can hold such rows."""
 
-from collections.abc import Iterator
-
 from mini_tf.recipe.data import BUILT_IN_PAIRS, COLUMNS, Form, TwoFiles
 from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Data
 
 _SAID: dict[Form, str] = {
@@ -18,19 +17,23 @@ _TOGETHER: dict[Form, tuple[str, ...]] = {"pairs": ("source", "target"), "turns"
 """Columns of which none is named without the other."""
 
 
-def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: bool) -> Iterator[tuple[str, str]]:
-    """The dotted key that is at fault, and the fault, where the data cannot be read as the objective reads them."""
+def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: bool) -> Rules:
+    """Where the data cannot be read as the objective reads them; all of it depends on which objective that is."""
+    for rule in (Rule(*rule) for rule in _rules(data, objective, own_source_tokenizer)):
+        yield rule._replace(depends=("objective", *rule.depends))
+
+
+def _rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: bool) -> Rules:
     form, kind = objective.FORM, objective.kind
     if own_source_tokenizer and form != "pairs":
         yield "tokenizer.source", "only pairs have a source side; leave it out"
     if form == "pairs" and not data.pairs:
-        yield (
-            "data.train",
-            f"{kind} reads pairs; give {{source: FILE, target: FILE}}, or a table and data.fields {{source: COLUMN, target: COLUMN}}",
-        )
+        what = f"{kind} reads pairs; give {{source: FILE, target: FILE}}, or a table and data.fields {{source: COLUMN, target: COLUMN}}"
+        yield Rule("data.train", what, ("data.fields",))
         return
     if form == "text" and data.pairs:
-        yield "data.train", f"{kind} reads texts, not pairs of a source and a target; use objective seq2seq"
+        what = f"{kind} reads texts, not pairs of a source and a target; use objective seq2seq"
+        yield Rule("data.train", what, ("data.fields",))
         return
     yield from _columns(data, form)
     if form == "text":
@@ -46,7 +49,7 @@ def form_rules(data: Data, objective: ObjectiveSettings, own_source_tokenizer: b
         yield from _files(data)
 
 
-def _columns(data: Data, form: Form) -> Iterator[tuple[str, str]]:
+def _columns(data: Data, form: Form) -> Rules:
     for name in sorted(set(data.fields) - set(COLUMNS[form])):
         yield "data.fields", f"no such role {name!r}; {_SAID[form]}"
     together = _TOGETHER.get(form, ())
@@ -57,9 +60,10 @@ def _columns(data: Data, form: Form) -> Iterator[tuple[str, str]]:
             yield "data.fields", f"messages and {named[0]} are two ways to say the same; {_SAID[form]}"
 
 
-def _files(data: Data) -> Iterator[tuple[str, str]]:
+def _files(data: Data) -> Rules:
     """What two files of lines cannot be."""
     if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and data.val not in BUILT_IN_PAIRS:
-        yield "data.val", "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
+        what = "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
+        yield Rule("data.val", what, ("data.train",))
     if isinstance(data.train, TwoFiles) and data.fields:
-        yield "data.fields", "two files of lines have no columns; leave it out"
+        yield Rule("data.fields", "two files of lines have no columns; leave it out", ("data.train",))

@@ -3,13 +3,13 @@
 The contracts themselves stand in their packages, whose settings begin with these; here nothing imports torch.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from mini_tf.recipe.data import Form, Text
-from mini_tf.recipe.kinds import Kind
+from mini_tf.recipe.kinds import Kind, Rules
 from mini_tf.recipe.values import Share
 
 
@@ -91,7 +91,7 @@ class ModelSettings(Kind):
     init_from: Text | None = None
     """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
 
-    def rules(self) -> Iterable[tuple[str, str]]:
+    def rules(self) -> Rules:
         if self.init_from == "last":
             yield "init_from", "another run is the last one after every training; name it: a folder, or its name in outputs"
 
@@ -169,6 +169,10 @@ class ObjectiveSettings(Kind):
         """The direction of a model's self-attention under this objective; None where the two do not fit."""
         fitting = sorted(cls.DIRECTIONS & model.DIRECTIONS)
         return fitting[0] if fitting and cls.SOURCE == model.SOURCE else None
+
+    def rules_with(self, model: ModelSettings) -> Rules:
+        """What it and the model must be to each other besides; keys are those of the whole recipe ("objective.pool")."""
+        return ()
 
     def build(self, vocabulary: Any, labels: Any = None) -> Any:
         raise NotImplementedError

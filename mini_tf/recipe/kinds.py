@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
 from pydantic import ValidationError as Faults
@@ -19,6 +19,22 @@ from mini_tf.recipe.faults import Fault, gather, refusal
 from mini_tf.recipe.values import Written, fit, near, show
 
 Self = TypeVar("Self", bound="Section")
+
+
+class Rule(NamedTuple):
+    """A rule that is broken: the key at fault, the fault, and the other keys that the rule looks at.
+
+    Where one of those is faulty itself, the rule has seen its default, and stays silent. Keys may be dotted into a part
+    ("train.stream"); "" is the section itself; that of a kind ("attention") stands for which kind it is.
+    """
+
+    key: str
+    message: str
+    depends: tuple[str, ...] = ()
+
+
+Rules = Iterable[Rule | tuple[str, str]]
+"""A rule that looks at its own key alone may be a plain pair of key and fault."""
 
 
 class Section(BaseModel):
@@ -32,11 +48,8 @@ class Section(BaseModel):
     FORMER: ClassVar[Mapping[str, Any]] = {}
     """Keys whose default is another one than at first, with the first one: runs keep the ids that they had then (`deciding.py`)."""
 
-    def rules(self) -> Iterable[tuple[str, str]]:
-        """What fields must be to each other: the key and the fault of every rule that is broken.
-
-        Called once all fields are valid. A key may be dotted into a part ("train.stream"); "" is the section itself.
-        """
+    def rules(self) -> Rules:
+        """What fields must be to each other: every rule that is broken. Called once all fields are valid."""
         return ()
 
     @model_validator(mode="wrap")
@@ -47,7 +60,8 @@ class Section(BaseModel):
             made = handler(data)
         except Faults as error:
             raise gather(cls, error) from None
-        broken = [Fault("rule", tuple(key.split(".")) if key else (), text, None) for key, text in made.rules()]
+        rules = (Rule(*rule) for rule in made.rules())
+        broken = [Fault("rule", _path(rule.key), rule.message, None, tuple(map(_path, rule.depends))) for rule in rules]
         if broken:
             raise refusal(cls.__name__, broken)
         return made
@@ -77,6 +91,10 @@ class Kind(Section):
     def kind(self) -> str:
         """The word a recipe writes: the name of the file the settings were defined in."""
         return type(self).__module__.rpartition(".")[2]
+
+
+def _path(key: str) -> tuple[str, ...]:
+    return tuple(key.split(".")) if key else ()
 
 
 def _is_blank(value: Any) -> bool:

@@ -1,9 +1,9 @@
 """A whole recipe: all its sections, and what they must be to each other, which no section can check alone.
 
-Each rule yields the dotted key that is at fault, and the fault with the nearest way out.
+The keys of these rules are dotted; each fault says the nearest way out.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
@@ -12,7 +12,7 @@ from mini_tf.errors import UsageFault
 from mini_tf.recipe.forms import form_rules
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, seen
-from mini_tf.recipe.kinds import Kind, KindOf, Section, default_kind, listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, listing, settings_of
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 
@@ -59,7 +59,7 @@ class Recipe(Section):
                 data["objective"] = Kind()  # the model is at fault, and is told so; nothing can be said of this one
         return data
 
-    def rules(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> Rules:
         return _rules(self)
 
 
@@ -83,30 +83,28 @@ def _objective(word: str) -> type[ObjectiveSettings]:
     return settings
 
 
-def _own(settings: Kind | None, name: str) -> Any:
-    """What only some kinds of a package have: a key, or a declaration; None where this one has it not."""
-    return getattr(settings, name, None)
-
-
-def _rules(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _rules(recipe: Recipe) -> Rules:
     yield from _reading(recipe)
+    yield from recipe.objective.rules_with(recipe.model)
     yield from form_rules(recipe.data, recipe.objective, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
     yield from _positions(recipe)
     if recipe.adapter is not None and recipe.model.init_from is None:
-        yield "adapter", "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
+        what = "an adapter learns beside matrices that were trained before; give model.init_from=RUN, or leave it out"
+        yield Rule("adapter", what, ("model.init_from",))
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
-        yield "adapter.merge", "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
-    if recipe.model.causal and _own(recipe.objective, "pool") == "first":
-        yield "objective.pool", f"the first token of a {recipe.model.kind} sees nothing of the text; use mean or last"
+        what = "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
+        yield Rule("adapter.merge", what, ("checkpoint.keep_best",))
     if recipe.objective.FORM not in ("text", "pairs") and recipe.train.context < SHORTEST:
-        yield "train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}"
+        yield Rule("train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}", ("objective",))
     for word in _words(part for part in (recipe.model, *recipe.model.mixers()) if recipe.data.pack == "docs" and not part.PACKS):
-        yield "data.pack", f"{word} cannot keep documents of one row apart; use pack: none or concat"
+        yield Rule("data.pack", f"{word} cannot keep documents of one row apart; use pack: none or concat", ("model.attention",))
     schedule, train = recipe.schedule, recipe.train
     steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
     if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
-        yield "schedule.warmup", f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
+        what = f"{schedule.warmup} steps are the whole run of {steps}; use fewer, or a share such as 5%"
+        sizes = ("tokens", "batch_size", "batch_tokens", "context")
+        yield Rule("schedule.warmup", what, () if train.steps else tuple(f"train.{size}" for size in sizes))
     for name, gate in recipe.expect.items():
         try:
             Gate.parse(f"{name}{gate}")
@@ -119,12 +117,13 @@ def _words(kinds: Iterable[Kind]) -> Iterable[str]:
     return dict.fromkeys(kind.kind for kind in kinds)
 
 
-def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _reading(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
     if direction is not None:
         for word in _words(mixer for mixer in model.mixers() if direction not in mixer.DIRECTIONS):
-            yield "objective", f"{objective.kind} needs {direction} attention, which {word} cannot be; use another attention"
+            what = f"{objective.kind} needs {direction} attention, which {word} cannot be; use another attention"
+            yield Rule("objective", what, ("model.attention",))
         return
     fitting = [word for word in listing("objectives") if _objective(word).direction(model)]
     fitting = [word for word in fitting if _objective(word).FORM == recipe.objective.FORM] or fitting
@@ -135,24 +134,28 @@ def _reading(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield "objective", f"{objective.kind} needs a model that reads {needed}, {model.kind} reads {model.seen}{way}"
 
 
-def _streaming(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _streaming(recipe: Recipe) -> Rules:
     if not recipe.train.stream:
         return
     for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.STREAMS):
-        yield "train.stream", f"attention {word} cannot carry its state from step to step; use stream: false or another attention"
+        what = f"attention {word} cannot carry its state from step to step; use stream: false or another attention"
+        yield Rule("train.stream", what, ("model.attention",))
     form = recipe.objective.FORM
     if form != "text":
-        yield "train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false"
+        yield Rule("train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false", ("objective",))
     elif not recipe.model.causal:
         yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
     if recipe.data.pack != "concat":
-        yield "train.stream", f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"
+        what = f"a stream reads on over the borders of documents; use data.pack concat, not {recipe.data.pack}"
+        yield Rule("train.stream", what, ("data.pack",))
 
 
-def _positions(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _positions(recipe: Recipe) -> Rules:
     context = recipe.train.context
     for key, kind, length in recipe.model.limits(context):
         if recipe.train.stream:
-            yield "train.stream", f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
+            what = f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
+            yield Rule("train.stream", what, (f"model.{key}",))
         elif length < context:
-            yield f"model.{key}.length", f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
+            what = f"{length} places cannot hold a row of train.context {context} tokens; use at least {context}"
+            yield Rule(f"model.{key}.length", what, ("train.context",))

@@ -1,7 +1,6 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import Text
-from mini_tf.recipe.kinds import Section
+from mini_tf.recipe.kinds import Rule, Rules, Section
 from mini_tf.recipe.values import Seconds, Share, show
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
@@ -30,13 +29,15 @@ class SideTokenizer(Section):
         """Whether `vocab_size` decides what the kind learns; then a sample of a huge text is enough for it."""
         return self.kind not in ("char", "byte")
 
-    def rules(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "another run is the last one after every training; name it: a folder, or its name in outputs"
         if self.kind in ("bpe", "unigram") and self.path is None and self.vocab_size < 260:
-            yield "vocab_size", f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
+            what = f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
+            yield Rule("vocab_size", what, ("kind", "path"))
         if self.kind == "wordpiece" and self.path is None and self.vocab_size < 108:
-            yield "vocab_size", f"{self.vocab_size} cannot hold 52 letters with and without ## and 4 special tokens; use at least 108"
+            what = f"{self.vocab_size} cannot hold 52 letters with and without ## and 4 special tokens; use at least 108"
+            yield Rule("vocab_size", what, ("kind", "path"))
 
 
 class Tokenizer(SideTokenizer):
@@ -82,21 +83,23 @@ class Train(Section):
     stop_above: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """A training loss above this ends the run as diverged (exit 7)."""
 
-    def rules(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> Rules:
         given = [name for name in HORIZONS if getattr(self, name) is not None]
         if not given:
-            yield "", f"must say how long: one of {', '.join(HORIZONS)}, such as steps: 2000"
+            yield Rule("", f"must say how long: one of {', '.join(HORIZONS)}, such as steps: 2000", HORIZONS)
         elif len(given) > 1:
             yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
         if self.micro_batch_size != "auto" and self.batch_tokens is None and self.batch_size % self.micro_batch_size:
             nearest = min(_divisors(self.batch_size), key=lambda d: abs(d - int(self.micro_batch_size)))
-            yield "micro_batch_size", f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
+            what = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
+            yield Rule("micro_batch_size", what, BATCHES)
         if self.batch_tokens is not None and self.batch_tokens < self.context:
-            yield "batch_tokens", f"{self.batch_tokens} do not hold a row of context {self.context}"
+            yield Rule("batch_tokens", f"{self.batch_tokens} do not hold a row of context {self.context}", ("context",))
         if self.seed + self.seeds > 2**63:
-            yield "seeds", f"seed {self.seed} and {self.seeds} seeds from there on are more than there are; use a smaller seed"
+            what = f"seed {self.seed} and {self.seeds} seeds from there on are more than there are; use a smaller seed"
+            yield Rule("seeds", what, ("seed",))
         if self.batch_tokens is not None and self.stream:
-            yield "batch_tokens", "a stream's rows all have the same length; use batch_size"
+            yield Rule("batch_tokens", "a stream's rows all have the same length; use batch_size", ("stream",))
 
     @property
     def step_tokens(self) -> int:
@@ -166,7 +169,7 @@ class Runtime(Section):
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """CPU threads; auto: the cores this process may use, or fewer where that is measured to be faster."""
 
-    def rules(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> Rules:
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):
             yield "device", f"must be auto, cpu, cuda, cuda:N or mps, got {show(self.device)}"
 
@@ -197,6 +200,6 @@ class Generate(Section):
     stop: tuple[Text, ...] = Field((), max_length=64)
     """Where one of these is written the text ends, before it."""
 
-    def rules(self) -> Iterator[tuple[str, str]]:
+    def rules(self) -> Rules:
         if self.min_new_tokens > self.max_new_tokens:
-            yield "min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}"
+            yield Rule("min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}", ("max_new_tokens",))
