@@ -221,7 +221,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
         assert len(shown("positions", runs[kind]).splitlines()) == 1
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")
-        assert f"--output {files[1]}: a model without positions has no picture of them" in asked.stderr
+        assert f"--output {files[1]}: none positions have no curve or map to draw" in asked.stderr
         assert not files[0].exists()
         assert result_of("positions", runs[kind]) == {"positions": "none", "context": 48}
         return

@@ -252,7 +252,8 @@ def test_one_pass_gives_the_maps_of_all_three_kinds(cross: bool) -> None:
         torch.testing.assert_close(reading_.weights.sum(-1), torch.ones(reading_.weights.shape[:-1]))
         assert (reading_.weights.movedim(1, 0)[:, ~reading_.keep] == 0).all()
         assert reading_.keep.all() == (reading_.kind != "decoder.self")
-    assert [[tuple(layer.shape) for layer in stack] for stack in seen.hidden] == [[(1, 3, 16)] * 4, [(1, 5, 16)] * 3]
+    shapes_of = [(stack.rows, [tuple(layer.shape) for layer in stack.layers]) for stack in seen.hidden]
+    assert shapes_of == [("source", [(1, 3, 16)] * 4), ("own", [(1, 5, 16)] * 3)]
 
 
 PAIR = Pair("a b c", "x y", "g:1")

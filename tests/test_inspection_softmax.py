@@ -105,3 +105,9 @@ def test_texts_count_by_their_rows() -> None:
     for all_, a, b in zip(both, one, other, strict=True):
         assert all_.entropy == pytest.approx((3 * a.entropy + 11 * b.entropy) / 14)
         assert all_.logit_range == max(a.logit_range, b.logit_range)
+
+
+def test_weights_that_do_not_sum_to_1_are_scaled_and_signed_ones_have_no_entropy() -> None:
+    for weights, expected in (([0.4, 0.4, 0.4], 1.0), ([0.2, 0.2, 0.0], math.log(2) / math.log(3)), ([0.7, 0.7, -0.4], math.nan)):
+        [head] = of_weights(torch.tensor([[weights]]))
+        assert head.normalised == pytest.approx(expected, nan_ok=True)

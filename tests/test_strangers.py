@@ -29,6 +29,8 @@ def test_a_recipe_of_strangers_trains_writes_and_is_inspected(tmp_path: Path) ->
     ):
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
+    said = "positions: relative; the scores they change depend on queries and keys, too\n"
+    assert minitf("inspect", "positions", run).stdout == said
 
 
 def test_a_prompt_to_a_prefix_language_model_is_a_prefix(tmp_path: Path) -> None:
@@ -64,5 +66,23 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     for command in (("inspect", "attention", run, "The fox"), ("inspect", "model", run), ("inspect", "softmax", run, "The fox")):
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
+    asked = ("inspect", "attention", run, "The fox ran", "--query", "fox")
+    assert minitf(*asked).exit_code == 0
+    [sample] = json.loads(minitf(*asked, "--json").stdout)["result"]["samples"]
+    assert (sample["query"]["text"], {head["kind"] for head in sample["heads"]}) == ("fox", {"decoder.cross"})
+    assert [len(head["query_weights"]) for head in sample["heads"]] == [4, 4]
+    refused(
+        minitf(*asked, "--kind", "latent.self"),
+        "--query fox: the rows of these heads stand for latent vectors, not for tokens of a text; use --kind decoder.cross",
+        exit_code=2,
+    )
+    done = minitf("inspect", "positions", run)
+    refused(done, "a model of the kind latents declares no embedding whose positions could be shown", exit_code=2)
+    done = minitf("inspect", "word", run, "fox", "The fox ran", "a fox sat")
+    assert done.exit_code == 0, done.stderr
+    [sample] = json.loads(minitf("inspect", "attention", run, "The fox ran", "--words", "--full", "--json").stdout)["result"]["samples"]
+    shapes = {head["kind"]: (len(head["matrix"]), len(head["matrix"][0])) for head in sample["heads"]}
+    n = len(sample["words"])
+    assert shapes == {"reader.cross": (4, n), "latent.self": (4, 4), "decoder.cross": (n, 4)}
     done = minitf("pretrain", TINY, "model=latents", "data.pack=docs", "--dry-run")
     refused(done, "latents cannot keep documents of one row apart; use pack: none or concat", exit_code=3)

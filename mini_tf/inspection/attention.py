@@ -5,7 +5,7 @@ model of pairs the text is the source, and the target is read as the decoder rea
 """
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -106,21 +106,23 @@ def look(trained: Trained, text: str, wish: Wish = Wish(), target: str | None = 
     `encoder.self` is asked for. UsageFault where there is nothing to look at, or not what was asked for.
     """
     sides = sides_of(trained, text, target)
-    choice, query, notes = wish.heads, None, list(sides.notes)
+    choice, query, sort, notes = wish.heads, None, None, list(sides.notes)
     in_words = wish.words
     if wish.query is not None:
         sorts = sorts_of(trained.model)
         if sides.source is not None and choice.kind is None:
             choice = replace(choice, kind=next((kind for kind, sort in sorts.items() if sort == OWN_TO_SOURCE), None))
-        queries: Rows = sorts[choice.kind][0] if choice.kind in sorts else "own"
-        query, in_words, several = _find(wish.query, sides.of(queries), wish.words)
+        sort = _sort_of(wish.query, choice, sorts)
+        query, in_words, several = _find(wish.query, sides.of(sort[0]), wish.words)
         notes += several
     sides = sides.by_words() if in_words else sides
     device = trained.setup.device
     seen = capture(trained.model, sides.own.read_on(device), None if sides.source is None else sides.source.read_on(device))
-    there = [HeadPlace(reading.kind, reading.layer, head) for reading in seen.readings for head in range(reading.weights.shape[1])]
+    # One word looks from one sort of rows at one sort of columns.
+    readings = [one for one in seen.readings if sort is None or choice.kind is not None or (one.rows, one.columns) == sort]
+    there = [HeadPlace(reading.kind, reading.layer, head) for reading in readings for head in range(reading.weights.shape[1])]
     chosen = choice.of(there)
-    heads = [head for reading in seen.readings for head in _heads_between(reading, sides) if head.place in chosen]
+    heads = [head for reading in readings for head in _heads_between(reading, sides) if head.place in chosen]
     kinds = list(dict.fromkeys(head.place.kind for head in heads))
     return Sample(sides, sorted(heads, key=lambda head: kinds.index(head.place.kind)), query, seen.difference, notes)
 
@@ -157,12 +159,30 @@ def heads_of(reading: Reading, units: Sequence[Hashable] | None, of_tokens: tupl
 
 
 def _heads_between(reading: Reading, sides: Sides) -> list[Head]:
-    if "latent" in (reading.rows, reading.columns):
-        return heads_of(reading, range(reading.keep.shape[-1]) if reading.rows == reading.columns else None)
-    rows, columns = sides.of(reading.rows), sides.of(reading.columns)
-    if rows.by_words:
-        return heads_of(reading, rows.units if rows is columns else None, (rows.words.of_token, columns.words.of_token))
-    return heads_of(reading, rows.given.ids if rows is columns else None)
+    stand, n = (reading.rows, reading.columns), reading.keep.shape[-2:]
+    of_token = None
+    if sides.own.by_words:  # a latent vector counts as a word
+        row, column = (list(range(many)) if one == "latent" else sides.of(one).words.of_token for one, many in zip(stand, n, strict=True))
+        of_token = row, column
+    if stand[0] != stand[1]:
+        return heads_of(reading, None, of_token)
+    if stand[0] == "latent":
+        return heads_of(reading, range(n[1]), of_token)
+    side = sides.of(stand[0])
+    return heads_of(reading, side.units if side.by_words else side.given.ids, of_token)
+
+
+def _sort_of(asked: str, choice: Choice, sorts: Mapping[str, tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
+    """What rows and columns of the heads stand for that a query looks from: of the kind that is chosen, else the first of own tokens.
+
+    UsageFault where their rows are no tokens of a text.
+    """
+    found = sorts.get(choice.kind or "") or next((sort for sort in sorts.values() if sort[0] == "own"), None)
+    if found is None or found[0] == "latent":
+        fitting = [kind for kind, (rows, _) in sorts.items() if rows != "latent"]
+        hint = f"use --kind {' or '.join(fitting)}" if fitting else None
+        raise UsageFault(f"--query {asked}: the rows of these heads stand for latent vectors, not for tokens of a text", hint=hint)
+    return found
 
 
 def _find(asked: str, side: Side, in_words: bool) -> tuple[Query, bool, list[str]]:

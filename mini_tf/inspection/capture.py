@@ -42,16 +42,23 @@ class Reading(NamedTuple):
     columns: Rows = "own"
 
 
+class Hidden(NamedTuple):
+    """One call of a stack: what it is given and what follows each layer, n_calls + 1 tensors (B, L, D). rows: what L stands for."""
+
+    rows: Rows
+    layers: list[Float[Tensor, "B L D"]]
+
+
 @dataclass(frozen=True, eq=False)
 class Capture:
     """What was kept of a pass.
 
-    hidden: for each call of a stack, an encoder first, what it is given and what follows each layer, n_layers + 1 tensors (B, L, D);
-    difference: the largest difference between the scores of the two passes.
+    hidden: the calls of stacks in their order, an encoder's first; difference: the largest difference between the scores of the two
+    passes.
     """
 
     readings: list[Reading]
-    hidden: list[list[Float[Tensor, "B L D"]]]
+    hidden: list[Hidden]
     difference: float
 
 
@@ -60,7 +67,7 @@ class _Listener:
     """Collects while its hooks are on the model."""
 
     readings: list[Reading] = field(default_factory=list)
-    hidden: list[list[Tensor]] = field(default_factory=list)
+    hidden: list[Hidden] = field(default_factory=list)
 
     def mixed(self, kind: str, rows: Rows, columns: Rows) -> Callable[..., Mixed]:
         """The hook for mixers of this kind."""
@@ -77,11 +84,16 @@ class _Listener:
 
         return read
 
-    def begun(self, stack: nn.Module, given: tuple[Any, ...]) -> None:
-        self.hidden.append([given[0]])
+    def begun(self, rows: Rows) -> Callable[..., None]:
+        """The hook for stacks whose vectors stand for `rows`."""
+
+        def begin(stack: nn.Module, given: tuple[Any, ...]) -> None:
+            self.hidden.append(Hidden(rows, [given[0]]))
+
+        return begin
 
     def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> None:
-        self.hidden[-1].append(mixed.y)
+        self.hidden[-1].layers.append(mixed.y)
 
 
 @torch.no_grad()
@@ -114,7 +126,7 @@ def sorts_of(model: Model) -> dict[str, tuple[Rows, Rows]]:
 def _listening(model: Model, listener: _Listener) -> Iterator[None]:
     handles = []
     for one in model.stacks():
-        handles.append(one.stack.register_forward_pre_hook(listener.begun))
+        handles.append(one.stack.register_forward_pre_hook(listener.begun(one.rows)))
         for block in one.stack.blocks:
             handles.append(block.register_forward_hook(listener.passed))
             if block.own is not None:

@@ -42,12 +42,12 @@ def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units
     """
     p, rows = weights.double(), visible.sum(dim=1) >= 2
     i, j = torch.arange(p.shape[1], device=p.device)[:, None], torch.arange(p.shape[2], device=p.device)[None]
-    scaled = _scaled(p)
-    entropy = torch.special.entr(scaled).sum(dim=-1) / visible.sum(dim=1).double().log()
+    shares = scaled(p)
+    entropy = torch.special.entr(shares).sum(dim=-1) / visible.sum(dim=1).double().log()
     found: dict[str, Sequence[float | int | None]] = {"rows": [int(rows.sum())] * len(p)}
     found |= {"entropy": _mean(entropy, rows), "max": _mean(p.amax(dim=-1), rows)}
     if units is not None:
-        found["distance"] = _mean((scaled * (i - j).abs()).sum(dim=-1), rows)
+        found["distance"] = _mean((shares * (i - j).abs()).sum(dim=-1), rows)
     for name, place in ({"first": j == 0} if units is None else _places(units, i, j)).items():
         cells = visible & place
         having = rows & cells.any(dim=1)
@@ -97,7 +97,7 @@ def _places(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor
     }
 
 
-def _scaled(p: Tensor) -> Tensor:
+def scaled(p: Tensor) -> Tensor:
     """Rows that sum to 1; not numbers where a row is signed or empty."""
     total = p.sum(dim=-1, keepdim=True)
     fit = (p >= 0).all(dim=-1, keepdim=True) & (total > 0)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.nn.embedding import Embedding
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, ModelStack
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position
 from mini_tf.run import loading, tensors
@@ -54,7 +54,8 @@ class Turns:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What was found; `biases`: what each head adds to a score, by distance. All empty where the model has no positions."""
+    """What was found; `biases`: what each head adds to a score, by distance, where nothing else decides it. All empty where the model
+    has no positions."""
 
     context: int
     vectors: Vectors | None = None
@@ -76,6 +77,11 @@ class Untrained(NamedTuple):
     by: str
 
 
+def has_positions(model: Model, stack: ModelStack) -> bool:
+    """Whether the stack's vectors come from an embedding that `look` can look at."""
+    return isinstance(dict(model.named_modules()).get(str(stack.embedding)), Embedding)
+
+
 @torch.inference_mode()
 def look(model: Model, part: str = "embedding") -> Seen:
     """Distances and places go as far as the context that the model was trained on. part: which of the model's embeddings is looked at."""
@@ -84,7 +90,8 @@ def look(model: Model, part: str = "embedding") -> Seen:
     name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
     vectors = _vectors(name, position, model.context, embedded) if "embed" in position.attaches else None
     turns = _turns(position.angles(torch.device("cpu")), model.context) if isinstance(position, Turning) else None
-    biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if "bias" in position.attaches else None
+    by_distance = "bias" in position.attaches and position.by_distance  # else it needs queries and keys, too
+    biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if by_distance else None
     return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mini_tf.errors import UsageFault
 from mini_tf.inspection.capture import Capture, Reading, capture
+from mini_tf.inspection.heads import scaled
 from mini_tf.inspection.sides import Sides, sides_of
 from mini_tf.run.trained import Trained
 
@@ -30,6 +31,7 @@ class Sharpness:
     Means over the rows: entropy in nats, normalised by ln(keys seen), largest weight, gradient (the sum of p(1 - p)); saturated: the
     share of rows whose largest weight is above SATURATED. logit_range: the largest difference of two scores in one row; a lower
     bound where `underflow`: a weight was too small for its number type, so its score is no longer known. NaN without such rows.
+    Entropies are those of weights scaled to sum 1, NaN where one is negative or a row has none.
     """
 
     kind: str
@@ -92,7 +94,7 @@ def _measured(reading: Reading) -> Rows:
     seen = torch.cat([lead, keep.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
     n_seen = seen.sum(dim=-1)
     p = torch.where(seen, weights, 0.0)
-    entropy = torch.special.entr(p).sum(dim=-1)
+    entropy = torch.special.entr(scaled(p)).sum(dim=-1)
     logits = p.log()  # up to a constant; -inf where p is 0, whose score is not known
     lowest = torch.where(p > 0, logits, torch.inf).amin(dim=-1)
     columns = Rows(

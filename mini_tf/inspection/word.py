@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.errors import Refusal
+from mini_tf.errors import Refusal, UsageFault
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, Rows
 from mini_tf.nn.tokens import Tokens
 
 
@@ -70,7 +70,14 @@ def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Se
 
 @torch.inference_mode()
 def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence], as_source: bool = False) -> list[Layer]:
-    """How alike the word's vectors are in each pair of two or more sentences, by layer; as_source: those of the encoder of two stacks."""
+    """How alike the word's vectors are in each pair of two or more sentences, by layer.
+
+    Of the first stack whose rows are tokens of the model's own text; as_source: of a source. UsageFault where no stack has such rows.
+    """
+    read: Rows = "source" if as_source else "own"
+    if not any(one.rows == read for one in model.stacks()):
+        has = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
+        raise UsageFault(f"no stack of the model has a row for each token of the {'source' if as_source else 'text'} ({has})")
     device = next(model.parameters()).device
     unread = Tokens(torch.zeros(1, 1, dtype=torch.long, device=device))  # a decoder that reads something, whatever: nothing of it is used
     vectors: list[Tensor] = []
@@ -80,7 +87,7 @@ def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occ
     for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
         text = Tokens(torch.tensor([found.given.ids], device=device))
         seen = capture(model, unread, text) if as_source else capture(model, text)
-        layers = torch.cat(seen.hidden[0]).cpu().double()  # (n_layers + 1, L, D)
+        layers = torch.cat(next(stack.layers for stack in seen.hidden if stack.rows == read)).cpu().double()  # (n_layers + 1, L, D)
         others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
         for span in [found.span, *others]:
             if tokens := found.given.within(*span):

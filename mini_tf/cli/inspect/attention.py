@@ -1,6 +1,6 @@
 """`minitf inspect attention`, also `minitf inspect-attention`: who reads whom, in every layer and head."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def attention(
     texts: TEXTS = None,
     input: INPUT = None,
     target: TARGET = None,
-    kind: Annotated[Literal["encoder.self", "decoder.self", "cross"] | None, typer.Option("--kind", help="Only such heads.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", metavar="encoder.self|decoder.self|cross|...", help="Only such heads.")] = None,
     layer: Annotated[str | None, typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last.")] = None,
     head: Annotated[str | None, typer.Option("--head", metavar="1,3", help="Only these heads of each layer, from 0.")] = None,
     words: Annotated[bool, typer.Option("--words", help="Words, not tokens: weight on a split word is summed, from it averaged.")] = False,
@@ -50,7 +50,7 @@ def attention(
     Of an encoder-decoder a TEXT is a source, and a --query a word of the target, or with --kind encoder.self of the source.
     A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
     """
-    _refuse_texts(query, target)
+    _refuse_texts(query, target, kind)
     given = given_texts(texts, input)
     named = files.check(output, SUFFIXES, force)
     suffixes = {file.suffix.lower() for file in named}
@@ -87,7 +87,8 @@ def attention(
     console.answer(run=trained.folder, result=result)
 
 
-def _refuse_texts(query: str | None, target: str | None) -> None:
+def _refuse_texts(query: str | None, target: str | None, kind: str | None) -> None:
+    refuse_broken([kind or ""], "--kind")
     refuse_broken([query or ""], "--query")
     refuse_broken([target or ""], "--target")
     if query == "":

@@ -45,10 +45,15 @@ def positions(
     result = _result(kind, seen, untrained(trained.folder, step, seen))
     curves = _curves(kind, seen)
     if curves is None and (pictures := [file for file in files if file.suffix.lower() in PICTURES]):
-        raise UsageFault(f"--output {pictures[0]}: a model without positions has no picture of them")
+        raise UsageFault(f"--output {pictures[0]}: {kind} positions have no curve or map to draw")
     write_all(console, files, result, lambda suffix: _picture(None if curve else seen.vectors, kind, curves, suffix))
     if curves is None:
-        console.answer("positions: none; this model is not told where a token stands", run=trained.folder, result=result)
+        said = (
+            "the scores they change depend on queries and keys, too"
+            if positions.ATTACHES
+            else "this model is not told where a token stands"
+        )
+        console.answer(f"positions: {kind}; {said}", run=trained.folder, result=result)
     else:
         _draw(console, kind, seen, curves, _sentences(positions.ABOUT, seen, result))
         console.answer(run=trained.folder, result=result)
@@ -56,7 +61,11 @@ def positions(
 
 def _chosen(trained: "Trained", stack: str | None) -> "ModelStack":
     """The stack of this name, by default the model's own; UsageFault where it has none such."""
-    stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks()}
+    from mini_tf.inspection.positions import has_positions
+
+    stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks() if has_positions(trained.model, one)}
+    if not stacks:
+        raise UsageFault(f"a model of the kind {trained.recipe.model.kind} declares no embedding whose positions could be shown")
     if stack is not None and len(stacks) == 1:
         raise UsageFault(f"--stack {stack}: a model of the kind {trained.recipe.model.kind} has one stack", hint="leave it out")
     if stack is not None and stack not in stacks:
