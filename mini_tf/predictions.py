@@ -47,7 +47,7 @@ class Predictor:
         self.trained, self.form = trained, trained.recipe.objective.FORM
         if self.form not in FORMS or trained.labels is None:
             kind = trained.recipe.objective.kind
-            hint = f"use `minitf generate {trained.folder.name}`"
+            hint = f"use `minitf generate {trained.folder.name}`" if trained.recipe.objective.PREDICTS_TOKENS else None
             raise UsageFault(f"{trained.folder.name} was trained on {kind}, whose answers are no labels", hint=hint)
         self.labels, self.task = trained.labels, trained.task()
         self.judge = trained.objective.judge() if judged else None

@@ -8,6 +8,7 @@ from test_models import V, model_of, usable
 from torch import Tensor
 
 from mini_tf.generation.decoding import Reading, padded
+from mini_tf.generation.lean import Lean
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
@@ -108,18 +109,37 @@ def test_texts_of_one_length_need_no_places() -> None:
     assert tokens.places.segments.tolist() == [[1, 1], [0, 1]]
 
 
-@pytest.mark.parametrize("kind", ["softmax", "window"])
+@pytest.mark.parametrize("kind", ["softmax", "simple"])
 def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) -> None:
     """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths side by side."""
-    model = model_of("decoder", (kind,), "rotary")
-    prompts, follow = [[3, 1, 4, 1, 5], [2, 7]], [[6, 2], [8, 8]]
+    model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
+    assert Lean.fits(model) == (kind == "softmax")
+    prompts, follow = [[3, 1, 4, 1, 5, 2, 6, 5, 3, 5], [2, 7]], [[6, 2], [8, 8]]
     reading = Reading(model, prompts, 16, prefix=True)
     found = [reading.scores(), *(reading.after(torch.tensor(ids)) for ids in zip(*follow, strict=True))]
     for row, (prompt, more) in enumerate(zip(prompts, follow, strict=True)):
-        positions = torch.arange(len(prompt) + 2)
-        orders = torch.where(positions < len(prompt), len(prompt) - 1, positions)[None]
-        whole = model.logits(model(Tokens(torch.tensor([prompt + more]), Places(len(orders[0]), orders=orders))).y)[0]
-        plain = model.logits(model(Tokens(torch.tensor([prompt + more]))).y)[0]
-        assert not torch.allclose(whole, plain)
+        whole = prefixed(model, prompt + more, len(prompt))
+        assert not torch.allclose(whole, prefixed(model, prompt + more, 0))
         for step, scores in enumerate(found):
             torch.testing.assert_close(scores[row], whole[len(prompt) - 1 + step], rtol=0, atol=1e-8)
+
+
+def prefixed(model: Model, text: Sequence[int], n: int) -> Tensor:
+    """Scores (L, V) of a text whose first n tokens see each other."""
+    positions = torch.arange(len(text))
+    orders = torch.where(positions < n, n - 1, positions)[None]
+    return model.logits(model(Tokens(torch.tensor([text]), Places(len(text), orders=orders))).y)[0]
+
+
+@pytest.mark.parametrize("kind", ["softmax", "simple"])
+def test_a_text_that_outgrows_the_context_keeps_what_is_left_of_its_prefix(kind: str) -> None:
+    """And the one beside it keeps its own: what is written does not become a part of a prefix."""
+    model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
+    long, short, more = [3, 1, 4, 1, 5, 2, 6], [2, 7, 5], [[6, 2], [8, 3]]
+    reading = Reading(model, [long, short], 8, prefix=True)
+    reading.scores()
+    for ids in more:
+        scores = reading.after(torch.tensor(ids))
+    texts = [[*long, 6, 8], [*short, 2, 3]]
+    torch.testing.assert_close(scores[0], prefixed(model, texts[0][-4:], len(long) - 5)[-1], rtol=0, atol=1e-8)
+    torch.testing.assert_close(scores[1], prefixed(model, texts[1], len(short))[-1], rtol=0, atol=1e-8)

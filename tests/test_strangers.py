@@ -9,6 +9,7 @@ from commands import TINY, minitf, refused, tiny_model, trained
 from strangers import strangers
 
 from mini_tf.generation.decoding import Reading
+from mini_tf.inspection.attention import look
 from mini_tf.inspection.capture import capture
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
@@ -86,3 +87,18 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     assert shapes == {"reader.cross": (4, n), "latent.self": (4, 4), "decoder.cross": (n, 4)}
     done = minitf("pretrain", TINY, "model=latents", "data.pack=docs", "--dry-run")
     refused(done, "latents cannot keep documents of one row apart; use pack: none or concat", exit_code=3)
+
+
+def test_what_is_not_learnt_from_a_stream_is_refused_by_name() -> None:
+    for kind in ("prefix", "margin"):
+        done = minitf("pretrain", TINY, f"objective={kind}", "model.attention=window", "train.stream=true", "--dry-run")
+        refused(done, f"{kind} is not learnt from a stream; use stream: false", exit_code=3)
+
+
+def test_what_a_prefix_language_model_sees_is_said_and_shown(tmp_path: Path) -> None:
+    done = minitf("data", "show", TINY, "objective=prefix")
+    assert "each token sees a prefix as a whole and what stands before and itself" in done.stdout
+    run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
+    trained_run = open_trained(run, device="cpu")
+    [head, *_] = look(trained_run, "The fox was").heads
+    assert head.visible.all()

@@ -22,13 +22,15 @@ from mini_tf.nn.tokens import Tokens
 class Reading:
     """What a decoder reads of each text: the last `context` tokens where it is longer; each text holds a token at least.
 
-    texts: what was read in one go; what came after it is not yet among them. prefix: the tokens of such a text all see each other.
+    texts: what was read in one go; what came after it is not yet among them. prefix: the tokens of the given texts all see each
+    other; those that follow do not become part of that, also where a text is read anew.
     """
 
     def __init__(self, model: Model, texts: Sequence[Sequence[int]], context: int, prefix: bool = False) -> None:
-        self.model, self.context, self.prefix = model, context, prefix
+        self.model, self.context = model, context
         self.device = next(model.parameters()).device
         self.texts = [tuple(text[-context:]) for text in texts]
+        self._prefixes = [len(text) if prefix else 0 for text in self.texts]
         self._since: list[Tensor] = []
         self._longest = 0
         self._memory: Lean | Remembering
@@ -39,16 +41,18 @@ class Reading:
 
         Raises RunFault where they are not finite numbers.
         """
-        different = list(dict.fromkeys(self.texts))
-        self._since, self._longest = [], max(map(len, different))
-        tokens = padded(different, self.device)
-        if self.prefix:
+        both = [*zip(self.texts, self._prefixes, strict=True)]
+        different = list(dict.fromkeys(both))
+        texts, prefixes = zip(*different, strict=True)
+        self._since, self._longest = [], max(map(len, texts))
+        tokens = padded(texts, self.device)
+        if any(prefixes):
             places = tokens.places or Places(tokens.ids.shape[1])
-            tokens = Tokens(tokens.ids, places.as_prefix(len(different), self.device))
+            tokens = Tokens(tokens.ids, places.with_prefix(torch.tensor(prefixes, device=self.device)))
         scores, state = _read(self.model, tokens, self.model.start(len(different)))
         refuse_not_finite(scores)
         if len(different) < len(self.texts):
-            rows = torch.tensor([different.index(text) for text in self.texts])
+            rows = torch.tensor([different.index(one) for one in both])
             scores, state = scores[rows], states.reorder(state, rows) or {}
         self._memory = Lean(self.model, state, [*map(len, self.texts)]) if Lean.fits(self.model) else Remembering(self.model, state)
         return scores
@@ -66,7 +70,7 @@ class Reading:
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row `rows[i]` was."""
         self._memory.select(rows)
-        self.texts = [self.texts[row] for row in rows.tolist()]
+        self.texts, self._prefixes = ([of[row] for row in rows.tolist()] for of in (self.texts, self._prefixes))
         if self._since:
             self._since = list(torch.stack(self._since)[:, rows])
 
@@ -75,6 +79,8 @@ class Reading:
         since = torch.stack(self._since, dim=1).tolist()
         whole = [(*text, *new) for text, new in zip(self.texts, since, strict=True)]
         self.texts = [text if len(text) <= self.context else text[-max(1, self.context // 2) :] for text in whole]
+        n_cut = (len(before) - len(text) for before, text in zip(whole, self.texts, strict=True))
+        self._prefixes = [max(0, prefix - cut) for prefix, cut in zip(self._prefixes, n_cut, strict=True)]
 
 
 class Remembering:

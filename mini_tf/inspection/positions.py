@@ -142,4 +142,6 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
     None where `state`, the optimizer's tensors, keeps nothing row by row of the table.
     """
     kept = [tensor for name, tensor in state.items() if name.rpartition(".")[0] == table and tensor.dim() == 2]
+    n_rows = max((len(tensor) for tensor in kept), default=0)
+    kept = [tensor for tensor in kept if len(tensor) == n_rows]  # factors of another shape are of no row
     return (torch.cat(kept, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if kept else None

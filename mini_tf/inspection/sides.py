@@ -9,6 +9,7 @@ from torch import Tensor
 from mini_tf.inspection.framing import Framed, framed_for, framed_source, framed_target, reads_pairs
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.model import Rows
+from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 from mini_tf.run.trained import Trained
 from mini_tf.text.tokenizer import Tokenizer
@@ -16,12 +17,14 @@ from mini_tf.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Side:
-    """A text as it was given; `tokens`: how its tokens read; by_words: rows and columns are its words, not its tokens."""
+    """A text as it was given; `tokens`: how its tokens read; by_words: rows and columns are its words, not its tokens;
+    prefix: all of its tokens see each other."""
 
     given: Framed
     tokens: list[str]
     words: Words
     by_words: bool = False
+    prefix: bool = False
 
     @property
     def units(self) -> list[str]:
@@ -31,7 +34,8 @@ class Side:
     def read_on(self, device: torch.device) -> Tokens:
         """The text as a model reads it."""
         ids: Tensor = torch.tensor([self.given.ids], device=device)
-        return Tokens(ids)
+        length = ids.shape[1]
+        return Tokens(ids, Places(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None)
 
 
 def side_of(tokenizer: Tokenizer, given: Framed) -> Side:
@@ -71,7 +75,8 @@ class Sides:
 def sides_of(trained: Trained, text: str, target: str | None = None) -> Sides:
     """A text as this run's model reads it; where it reads pairs the text is the source, and `target` what is written of it."""
     if not reads_pairs(trained):
-        return Sides(side_of(trained.tokenizer, framed_for(trained, text)))
+        prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)
+        return Sides(replace(side_of(trained.tokenizer, framed_for(trained, text)), prefix=prefix))
     assert target is not None, "a model of pairs reads a target"
     context = trained.model.context
     own = side_of(trained.tokenizer, framed_target(trained.tokenizer, target, context))

@@ -85,15 +85,15 @@ class Settings(ModelSettings):
         return Rule(own.get(key, "encoder"), message, (key, *depends, *own.values()))
 
     def limits(self, context: int) -> Sequence[PositionLimit]:
-        side = self.encoder.positions
-        longest = None if side is None else side.longest(context)
-        of_source = [] if side is None or longest is None else [PositionLimit("encoder.positions", side.kind, longest)]
-        return [*super().limits(context), *of_source]
+        side = self.source_stack.positions
+        key = "positions" if self.encoder.positions is None else "encoder.positions"
+        longest = side.longest(context)
+        return [*super().limits(context), *([] if longest is None else [PositionLimit(key, side.kind, longest, source=True)])]
 
     def stacks(self) -> Mapping[str, StackSettings]:
         return {"stack": self, "encoder": self.source_stack}
 
-    def attends(self, border: str) -> str:
+    def attends(self, border: str, direction: Direction) -> str:
         source = ", and its whole source" if self.cross_attention is not None else ", and nothing of the source"
         target = f"each token of a target sees what stands before it and itself{narrowed(self.attention)}{source}"
         return f"{target}; each token of a source sees both sides and itself{narrowed(self.source_stack.attention)}"

@@ -95,9 +95,10 @@ class Headed(Mixer):
     def fast_decoding(self) -> SoftmaxAttention | None:
         if not self.BY_SOFTMAX or self.cross:
             return None
-        window = self.view(Visibility(True, Places(1), Places(1))).window
+        view = self.view(Visibility(True, Places(1), Places(1)))
         q, k, v = self.sizes
-        return SoftmaxAttention(self.width, self.qkv, (q, k, v), self.out, self.scale, self.qk_norm, window)
+        found = SoftmaxAttention(self.width, self.qkv, (q, k, v), self.out, self.scale, self.qk_norm, view.window)
+        return found if view.sees_self else None
 
     def writers(self) -> list[nn.Linear]:
         return [self.out]

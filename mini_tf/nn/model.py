@@ -69,9 +69,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """The stack of its own tokens."""
         return Stack(self, self.causal, position, across)
 
-    def attends(self, border: str) -> str:
-        """What each token attends to, in words; border: of a text, such as `its row`."""
-        return f"each token sees {self.seen} and itself, in {border}{narrowed(self.attention)}"
+    def attends(self, border: str, direction: Direction) -> str:
+        return super().attends(border, direction) + narrowed(self.attention)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator.
@@ -208,13 +207,14 @@ class OneStack(Model):
         transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
         head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
         self.head = head
-        init_weights(self, self.stack.writers, None if settings.tied else head.linear, settings.init_std, settings.init)
+        untied = None if settings.tied else head.linear
+        init_weights(self, self.stack.writers, untied, settings.init_std, settings.init, self.stack.n_passes)
 
     def stacks(self) -> Sequence[ModelStack]:
         return [ModelStack("stack", self.stack, "embedding", attention="decoder.self" if self.stack.causal else "encoder.self")]
 
     def fast_decoding(self) -> "OneStack | None":
-        plain = (type(self).forward, type(self).decode) == (OneStack.forward, OneStack.decode)
+        plain = (type(self).forward, type(self).decode, type(self.stack).forward) == (OneStack.forward, OneStack.decode, Stack.forward)
         return self if plain and self.stack.causal else None
 
     def start(self, batch: int) -> State:

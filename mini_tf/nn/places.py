@@ -106,10 +106,13 @@ class Places:
         whole = Places(self.length, 0, segments, positions, self.orders)
         return whole._each(lambda t: t.reshape(batch // n, -1), length=n * self.length)
 
-    def as_prefix(self, batch: int, device: torch.device) -> "Places":
-        """The same for rows of one document, whose tokens all see each other: what follows sees them, and they do not see it."""
-        last = self.all_positions(device).expand(batch, -1).amax(dim=1, keepdim=True)
-        return replace(self, orders=last.expand(-1, self.length))
+    def with_prefix(self, lengths: Tensor) -> "Places":
+        """The same for rows that begin with a prefix: the first `lengths` (B,) tokens of a document all see each other.
+
+        What follows sees them, and they do not see it.
+        """
+        positions = self.all_positions(lengths.device).expand(len(lengths), -1)
+        return replace(self, orders=torch.maximum(positions, lengths[:, None] - 1))
 
     def to(self, device: torch.device) -> "Places":
         return self._each(lambda t: t.to(device, non_blocking=True))

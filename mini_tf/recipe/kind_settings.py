@@ -69,18 +69,20 @@ def seen(directions: Collection[Direction], source: bool) -> str:
 
 
 class PositionLimit(NamedTuple):
-    """A kind of position that ends: its key in the model's section, its word, and how many positions there are."""
+    """A kind of position that ends: its key in the model's section, its word, how many positions there are, and whether of a source."""
 
     key: str
     kind: str
     length: int
+    source: bool = False
 
 
 class ModelSettings(Kind):
     """What the recipe needs to know of a model."""
 
     DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions that self-attention of its own tokens can have; the objective decides."""
+    """Directions that self-attention of its own tokens can have: bidirectional alone, or causal, whose mixers may follow the order of
+    a prefix too; the objective decides."""
     SOURCE: ClassVar[bool] = False
     """Its tokens attend to a source besides."""
     PACKS: ClassVar[bool] = True
@@ -113,9 +115,9 @@ class ModelSettings(Kind):
         """Positions that end; context: `train.context`."""
         return ()
 
-    def attends(self, border: str) -> str:
-        """What each token attends to, in words; border: of a text, such as `its row`."""
-        return f"each token sees {self.seen} and itself, in {border}"
+    def attends(self, border: str, direction: Direction) -> str:
+        """What each token attends to, in words; border: of a text, such as `its row`; direction: the objective's."""
+        return f"each token sees {seen({direction}, self.SOURCE)} and itself, in {border}"
 
     def can_start_from(self, other: "ModelSettings") -> bool:
         """Whether weights of such a model mean the same in this one (`init_from`)."""
@@ -138,10 +140,12 @@ class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
     DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions of self-attention that it can be learnt with; of the model's it takes the first. `prefix`: rows have orders of their
-    own (`Places.orders`), and a prompt is such a prefix."""
+    """Directions of self-attention that it can be learnt with, of which one is the model's. `prefix`: rows have orders of their own
+    (`Places.orders`), and a prompt is such a prefix."""
     SOURCE: ClassVar[bool] = False
     """Its rows have a source, to which the model attends."""
+    STREAMS: ClassVar[bool] = False
+    """Its rows may go on from step to step: it leaves their positions to the model, and its task has `start` and `trim`."""
     FORM: ClassVar[Form] = "text"
     """What is read of the data."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
@@ -159,16 +163,15 @@ class ObjectiveSettings(Kind):
     UNLIKE: ClassVar[Mapping[str, str]] = {}
     """Settings that make the training loss another than the validation loss, each with its name in words."""
 
-    @property
-    def prefix(self) -> bool:
-        """Whether prompts are prefixes."""
-        return "prefix" in self.DIRECTIONS
-
     @classmethod
     def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:
-        """The direction of a model's self-attention under this objective; None where the two do not fit."""
+        """The direction of a model's self-attention under this objective, causal before prefix; None where the two do not fit."""
         fitting = sorted(cls.DIRECTIONS & model.DIRECTIONS)
         return fitting[0] if fitting and cls.SOURCE == model.SOURCE else None
+
+    def prompts_are_prefixes(self, model: ModelSettings) -> bool:
+        """Whether the tokens of a text that such a model is given all see each other, as in training."""
+        return self.direction(model) == "prefix"
 
     def rules_with(self, model: ModelSettings) -> Rules:
         """What it and the model must be to each other besides; keys are those of the whole recipe ("objective.pool")."""

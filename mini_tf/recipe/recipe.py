@@ -143,6 +143,8 @@ def _streaming(recipe: Recipe) -> Rules:
     form = recipe.objective.FORM
     if form != "text":
         yield Rule("train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false", ("objective",))
+    elif not recipe.objective.STREAMS and recipe.model.causal:
+        yield Rule("train.stream", f"{recipe.objective.kind} is not learnt from a stream; use stream: false", ("objective",))
     elif not recipe.model.causal:
         yield "train.stream", f"a stream carries what came before, but the {recipe.model.kind} reads both sides; use model decoder"
     if recipe.data.pack != "concat":
@@ -152,7 +154,8 @@ def _streaming(recipe: Recipe) -> Rules:
 
 def _positions(recipe: Recipe) -> Rules:
     context = recipe.train.context
-    for key, kind, length in recipe.model.limits(context):
+    limits = {limit.key: limit for limit in recipe.model.limits(context)}  # both sides of a model may have the same one
+    for key, kind, length, _ in limits.values():
         if recipe.train.stream:
             what = f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"
             yield Rule("train.stream", what, (f"model.{key}",))

@@ -35,6 +35,7 @@ def cases(settings: ModelSettings) -> list[Case]:
     """Everything that a model of these settings must do, by what it declares."""
     checks = [
         stacks_are_where_it_says,
+        its_direction_is_what_it_says,
         targets_are_the_rows_of_all_tokens,
         content_of_padding_reaches_no_token,
         weights_make_another_model_the_same,
@@ -45,7 +46,11 @@ def cases(settings: ModelSettings) -> list[Case]:
         captured_attention_gives_the_same_scores,
         a_text_may_be_as_long_as_it_says,
     ]
-    if built(settings).stacks()[0].stack.causal:
+    if settings.PACKS and all(mixer.PACKS for mixer in settings.mixers()):
+        checks += [documents_that_share_a_row_are_as_alone]
+    if settings.causal and all("prefix" in (*settings.DIRECTIONS & mixer.DIRECTIONS,) for mixer in settings.mixers()):
+        checks += [a_prefix_is_seen_as_a_whole]
+    if settings.causal:
         checks += [tokens_one_by_one_give_the_whole, reordered_rows_go_on_as_those_rows]
     if built(settings).fast_decoding() is not None:
         checks += [the_fast_decoder_gives_the_same_scores]
@@ -93,6 +98,37 @@ def stacks_are_where_it_says(settings: ModelSettings) -> None:
 
 def _crosses(stack: Stack) -> bool:
     return any(block.cross is not None for block in stack.blocks)
+
+
+def its_direction_is_what_it_says(settings: ModelSettings) -> None:
+    assert settings.DIRECTIONS in ({"bidirectional"}, {"causal"}, {"causal", "prefix"}), f"directions {sorted(settings.DIRECTIONS)}"
+    model, ids = built(settings), drawn_tokens()
+    changed = torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % VOCABULARY], dim=1)
+    before, after = _scores(model, ids), _scores(model, changed)
+    assert settings.causal == torch.equal(before[:, :-1], after[:, :-1]), "what earlier tokens see is not what DIRECTIONS say"
+
+
+def documents_that_share_a_row_are_as_alone(settings: ModelSettings) -> None:
+    model, ids = built(settings), drawn_tokens(1)
+    source = source_of(model, 1)
+    if source is not None:  # a source is of one target
+        return
+    segments = torch.tensor([[1] * 4 + [2] * (L - 4)])
+    together = _scores(model, ids, Places.packed(segments))
+    for part in (slice(0, 4), slice(4, L)):
+        same(together[:, part], _scores(model, ids[:, part]), "a document is another one beside others in its row", 1e-8)
+
+
+def a_prefix_is_seen_as_a_whole(settings: ModelSettings) -> None:
+    model, ids, n = built(settings), drawn_tokens(), 4
+    places = Places(L).with_prefix(torch.full((B,), n))
+    whole = _scores(model, ids, places)
+    for t, seen_from in ((n - 1, 0), (L - 1, L - 1)):
+        changed = ids.clone()
+        changed[:, t] = (changed[:, t] + 1) % VOCABULARY
+        differs = (_scores(model, changed, places) != whole).any(-1).any(0)
+        assert not differs[:seen_from].any(), f"token {t} changes an earlier one"
+        assert differs[seen_from] or seen_from == t, f"token {t} of a prefix of {n} does not reach its first token"
 
 
 def targets_are_the_rows_of_all_tokens(settings: ModelSettings) -> None:

@@ -10,7 +10,7 @@ from mini_tf.nn.joined import Joined
 from mini_tf.nn.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.recipe.kind_settings import OptimizerSettings
-from mini_tf.training.layer_decay import depths
+from mini_tf.training.layer_decay import depths, stacks_of
 
 
 def build(settings: OptimizerSettings, model: nn.Module, products: torch.dtype = torch.float32) -> Optimizer:
@@ -47,7 +47,9 @@ def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Para
 
 def roles_of(model: nn.Module) -> dict[str, Role]:
     """The role of every parameter; a table that embeds and scores (a tied one) is an embedding."""
+    named = dict(model.named_parameters())
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    tables |= {id(named[one.embedding]) for one in stacks_of(model) if one.embedding in named}
     narrow = {id(p) for part in model.modules() if isinstance(part, LowRank) for p in part.parameters()}
     heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, Head | Answer)} - tables
     roles: dict[str, Role] = {}

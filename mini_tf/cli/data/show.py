@@ -55,7 +55,9 @@ def _sees(recipe: "Recipe", split: str) -> str:
     """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
     border = "its row" if recipe.data.pack != "docs" else "its document within the row"
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
-    return recipe.model.attends(border + before)
+    direction = recipe.objective.direction(recipe.model)
+    assert direction is not None, "the recipe was checked"
+    return recipe.model.attends(border + before, direction)
 
 
 def _choose(recipe: "Recipe", packing: "AnyRows", split: str, n: int) -> "tuple[list[int], Rows, int]":

@@ -101,8 +101,9 @@ def _context(trained: "Trained", asked: int | None) -> int:
     """Tokens that the model reads of a text at most; positions that end can be read no farther."""
     if asked is None:
         return trained.model.context
-    limits = trained.recipe.model.limits(trained.model.context)
-    if limits and asked > limits[-1].length:  # the last are those of the text that is given, of an encoder-decoder the source
-        hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
-        raise UsageFault(f"--context {asked}: the model's {limits[-1].kind} positions end at {limits[-1].length}", hint=hint)
+    model = trained.recipe.model
+    for limit in model.limits(trained.model.context):
+        if limit.source == model.SOURCE and asked > limit.length:
+            hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
+            raise UsageFault(f"--context {asked}: the model's {limit.kind} positions end at {limit.length}", hint=hint)
     return asked
