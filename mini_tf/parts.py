@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import Tensor, nn
 
 from mini_tf.evaluate import AnyRows, evaluate, pack, rows_at_once
-from mini_tf.nn import second
+from mini_tf.nn import objective_network
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.optimizers import Optimizer
@@ -40,16 +40,16 @@ class Parts:
     @cached_property
     def trainable(self) -> nn.Module:
         """What the optimizer moves: the model, and with it the objective's own network where there is one."""
-        return second.trained_together(self.model, self.task)
+        return objective_network.trained_together(self.model, self.task)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Of the objective's own network, which is no part of the model; not copies."""
-        return second.own_tensors(self.model, self.task)
+        return objective_network.own_tensors(self.model, self.task)
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
         """Take over the weights of the model and of the objective's own network."""
         self.model.load_weights(model)
-        second.load_own(self.model, self.task, own)
+        objective_network.load_own(self.model, self.task, own)
 
     @cached_property
     def train(self) -> AnyRows:

@@ -12,7 +12,7 @@ from mini_tf.cost.whole import Cost, cost_of
 from mini_tf.errors import DataFault, RunFault
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
-from mini_tf.nn.second import trained_together
+from mini_tf.nn.objective_network import trained_together
 from mini_tf.nn.sketch import sketched
 from mini_tf.parts import Parts
 from mini_tf.recipe.reading import Resolved

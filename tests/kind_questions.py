@@ -121,7 +121,9 @@ def _of_call(node: ast.Call, kinds: Kinds, env: Mapping[str, set[str]]) -> Itera
     name, args = _name(node.func), node.args
     if name in ("isinstance", "issubclass") and len(args) == 2:
         named = {
-            one.id if isinstance(one, ast.Name) else one.attr for one in ast.walk(args[1]) if isinstance(one, ast.Name | ast.Attribute)
+            _name(one)
+            for one in ast.walk(args[1])
+            if isinstance(one, ast.Name | ast.Attribute) and not ast.unparse(one).startswith(("nn.", "torch."))
         }
         yield from {kinds.classes[one] for one in named if one in kinds.classes}
     elif name in ("getattr", "hasattr") and len(args) > 1 and isinstance(args[1], ast.Constant) and args[1].value in kinds.settings:

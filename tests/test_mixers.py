@@ -31,7 +31,7 @@ def test_a_mixer_keeps_its_contract(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", ["softmax", "window"])
-def test_scores_may_depend_on_query_and_distance(kind: str) -> None:
+def test_positions_of_other_people_attach_to_our_mixers(kind: str) -> None:
     cases = list(attention.with_positions(mixer_settings(kind), made("positions")))
     assert len(cases) > 20
     for case in cases:

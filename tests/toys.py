@@ -9,7 +9,7 @@ from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing.mixer_trials import WIDTH, Trial
+from mini_tf.testing.mixer_trials import WIDTH, TinyMixer
 from mini_tf.testing.mixer_trials import drawn as seeded
 
 __all__ = ["TINY_CONSTANTS", "WIDTH", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
@@ -81,7 +81,7 @@ def mixer_settings(kind: str) -> MixerSettings:
 def tiny_mixer(kind: str, side: Literal["self", "cross"] = "self", position: str = "none", width: Width = WIDTH) -> Mixer:
     """A mixer in float64 and eval, with weights large enough that attention is far from uniform."""
     settings = None if position == "none" else settings_of("positions", position)()
-    return Trial(mixer_settings(kind), settings, side, width).mixer  # type: ignore[arg-type]
+    return TinyMixer(mixer_settings(kind), settings, side, width).mixer  # type: ignore[arg-type]
 
 
 def own_view(causal: bool, places: Places) -> Visibility:

@@ -34,7 +34,10 @@ class Lean:
     def fits(model: Model) -> bool:
         """Whether the model, which is in eval, its mixers and its positions all declare what is computed here."""
         one = model.fast_decoding()
-        if one is None or model.training or not one.embedding.position.by_distance:
+        if one is None or model.training:
+            return False
+        position = one.embedding.position
+        if not (position.by_distance and position.isometric):
             return False
         return all(_is_fast(block) for block in one.stack.blocks)
 

@@ -17,7 +17,7 @@ from mini_tf.inspection.choice import Choice, HeadPlace
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.sides import Side, Sides, sides_of
 from mini_tf.inspection.words import by_words
-from mini_tf.nn.model import Rows
+from mini_tf.nn.model import Represents
 from mini_tf.run.trained import Trained, open_trained
 
 MOST_NAMED = 40
@@ -36,8 +36,8 @@ class Head:
     visible: np.ndarray
     measures: Measures
     role: str | None
-    queries: Rows = "own"
-    keys: Rows = "own"
+    queries: Represents = "own"
+    keys: Represents = "own"
 
     @property
     def of_source(self) -> bool:
@@ -82,7 +82,7 @@ class Sample:
         """What the columns of its map are."""
         return self._units(head.keys, head.weights.shape[1])
 
-    def _units(self, rows: Rows, n: int) -> list[str]:
+    def _units(self, rows: Represents, n: int) -> list[str]:
         return [str(i) for i in range(n)] if rows == "latent" else self.sides.of(rows).units
 
     def without_weights(self) -> "Sample":
@@ -172,7 +172,7 @@ def _heads_between(reading: Reading, sides: Sides) -> list[Head]:
     return heads_of(reading, side.units if side.by_words else side.given.ids, of_token)
 
 
-def _sort_of(asked: str, choice: Choice, sorts: Mapping[str, tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
+def _sort_of(asked: str, choice: Choice, sorts: Mapping[str, tuple[Represents, Represents]]) -> tuple[Represents, Represents]:
     """What rows and columns of the heads stand for that a query looks from: of the kind that is chosen, else the first of own tokens.
 
     UsageFault where their rows are no tokens of a text.

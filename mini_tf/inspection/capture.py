@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from mini_tf.errors import RunFault
 from mini_tf.nn.mixer import Mixed, Mixer
-from mini_tf.nn.model import Model, Rows
+from mini_tf.nn.model import Model, Represents
 from mini_tf.nn.places import Visibility
 from mini_tf.nn.tokens import Tokens
 
-OWN_TO_SOURCE: tuple[Rows, Rows] = ("own", "source")
+OWN_TO_SOURCE: tuple[Represents, Represents] = ("own", "source")
 """What queries and keys of an encoder-decoder's cross-attention stand for."""
 
 
@@ -38,14 +38,14 @@ class Reading(NamedTuple):
     weights: Tensor
     lead: int
     keep: Tensor
-    rows: Rows = "own"
-    columns: Rows = "own"
+    rows: Represents = "own"
+    columns: Represents = "own"
 
 
 class Hidden(NamedTuple):
     """One call of a stack: what it is given and what follows each layer, n_calls + 1 tensors (B, L, D). rows: what L stands for."""
 
-    rows: Rows
+    rows: Represents
     layers: list[Float[Tensor, "B L D"]]
 
 
@@ -69,7 +69,7 @@ class _Listener:
     readings: list[Reading] = field(default_factory=list)
     hidden: list[Hidden] = field(default_factory=list)
 
-    def mixed(self, kind: str, rows: Rows, columns: Rows) -> Callable[..., Mixed]:
+    def mixed(self, kind: str, rows: Represents, columns: Represents) -> Callable[..., Mixed]:
         """The hook for mixers of this kind."""
 
         def read(mixer: Mixer, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
@@ -84,7 +84,7 @@ class _Listener:
 
         return read
 
-    def begun(self, rows: Rows) -> Callable[..., None]:
+    def begun(self, rows: Represents) -> Callable[..., None]:
         """The hook for stacks whose vectors stand for `rows`."""
 
         def begin(stack: nn.Module, given: tuple[Any, ...]) -> None:
@@ -112,9 +112,9 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
     return Capture(listener.readings, listener.hidden, (scores - explicit).abs().max().item())
 
 
-def sorts_of(model: Model) -> dict[str, tuple[Rows, Rows]]:
+def sorts_of(model: Model) -> dict[str, tuple[Represents, Represents]]:
     """What the model calls its sorts of mixers, and what queries and keys of each stand for."""
-    found: dict[str, tuple[Rows, Rows]] = {}
+    found: dict[str, tuple[Represents, Represents]] = {}
     for one in model.stacks():
         blocks = one.stack.blocks
         found |= {one.attention: (one.rows, one.rows)} if any(block.own is not None for block in blocks) else {}

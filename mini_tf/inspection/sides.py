@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mini_tf.inspection.framing import Framed, framed_for, framed_source, framed_target, reads_pairs
 from mini_tf.inspection.words import Words, words_of
-from mini_tf.nn.model import Rows
+from mini_tf.nn.model import Represents
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 from mini_tf.run.trained import Trained
@@ -51,7 +51,7 @@ class Sides:
     own: Side
     source: Side | None = None
 
-    def of(self, rows: Rows) -> Side:
+    def of(self, rows: Represents) -> Side:
         """The text whose tokens stand for such vectors; of an encoder-decoder the source for those of the encoder."""
         return self.source if rows == "source" and self.source is not None else self.own
 

@@ -19,7 +19,7 @@ from mini_tf.errors import Refusal, UsageFault
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
-from mini_tf.nn.model import Model, Rows
+from mini_tf.nn.model import Model, Represents
 from mini_tf.nn.tokens import Tokens
 
 
@@ -74,7 +74,7 @@ def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occ
 
     Of the first stack whose rows are tokens of the model's own text; as_source: of a source. UsageFault where no stack has such rows.
     """
-    read: Rows = "source" if as_source else "own"
+    read: Represents = "source" if as_source else "own"
     if not any(one.rows == read for one in model.stacks()):
         has = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
         raise UsageFault(f"no stack of the model has a row for each token of the {'source' if as_source else 'text'} ({has})")

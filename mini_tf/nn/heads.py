@@ -124,10 +124,13 @@ class Headed(Mixer):
         q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
         # Queries and keys are as wide as each other, so they are turned and normalised together; in this order, which gives the
         # same, since turning keeps lengths, only what the scores need anyway is kept for the backward pass.
-        turned = self._heads(q_and_k)
-        if (position := self._position[0]) is not None and "rotary" in position.attaches:
-            turned = position.turn(turned, visibility.own)
-        q, k = self._normed(turned).transpose(1, 2).split([self.width.n_heads, self.width.n_kv_heads], dim=1)
+        turned, position = self._heads(q_and_k), self._position[0]
+        isometric = position is None or position.isometric
+        turned = turned if isometric else self._normed(turned)
+        if position is not None and "rotary" in position.attaches:
+            turned = position.turn(turned, visibility.own, self.width.n_heads)
+        turned = self._normed(turned) if isometric else turned
+        q, k = turned.transpose(1, 2).split([self.width.n_heads, self.width.n_kv_heads], dim=1)
         # As a view, v would keep the whole joint product for the backward pass.
         return q, k, self._heads(v, self.width.d_v).contiguous().transpose(1, 2)
 

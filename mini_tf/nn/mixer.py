@@ -105,7 +105,7 @@ class Mixer(nn.Module):
     """Own tokens attend to a memory. Subclasses write start, forward, explicit and join, and recall where they cross."""
 
     def start(self, batch: int) -> State:
-        """The empty state: give it to begin remembering."""
+        """The empty state: give it to begin remembering. A cross mixer has one too; {} where it remembers nothing."""
         raise NotImplementedError
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], places: Places) -> State:

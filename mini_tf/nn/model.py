@@ -39,7 +39,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     embed_scale: bool = False
     """Token vectors are multiplied by sqrt(d_model), as in the 2017 paper."""
     ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
-    """Rows of further tables, of pairs of tokens, triples, ...: what stands just before is added to the embedding."""
+    """Represents of further tables, of pairs of tokens, triples, ...: what stands just before is added to the embedding."""
     n_types: int = Field(0, ge=0, le=1024)
     """Segment embeddings (BERT has 2); 0 = none."""
 
@@ -90,8 +90,8 @@ def narrowed(mixers: Sequence[MixerSettings]) -> str:
     return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.narrowed for mixer in mixers) else ""
 
 
-Rows = Literal["own", "source", "latent"]
-"""What vectors stand for: tokens of the model's own text, tokens of a source, or none of them."""
+Represents = Literal["own", "source", "latent"]
+"""What vectors represent: tokens of the model's own text, tokens of a source, or none of them."""
 
 
 class ModelStack(NamedTuple):
@@ -105,8 +105,8 @@ class ModelStack(NamedTuple):
     name: str
     stack: Stack
     embedding: str | None
-    rows: Rows = "own"
-    memory: Rows = "source"
+    rows: Represents = "own"
+    memory: Represents = "source"
     attention: str = "decoder.self"
     cross: str = "cross"
     n_above: int = 0
@@ -136,7 +136,7 @@ class Model(nn.Module):
         compute them in its place; None: it may not."""
         return None
 
-    def max_length(self, rows: Rows = "own") -> int | None:
+    def max_length(self, rows: Represents = "own") -> int | None:
         """The longest text whose tokens all have a position; None where there is no such limit."""
         parts = dict(self.named_modules())
         embeddings = [parts.get(str(one.embedding)) for one in self.stacks() if one.rows == rows]

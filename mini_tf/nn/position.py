@@ -26,8 +26,11 @@ class Position(nn.Module):
         """Positions added to, or joined with, the embeddings of tokens."""
         return x
 
-    def turn(self, x: Float[Tensor, "B L heads K"], places: Places) -> Float[Tensor, "B L heads K"]:
-        """Turn queries or keys by where they stand; keys are kept turned."""
+    isometric: bool = True
+    """`turn` keeps lengths and does the same to queries and keys; other ones are slower, since the fast decoder does not know them."""
+
+    def turn(self, x: Float[Tensor, "B L heads K"], places: Places, n_queries: int | None = None) -> Float[Tensor, "B L heads K"]:
+        """Turn queries and keys by their positions; keys are kept turned. The first `n_queries` heads are queries, the others keys."""
         return x
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:

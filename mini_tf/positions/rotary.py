@@ -38,7 +38,7 @@ class Rotary(Position):
         pair = torch.arange(0, self.d_k, 2, device=device, dtype=torch.float64)
         return self.base ** (-pair / self.d_k)
 
-    def turn(self, x: Tensor, places: Places) -> Tensor:
+    def turn(self, x: Tensor, places: Places, n_queries: int | None = None) -> Tensor:
         half = x.dtype in (torch.bfloat16, torch.float16)
         cos, sin, turns = self._turns(places, x)
         if turns is not None:

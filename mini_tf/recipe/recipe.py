@@ -24,9 +24,9 @@ class Recipe(Section):
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()
     model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
-    """What is trained: decoder (reads leftwards), encoder (reads both sides) or encoder_decoder (reads a source, writes a target)."""
+    """What is trained, such as decoder (each token attends to earlier ones), encoder (to both sides) or encoder_decoder."""
     objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]
-    """What is asked of the model; by default next_token of a decoder, masked of an encoder, seq2seq of an encoder_decoder."""
+    """What is learnt; by default what the model's kind names, such as next_token for a decoder."""
     adapter: Adapter | None = None
     """A small part that learns in place of the model's own matrices; null: none."""
     optimizer: Annotated[SerializeAsAny[OptimizerSettings], KindOf("optimizers")] = Field(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mini_tf.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.limits import limits
-from mini_tf.nn import second
+from mini_tf.nn import objective_network
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
@@ -61,8 +61,8 @@ class Trained(Loaded):
     def task(self) -> nn.Module:
         """The objective on this model, in eval. RunFault where it has a network of its own and no checkpoint keeps that any more."""
         task = self.objective.task(self.model).to(self.setup.device)
-        own = loading.load_objective(self.folder, self.step, specs(second.own_tensors(self.model, task)))
-        second.load_own(self.model, task, own)
+        own = loading.load_objective(self.folder, self.step, specs(objective_network.own_tensors(self.model, task)))
+        objective_network.load_own(self.model, task, own)
         return task.eval()
 
 

@@ -19,7 +19,7 @@ from mini_tf.testing.mixer_trials import (
     B,
     L,
     Layout,
-    Trial,
+    TinyMixer,
     drawn,
     fitting_positions,
     in_blocks,
@@ -60,10 +60,10 @@ def with_positions(settings: MixerSettings, positions: Mapping[str, PositionSett
 def _try(
     check: Callable[..., None], settings: MixerSettings, position: PositionSettings | None, direction: Direction, layout: Layout
 ) -> None:
-    check(Trial(settings, position), direction, layout)
+    check(TinyMixer(settings, position), direction, layout)
 
 
-def explicit_gives_what_forward_gives(trial: Trial, direction: Direction, layout: Layout) -> None:
+def explicit_gives_what_forward_gives(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places = laid_out(layout)
     view = view_of(direction, places, PREFIX[layout])
     shown = trial.mixer.explicit(trial.x, trial.x, view)
@@ -79,7 +79,7 @@ def explicit_gives_what_forward_gives(trial: Trial, direction: Direction, layout
     assert trial.settings.SEES_SELF or not diagonal.any(), "a token attends to itself, which SEES_SELF = False denies"
 
 
-def content_of_padding_reaches_no_token(trial: Trial, direction: Direction, layout: Layout) -> None:
+def content_of_padding_reaches_no_token(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places = laid_out(layout)
     assert places.segments is not None
     view = view_of(direction, places, PREFIX[layout])
@@ -89,7 +89,7 @@ def content_of_padding_reaches_no_token(trial: Trial, direction: Direction, layo
     assert torch.equal(tokens(before, places), tokens(after, places)), "the content of padding reaches tokens"
 
 
-def no_earlier_token_sees_a_later_one(trial: Trial, direction: Direction, layout: Layout) -> None:
+def no_earlier_token_sees_a_later_one(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places = laid_out(layout)
     view = view_of(direction, places, PREFIX[layout])
     for t in (1, 6, L - 1):
@@ -101,7 +101,7 @@ def no_earlier_token_sees_a_later_one(trial: Trial, direction: Direction, layout
         assert not torch.equal(before[:, t:], after[:, t:]), "tokens change nothing"
 
 
-def only_what_is_seen_has_a_gradient(trial: Trial, direction: Direction, layout: Layout) -> None:
+def only_what_is_seen_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places, t = laid_out(layout), 5
     view, x = view_of(direction, places, PREFIX[layout]), trial.x.requires_grad_()
     (gradient,) = torch.autograd.grad(trial.mix(x, view)[:, t].sum(), x)
@@ -112,7 +112,7 @@ def only_what_is_seen_has_a_gradient(trial: Trial, direction: Direction, layout:
     assert not trial.settings.SEES_SELF or gradient[:, t].any(), "a token's own vector has no gradient"
 
 
-def a_document_in_a_shared_row_is_as_alone(trial: Trial, direction: Direction, layout: Layout) -> None:
+def a_document_in_a_shared_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places = laid_out(layout)
     together = trial.mix(trial.x, view_of(direction, places, PREFIX[layout]))
     assert places.segments is not None
@@ -131,7 +131,7 @@ def _first_row(view: Visibility) -> Visibility:
     return replace(view, own=places, memory=places)
 
 
-def every_parameter_has_a_gradient(trial: Trial, direction: Direction, layout: Layout) -> None:
+def every_parameter_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     mixer, x = trial.mixer.train(), trial.x.requires_grad_()
     view = view_of(direction, laid_out(layout), PREFIX[layout])
     mixed = mixer(x, x, view)
@@ -141,7 +141,7 @@ def every_parameter_has_a_gradient(trial: Trial, direction: Direction, layout: L
         assert parameter.grad.any(), f"the gradient of {name} is 0"
 
 
-def blocks_with_state_give_the_whole(trial: Trial, direction: Direction, layout: Layout) -> None:
+def blocks_with_state_give_the_whole(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places = laid_out(layout)
     whole = trial.mix(trial.x, Visibility(True, places, places))
     for sizes in BLOCKS:
@@ -149,13 +149,13 @@ def blocks_with_state_give_the_whole(trial: Trial, direction: Direction, layout:
         same(tokens(y, places), tokens(whole, places), f"blocks of {sizes} tokens are not the whole")
 
 
-def a_trimmed_state_gives_the_same(trial: Trial, direction: Direction, layout: Layout) -> None:
+def a_trimmed_state_gives_the_same(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places = laid_out(layout)
     plain, trimmed = (in_blocks(trial.mixer, trial.x, places, [4, 1, 6], trim)[0] for trim in (False, True))
     same(tokens(trimmed, places), tokens(plain, places), "trim changes what follows", 1e-12)
 
 
-def a_reordered_state_is_that_of_reordered_rows(trial: Trial, direction: Direction, layout: Layout) -> None:
+def a_reordered_state_is_that_of_reordered_rows(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     places, rows = laid_out(layout), torch.tensor([2, 0, 2])
     mixer, x = trial.mixer, trial.x
     _, state = in_blocks(mixer, x[:, :6], places.cut(0, 6), [4, 2])
@@ -168,14 +168,14 @@ def a_reordered_state_is_that_of_reordered_rows(trial: Trial, direction: Directi
     same(tokens(y, there), tokens(whole[rows], there), "a reordered state is not that of reordered rows")
 
 
-def a_left_padded_row_is_as_alone(trial: Trial, direction: Direction, layout: Layout) -> None:
+def a_left_padded_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     x = trial.x[:2, :7]
     alone, _ = in_blocks(trial.mixer, x[1:, 3:], Places(4), [4])
     padded, _ = in_blocks(trial.mixer, x, Places.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1])
     same(padded[1:, 3:], alone, "padding on the left changes what follows")
 
 
-def a_prefix_goes_on_token_by_token(trial: Trial, direction: Direction, layout: Layout) -> None:
+def a_prefix_goes_on_token_by_token(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     """What follows a prefix needs nothing but the state that the prefix left."""
     prefix = PREFIX[layout]
     view = view_of(direction, laid_out(layout), prefix)
@@ -189,7 +189,7 @@ def a_prefix_goes_on_token_by_token(trial: Trial, direction: Direction, layout: 
 
 
 def a_refreshed_mixer_depends_on_seed_and_step(settings: MixerSettings) -> None:
-    trial = Trial(settings)
+    trial = TinyMixer(settings)
     view = view_of(sorted(settings.DIRECTIONS)[0], Places(L), 4)
     outputs = []
     for seed, step in ((3, 7), (3, 8), (3, 7)):
@@ -200,7 +200,7 @@ def a_refreshed_mixer_depends_on_seed_and_step(settings: MixerSettings) -> None:
 
 def a_stream_needs_bounded_memory(settings: MixerSettings) -> None:
     """A state may grow and shrink with its content, but no longer once the text is long."""
-    trial = Trial(settings)
+    trial = TinyMixer(settings)
     length = 5 * 80
     state: states.State | None = trial.mixer.start(B)
     x, sizes = drawn(B, length, WIDTH.d_model), []

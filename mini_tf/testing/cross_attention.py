@@ -10,7 +10,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.testing import Case
-from mini_tf.testing.mixer_trials import WIDTH, B, L, Trial, drawn, same
+from mini_tf.testing.mixer_trials import WIDTH, B, L, TinyMixer, drawn, same
 
 
 def cases(settings: MixerSettings) -> Iterator[Case]:
@@ -24,13 +24,19 @@ def cases(settings: MixerSettings) -> Iterator[Case]:
 
 
 def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: int = WIDTH.d_memory) -> None:
-    trial, memory = Trial(settings, side="cross", width=replace(WIDTH, d_memory=d_memory)), drawn(B, 5, d_memory, seed=3)
+    trial, memory = TinyMixer(settings, side="cross", width=replace(WIDTH, d_memory=d_memory)), drawn(B, 5, d_memory, seed=3)
     mixer, x = trial.mixer, trial.x
     segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
     places = Places.packed(segments) if padded else Places(5)
     view = Visibility(False, Places(L), places)
     y, recalled = mixer(x, memory, view).y, mixer.recall(memory, places)
     same(mixer(x, recalled, view).y, y, "what recall keeps is not the source")
+    state, parts = mixer.start(B), []  # a block gives its cross mixer a state, too
+    for token in range(L):
+        mixed = mixer(x[:, token : token + 1], recalled, Visibility(False, Places(1, token), places), state)
+        state = mixed.state
+        parts.append(mixed.y)
+    same(torch.cat(parts, dim=1), y, "queries one by one attend to another source")
     shown = mixer.explicit(x, recalled, view)
     same(mixer.join(shown.weights @ shown.values, x, view).y, y, "join(weights @ values) is not what forward gives")
     if padded:
@@ -44,7 +50,7 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
 
 
 def queries_that_see_nothing_get_zeros(settings: MixerSettings) -> None:
-    trial = Trial(settings, side="cross")
+    trial = TinyMixer(settings, side="cross")
     mixer, x, memory = trial.mixer, trial.x[:1, :2], drawn(1, 4, WIDTH.d_memory)
     view = Visibility(False, Places(2), Places.packed(torch.zeros(1, 4, dtype=torch.long)))
     shown = mixer.explicit(x, mixer.recall(memory, view.memory), view)
@@ -53,7 +59,7 @@ def queries_that_see_nothing_get_zeros(settings: MixerSettings) -> None:
 
 
 def a_recalled_source_is_reordered_by_rows(settings: MixerSettings) -> None:
-    trial, memory, rows = Trial(settings, side="cross"), drawn(B, 5, WIDTH.d_memory, seed=3), torch.tensor([2, 2, 0])
+    trial, memory, rows = TinyMixer(settings, side="cross"), drawn(B, 5, WIDTH.d_memory, seed=3), torch.tensor([2, 2, 0])
     view = Visibility(False, Places(L), Places(5))
     recalled = states.reorder(trial.mixer.recall(memory, Places(5)), rows)
     y = trial.mixer(trial.x, recalled, view).y

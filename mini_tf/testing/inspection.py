@@ -23,7 +23,7 @@ from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.parameters import memory_of, parts_of, work_of
 from mini_tf.inspection.sentences import Sentence
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, Rows
+from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents
 from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
@@ -164,7 +164,7 @@ def hidden_vectors_are_those_of_every_call(settings: ModelSettings) -> None:
 def a_word_is_read_where_rows_are_tokens_of_its_text(settings: ModelSettings) -> None:
     model, texts = built(settings), ("ab cd e", "f ab g")
     sentences, found = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
-    rows: Rows = "source" if model.reads_source else "own"
+    rows: Represents = "source" if model.reads_source else "own"
     if rows not in {one.rows for one in model.stacks()}:
         try:
             word.study(model, sentences, found, as_source=model.reads_source)

@@ -26,7 +26,7 @@ _SEGMENTS = {
 }
 
 
-class Trial:
+class TinyMixer:
     """A mixer of these settings, with a position where one is given."""
 
     def __init__(

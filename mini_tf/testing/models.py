@@ -17,7 +17,7 @@ from mini_tf.inspection.capture import capture, sorts_of
 from mini_tf.nn.answer import Answer
 from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.lora import adapt, merge
-from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model import Model, ModelSettings, ModelStack
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import reorder
@@ -36,6 +36,7 @@ def cases(settings: ModelSettings) -> list[Case]:
     checks = [
         stacks_are_where_it_says,
         its_direction_is_what_it_says,
+        its_settings_name_the_same_stacks,
         targets_are_the_rows_of_all_tokens,
         content_of_padding_reaches_no_token,
         weights_make_another_model_the_same,
@@ -129,6 +130,18 @@ def a_prefix_is_seen_as_a_whole(settings: ModelSettings) -> None:
         differs = (_scores(model, changed, places) != whole).any(-1).any(0)
         assert not differs[:seen_from].any(), f"token {t} changes an earlier one"
         assert differs[seen_from] or seen_from == t, f"token {t} of a prefix of {n} does not reach its first token"
+
+
+def its_settings_name_the_same_stacks(settings: ModelSettings) -> None:
+    declared = [one.name for one in built(settings).stacks()]
+    assert set(settings.stacks()) == set(declared), f"settings name the stacks {sorted(settings.stacks())}, the model {sorted(declared)}"
+    kinds = [kind for one in built(settings).stacks() for kind in _sorts(one)]
+    assert len(set(kinds)) == len(kinds), f"two sorts of heads have one name: {kinds}"
+
+
+def _sorts(one: ModelStack) -> list[str]:
+    own = any(block.own is not None for block in one.stack.blocks)
+    return [*([one.attention] if own else []), *([one.cross] if _crosses(one.stack) else [])]
 
 
 def targets_are_the_rows_of_all_tokens(settings: ModelSettings) -> None:
@@ -270,7 +283,7 @@ def _declares(model: Model) -> bool:
     one = model.fast_decoding()
     parts = [] if one is None else [block.own.part for block in one.stack.blocks if block.own is not None]
     fast = all(part.fast_decoding() is not None for part in parts)  # type: ignore[operator]
-    return one is not None and fast and one.embedding.position.by_distance
+    return one is not None and fast and one.embedding.position.by_distance and one.embedding.position.isometric
 
 
 def _decoder(model: Model, texts: list[list[int]], fast: bool) -> Lean | Remembering:

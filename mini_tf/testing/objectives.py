@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mini_tf.nn.dropout import Dropout
 from mini_tf.nn.model import Model
-from mini_tf.nn.second import own_tensors, trained_together
+from mini_tf.nn.objective_network import own_tensors, trained_together
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import figures_of
@@ -28,7 +28,7 @@ STEPS = 400
 
 
 @dataclass(frozen=True)
-class Trial:
+class TinyObjective:
     """An objective, its task on a model, in float64 and without dropout, and rows for it."""
 
     objective: Objective
@@ -49,7 +49,7 @@ class Trial:
         return [self.rows.part(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
 
 
-def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> Trial:
+def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> TinyObjective:
     """The case of an objective; `dropout` is set wherever there is dropout."""
     objective = settings.build(VOCABULARY, labels_for(settings.FORM))
     rows = rows_for(settings.FORM, objective.lookahead, objective.whole_words)
@@ -63,7 +63,7 @@ def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.
     for module in task.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
-    return Trial(objective, model, task, rows)
+    return TinyObjective(objective, model, task, rows)
 
 
 def cuts_change_nothing(settings: ObjectiveSettings) -> None:

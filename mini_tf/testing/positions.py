@@ -94,14 +94,14 @@ def it_reaches_as_far_as_it_says(settings: PositionSettings) -> None:
 
 
 def turning_is_linear(settings: PositionSettings) -> None:
-    """The fast decoder makes a matrix of it."""
+    """The fast decoder makes a matrix of it; and it keeps lengths where it says so."""
     position, places = built(settings), Places(L, 3)
     one, other = _heads(), drawn(B, L, WIDTH.n_heads, WIDTH.d_k, seed=2)
-    same(
-        position.turn(2 * one - 3 * other, places),
-        2 * position.turn(one, places) - 3 * position.turn(other, places),
-        "turning is not linear",
-    )
+    apart = 2 * position.turn(one, places, 2) - 3 * position.turn(other, places, 2)
+    same(position.turn(2 * one - 3 * other, places, 2), apart, "turning is not linear")
+    if position.isometric:
+        same(position.turn(one, places, 2).norm(dim=-1), one.norm(dim=-1), "turning changes lengths, which `isometric` denies")
+        same(position.turn(one, places, 2), position.turn(one, places, 0), "queries and keys turn otherwise, which `isometric` denies")
 
 
 def every_parameter_has_a_gradient(settings: PositionSettings) -> None:

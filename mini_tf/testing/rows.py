@@ -28,7 +28,7 @@ def rows_for(form: str, lookahead: int, words: bool, length: int = 8) -> Rows:
     if form == "text":
         ids = _plain(draw, length + lookahead)
         starts = draw.random(ids.shape) < 0.5
-        return Rows(ids, keys, _segments(ids.shape[1]), starts if words else None)
+        return Rows(ids, keys, _segments(ids.shape[1], 2 + lookahead), starts if words else None)
     if form == "pairs":
         source, target = (_closed(_plain(draw, length - 2), opened) for opened in (False, True))
         return Rows(target, keys, _segments(target.shape[1]), None, Rows(source, keys, _segments(source.shape[1])))
@@ -55,9 +55,9 @@ def _closed(ids: np.ndarray, opened: bool) -> np.ndarray:
     return whole
 
 
-def _segments(length: int) -> np.ndarray:
+def _segments(length: int, n_pads: int = 2) -> np.ndarray:
     segments = np.ones((N_ROWS, length), np.int64)
-    segments[N_ROWS // 2 :, -2:] = 0
+    segments[N_ROWS // 2 :, -n_pads:] = 0
     return segments
 
 

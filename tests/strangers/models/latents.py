@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from mini_tf.errors import DataFault
 from mini_tf.nn.head import Head
 from mini_tf.nn.mixer import Mixed
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, Rows, embedding_of
+from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents, embedding_of
 from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Across, Stack
+from mini_tf.nn.stack import Across, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 
@@ -21,6 +21,10 @@ class Settings(ModelSettings):
     OBJECTIVE: ClassVar[str] = "masked"
 
     n_latents: int = 4
+
+    def stacks(self) -> dict[str, StackSettings]:
+        one = self.model_copy(update={"n_layers": 1})
+        return {"decoder": one, "inner": self, "reader": one}
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Latents":
         return Latents(self, vocabulary_size, context)
@@ -47,7 +51,7 @@ class Latents(Model):
         reader = ModelStack("reader", self.reader, "latents", "latent", "own", cross="reader.cross", n_above=1 + n)
         return [decoder, inner, reader]
 
-    def max_length(self, rows: Rows = "own") -> int | None:
+    def max_length(self, rows: Represents = "own") -> int | None:
         return self.queries.num_embeddings
 
     def forward(self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None) -> Mixed:

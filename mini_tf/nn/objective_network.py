@@ -15,7 +15,7 @@ CHILD = "objective"
 """Their parameters have names behind this one among those of the model."""
 
 
-class Both(nn.Module):
+class WithObjective(nn.Module):
     """The modules of the model by their own names, and the others of a task behind `objective.`, for whatever walks over parameters."""
 
     def __init__(self, model: Model, others: Mapping[str, nn.Module | nn.Parameter]) -> None:
@@ -42,7 +42,7 @@ def trained_together(model: Model, task: nn.Module) -> nn.Module:
     others = {name: part for name, part in {**task._parameters, **task._modules}.items() if part is not None and part is not model}
     if any(part is model for other in others.values() if isinstance(other, nn.Module) for part in other.modules()):
         raise ValueError("a task must hold the model as an attribute of its own, not inside another module")
-    return Both(model, others) if own_tensors(model, task) else model
+    return WithObjective(model, others) if own_tensors(model, task) else model
 
 
 def own_tensors(model: Model, task: nn.Module) -> dict[str, Tensor]:
