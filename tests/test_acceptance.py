@@ -3,14 +3,17 @@
 import json
 import os
 import shutil
-import subprocess
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import shell
 from commands import DATA, QUIET, ROOT, TINY, minitf, tiny_model, trained
 
 from mini_tf.run.disk import Disk
+from mini_tf.run.folder import Run
 
 SCRIPT = r"""
 set -euo pipefail
@@ -24,40 +27,22 @@ until minitf pretrain tests/data/long.yaml -d "$TMP" -n big; do [ $? -eq 143 ] |
 """  # noqa: E501
 
 
-PREEMPTED = """
-import os, runpy, signal
-from mini_tf.run.folder import Run
-
-save = Run.save
-
-def save_and_lose_the_machine(run, *given, **named):
-    save(run, *given, **named)
-    lost = run.folder.with_name("lost")
-    if run.folder.name == "big" and (not lost.exists() or lost.stat().st_size < 2):
-        lost.open("a").write("x")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-Run.save = save_and_lose_the_machine
-runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
-"""
-"""`minitf` on a machine that is taken away after the first save of the run `big`, and again after the second."""
-
-
-def shell(folder: Path) -> dict[str, str]:
-    """An environment where `minitf` and `python` are those of these tests."""
-    (folder / "preempted.py").write_text(PREEMPTED)
-    commands = (("minitf", f'exec "{sys.executable}" "{folder}/preempted.py" "$@"'), ("python", f'exec "{sys.executable}" "$@"'))
-    for name, line in commands:
-        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
-        (folder / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "TMP": str(folder / "tmp")}
-
-
-def test_the_acceptance_script_passes(tmp_path: Path) -> None:
+def test_the_acceptance_script_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is taken away after the first save of the run `big`, and again after the second."""
     shutil.copytree(ROOT / "tests" / "data", tmp_path / "tests" / "data")
     (tmp_path / "tmp").mkdir()
-    big = tmp_path / "tmp" / "big"
-    script = subprocess.run(["bash", "-c", SCRIPT], cwd=tmp_path, env=shell(tmp_path), capture_output=True, text=True, timeout=600)
+    big, lost, save = tmp_path / "tmp" / "big", tmp_path / "tmp" / "lost", Run.save
+
+    def save_and_lose_the_machine(run: Run, *given: Any, **named: Any) -> None:
+        save(run, *given, **named)
+        if run.folder == big and (not lost.exists() or lost.stat().st_size < 2):
+            lost.open("a").write("x")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Run, "save", save_and_lose_the_machine)
+    monkeypatch.setenv("TMP", str(tmp_path / "tmp"))
+    python = f"""python() {{ '{sys.executable}' "$@"; }}\n"""
+    script = shell.run(python + SCRIPT, tmp_path)
     assert script.returncode == 0, script.stderr
     assert script.stdout.splitlines()[-4:] == [f"{tmp_path / 'tmp' / 'out dir'}", *[f"{big}"] * 3]
     assert "already complete" in script.stderr
