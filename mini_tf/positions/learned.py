@@ -15,6 +15,7 @@ from mini_tf.nn.position import Position, PositionSettings
 
 class Settings(PositionSettings):
     ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of places in the table; auto = train.context."""
 

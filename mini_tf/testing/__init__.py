@@ -7,8 +7,11 @@
 Each module has `cases(settings)`, which lists what is tried, by name, so that a test runner can report each by itself.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+Settings = TypeVar("Settings")
 
 
 class Case(NamedTuple):
@@ -19,3 +22,8 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return self.name
+
+
+def cases_of(checks: Iterable[Callable[[Settings], None]], settings: Settings) -> list[Case]:
+    """A case for each check of these settings, by the name of its function."""
+    return [Case(check.__name__, partial(check, settings)) for check in checks]

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -28,9 +27,9 @@ from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.testing import Case
+from mini_tf.testing import Case, cases_of
 from mini_tf.testing.mixer_trials import same
-from mini_tf.testing.models import CONTEXT, VOCABULARY, L, M, built, drawn_tokens, source_of
+from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, L, M, built, drawn_tokens, source_of
 
 _SHARES = {"max", *ROLES} - {"broad"}
 """Measures of a head that are parts of a row's weight."""
@@ -48,7 +47,7 @@ def cases(settings: ModelSettings) -> list[Case]:
         hidden_vectors_are_those_of_every_call,
         a_word_is_read_where_rows_are_tokens_of_its_text,
     ]
-    return [Case(check.__name__, partial(check, settings)) for check in checks]
+    return cases_of(checks, settings)
 
 
 def _seen(model: Model) -> Capture:

@@ -1,10 +1,4 @@
-"""The contract of models: what they declare, targets by index, states, the fast decoder, captured attention, weights in a file.
-
-The settings under test should be small: every check builds a model of them, in float64, for a vocabulary of 23 tokens.
-"""
-
-from collections.abc import Iterator
-from functools import partial
+"""The contract of models: what they declare, targets by index, states, the fast decoder, captured attention, weights in a file."""
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +16,11 @@ from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import reorder
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter
-from mini_tf.testing import Case
+from mini_tf.testing import Case, cases_of
 from mini_tf.testing.mixer_trials import same
+from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, B, L, M, built, drawn_tokens, scores_of, source_of
 from mini_tf.training.layer_decay import depths
-
-VOCABULARY, CONTEXT, B, L, M = 23, 16, 3, 9, 7
 
 
 def cases(settings: ModelSettings) -> list[Case]:
@@ -49,37 +41,13 @@ def cases(settings: ModelSettings) -> list[Case]:
     ]
     if settings.PACKS and all(mixer.PACKS for mixer in settings.mixers()):
         checks += [documents_that_share_a_row_are_as_alone]
-    if settings.causal and all("prefix" in (*settings.DIRECTIONS & mixer.DIRECTIONS,) for mixer in settings.mixers()):
+    if settings.causal and all("prefix" in settings.DIRECTIONS & mixer.DIRECTIONS for mixer in settings.mixers()):
         checks += [a_prefix_is_seen_as_a_whole]
     if settings.causal:
         checks += [tokens_one_by_one_give_the_whole, reordered_rows_go_on_as_those_rows]
     if built(settings).fast_decoding() is not None:
         checks += [the_fast_decoder_gives_the_same_scores]
-    return [Case(check.__name__, partial(check, settings)) for check in checks]
-
-
-def built(settings: ModelSettings, seed: int = 0) -> Model:
-    """A model in eval, with weights large enough that attention is far from uniform."""
-    torch.manual_seed(seed)
-    model = settings.build(VOCABULARY, CONTEXT).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return model
-
-
-def drawn_tokens(rows: int = B, length: int = L, seed: int = 1) -> Tensor:
-    """Ids (rows, length)."""
-    return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
-
-
-def source_of(model: Model, rows: int = B) -> Tokens | None:
-    """Something to attend to, where the model does."""
-    return Tokens(drawn_tokens(rows, M, seed=2)) if model.reads_source else None
-
-
-def _scores(model: Model, ids: Tensor, places: Places | None = None) -> Tensor:
-    return model.logits(model(Tokens(ids, places), source_of(model, len(ids))).y)
+    return cases_of(checks, settings)
 
 
 def stacks_are_where_it_says(settings: ModelSettings) -> None:
@@ -105,7 +73,7 @@ def its_direction_is_what_it_says(settings: ModelSettings) -> None:
     assert settings.DIRECTIONS in ({"bidirectional"}, {"causal"}, {"causal", "prefix"}), f"directions {sorted(settings.DIRECTIONS)}"
     model, ids = built(settings), drawn_tokens()
     changed = torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % VOCABULARY], dim=1)
-    before, after = _scores(model, ids), _scores(model, changed)
+    before, after = scores_of(model, ids), scores_of(model, changed)
     assert settings.causal == torch.equal(before[:, :-1], after[:, :-1]), "what earlier tokens see is not what DIRECTIONS say"
 
 
@@ -115,19 +83,19 @@ def documents_that_share_a_row_are_as_alone(settings: ModelSettings) -> None:
     if source is not None:  # a source is of one target
         return
     segments = torch.tensor([[1] * 4 + [2] * (L - 4)])
-    together = _scores(model, ids, Places.packed(segments))
+    together = scores_of(model, ids, Places.packed(segments))
     for part in (slice(0, 4), slice(4, L)):
-        same(together[:, part], _scores(model, ids[:, part]), "a document is another one beside others in its row", 1e-8)
+        same(together[:, part], scores_of(model, ids[:, part]), "a document is another one beside others in its row", 1e-8)
 
 
 def a_prefix_is_seen_as_a_whole(settings: ModelSettings) -> None:
     model, ids, n = built(settings), drawn_tokens(), 4
     places = Places(L).with_prefix(torch.full((B,), n))
-    whole = _scores(model, ids, places)
+    whole = scores_of(model, ids, places)
     for t, seen_from in ((n - 1, 0), (L - 1, L - 1)):
         changed = ids.clone()
         changed[:, t] = (changed[:, t] + 1) % VOCABULARY
-        differs = (_scores(model, changed, places) != whole).any(-1).any(0)
+        differs = (scores_of(model, changed, places) != whole).any(-1).any(0)
         assert not differs[:seen_from].any(), f"token {t} changes an earlier one"
         assert differs[seen_from] or seen_from == t, f"token {t} of a prefix of {n} does not reach its first token"
 
@@ -157,7 +125,7 @@ def content_of_padding_reaches_no_token(settings: ModelSettings) -> None:
     model, ids = built(settings), drawn_tokens()
     segments = torch.tensor([[1] * L, [0] * 3 + [1] * (L - 3), [1] * (L - 2) + [0] * 2])
     places, other = Places.packed(segments), torch.where(segments == 0, (ids + 1) % VOCABULARY, ids)
-    before, after = _scores(model, ids, places), _scores(model, other, places)
+    before, after = scores_of(model, ids, places), scores_of(model, other, places)
     assert before.isfinite().all(), "scores at padding are not finite"
     assert torch.equal(before[segments != 0], after[segments != 0]), "the content of padding reaches tokens"
     alone = model.logits(model(Tokens(ids[1:2, 3:]), None if (source := source_of(model)) is None else Tokens(source.ids[1:2])).y)
@@ -166,9 +134,9 @@ def content_of_padding_reaches_no_token(settings: ModelSettings) -> None:
 
 def weights_make_another_model_the_same(settings: ModelSettings) -> None:
     model, other = built(settings), built(settings, seed=1)
-    assert not torch.equal(_scores(model, drawn_tokens()), _scores(other, drawn_tokens())), "two seeds give one model"
+    assert not torch.equal(scores_of(model, drawn_tokens()), scores_of(other, drawn_tokens())), "two seeds give one model"
     other.load_weights(model.weights())
-    assert torch.equal(_scores(model, drawn_tokens()), _scores(other, drawn_tokens())), "the same weights give another model"
+    assert torch.equal(scores_of(model, drawn_tokens()), scores_of(other, drawn_tokens())), "the same weights give another model"
     assert len({tensor.data_ptr() for tensor in model.weights().values() if tensor.numel()}) == sum(
         tensor.numel() > 0 for tensor in model.weights().values()
     ), "a file would hold a tensor twice"
@@ -206,12 +174,12 @@ def another_head_answers(settings: ModelSettings) -> None:
 
 def an_adapter_reaches_every_stack_and_merges(settings: ModelSettings) -> None:
     model = built(settings)
-    before, names = _scores(model, drawn_tokens()), set(model.weights())
+    before, names = scores_of(model, drawn_tokens()), set(model.weights())
     adapted = adapt(model, Adapter(rank=2))
     for one in model.stacks():
         linear = any(isinstance(part, nn.Linear) for part in one.stack.modules())
         assert not linear or any(name.startswith(f"{one.name}.") for name in adapted), f"an adapter leaves out {one.name}"
-    same(_scores(model, drawn_tokens()), before, "a new adapter changes the model")
+    same(scores_of(model, drawn_tokens()), before, "a new adapter changes the model")
     merge(model)
     assert set(model.weights()) == names, "a merged model has other names"
 
@@ -245,7 +213,7 @@ def a_text_may_be_as_long_as_it_says(settings: ModelSettings) -> None:
 
 def tokens_one_by_one_give_the_whole(settings: ModelSettings) -> None:
     model, ids = built(settings), drawn_tokens()
-    whole, source, state, parts = _scores(model, ids), source_of(model), model.start(B), []
+    whole, source, state, parts = scores_of(model, ids), source_of(model), model.start(B), []
     memory = None if source is None else model.read(source)
     for t in range(L):
         mixed = model(Tokens(ids[:, t : t + 1]), memory, state=state)
@@ -289,16 +257,3 @@ def _declares(model: Model) -> bool:
 def _decoder(model: Model, texts: list[list[int]], fast: bool) -> Lean | Remembering:
     state = model(padded(texts, torch.device("cpu")), state=model.start(len(texts))).state
     return Lean(model, state, [*map(len, texts)]) if fast else Remembering(model, state)
-
-
-def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:
-    """The same model with each of these mixers in all of its layers, those that its stacks cannot take left out."""
-    without = settings_of("positions", "none")()
-    for mixer in mixers:
-        for given in ({}, {"positions": without}):
-            try:
-                made = type(settings).model_validate(dict(settings) | {"attention": (mixer,)} | given)
-            except ValueError:
-                continue
-            yield made
-            break

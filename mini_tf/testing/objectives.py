@@ -5,7 +5,6 @@ Each check builds the objective with the smallest model that it can be trained o
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from mini_tf.nn.objective_network import own_tensors, trained_together
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import figures_of
-from mini_tf.testing import Case
+from mini_tf.testing import Case, cases_of
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
 from mini_tf.text.batch import Batch, Rows
 
@@ -245,4 +244,4 @@ def _other_padding(rows: Rows) -> Rows:
 
 def cases(settings: ObjectiveSettings) -> list[Case]:
     """Everything that an objective of these settings must do."""
-    return [Case(check.__name__, partial(check, settings)) for check in CONTRACT]
+    return cases_of(CONTRACT, settings)

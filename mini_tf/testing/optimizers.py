@@ -5,14 +5,13 @@ gradients of all other functions are drawn at random, by seed.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, Role, state_bytes
-from mini_tf.testing import Case
+from mini_tf.testing import Case, cases_of
 
 _SHAPES: dict[str, tuple[Role, tuple[int, ...], tuple[int, ...]]] = {
     "matrix": ("matrix", (6, 4), ()),
@@ -199,7 +198,7 @@ CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
 
 def cases(settings: OptimizerSettings) -> list[Case]:
     """Everything that an optimizer of these settings must do."""
-    return [Case(holds.__name__, partial(holds, settings)) for holds in CONTRACT]
+    return cases_of(CONTRACT, settings)
 
 
 def _seeded(*words: object) -> torch.Generator:

@@ -1,7 +1,6 @@
 """The contract of positions: where they attach, what they depend on, how far they reach, and every mixer that they attach to."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 
@@ -10,7 +9,7 @@ from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing import Case, attention
+from mini_tf.testing import Case, attention, cases_of
 from mini_tf.testing.mixer_trials import WIDTH, B, L, drawn, laid_out, same, tokens
 
 CONTEXT = 64
@@ -22,7 +21,7 @@ def cases(settings: PositionSettings) -> list[Case]:
     """Everything that a position of these settings must do, by what it declares."""
     checks = (it_attaches_where_it_says, it_depends_on_positions_alone, it_reaches_as_far_as_it_says, every_parameter_has_a_gradient)
     turning = (turning_is_linear,) if "rotary" in settings.ATTACHES else ()
-    return [*(Case(check.__name__, partial(check, settings)) for check in (*checks, *turning)), *_with_mixers(settings)]
+    return [*cases_of((*checks, *turning), settings), *_with_mixers(settings)]
 
 
 def _with_mixers(settings: PositionSettings) -> Iterator[Case]:

@@ -4,12 +4,11 @@ Rates are those of `training.schedule.factor`, as shares of the peak, so the war
 """
 
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from mini_tf.schedules import ScheduleSettings
-from mini_tf.testing import Case
+from mini_tf.testing import Case, cases_of
 from mini_tf.training.schedule import Course, Horizon, factor
 
 _LENGTHS = (1, 2, 3, 10, 97, 1000)
@@ -101,7 +100,7 @@ CONTRACT: tuple[Callable[[ScheduleSettings], None], ...] = (
 
 def cases(settings: ScheduleSettings) -> list[Case]:
     """Everything that a schedule of these settings must do."""
-    return [Case(holds.__name__, partial(holds, settings)) for holds in CONTRACT]
+    return cases_of(CONTRACT, settings)
 
 
 def _with(settings: ScheduleSettings, **changed: Any) -> ScheduleSettings:
