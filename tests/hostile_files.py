@@ -10,8 +10,8 @@ from commands import ROOT
 from hostile import HOSTILE, STEERING
 from hypothesis import strategies as st
 
+from mini_tf.data.tokenization.components import CHILDREN, KNOWN
 from mini_tf.recipe.keys import keys
-from mini_tf.text.components import CHILDREN, KNOWN
 
 
 def one_in(draw: st.DrawFn, n: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from mini_tf.recipe.deciding import WATCHING, as_json, first_defaults
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.layers import package_of
+from mini_tf.recipe.parsing.layers import package_of
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity

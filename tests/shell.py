@@ -20,7 +20,7 @@ from pathlib import Path
 from commands import drawn
 from hang import ending
 
-import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
+import mini_tf.jobs.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.cli import app
 
 CLIENT = """

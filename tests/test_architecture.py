@@ -3,39 +3,22 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from floors import FLOORS, picture
 from kind_questions import packages
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mini_tf"
 
-FLOORS = [
-    {"errors", "library_caches", "safe_text", "seeds"},  # the ground: small modules that everybody may stand on, the recipe too
-    {"failures", "limits"},
-    {"plain_file"},
-    {"recipe"},
-    {"nn", "drawing", "scores"},
-    {"attention", "models", "optimizers", "positions", "schedules", "text"},
-    {"objectives", "training"},
-    {"run", "generation"},
-    {"translations", "responses", "predictions"},
-    {"evaluate", "diagnosis", "inspection", "interchange"},
-    {"parts"},
-    {"samples"},
-    {"session"},
-    {"cost"},
-    {"pretrain"},
-    {"repeats"},  # of a recipe, from several seeds
-    {"rehearsal", "testing"},  # testing: the contracts of kinds, for the tests here and those of outside packages
-    {"cli"},
-    {"__main__"},
-]
-"""From the bottom up; who lives on one floor does not know each other. `__init__` holds the version, for anybody."""
-FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor} | {"__main__": len(FLOORS)}
+"""`__init__` holds the version, for anybody; `__main__` is the door."""
+MOST_FILES = 16
+"""Of a folder, beside its `__init__`."""
 
 SLOW = {"torch", "numpy", "tokenizers", "safetensors", "matplotlib", "pyarrow"}
 NO_NAMES = {"utils", "helpers", "common", "base", "misc", "manager"}
@@ -83,8 +66,19 @@ def part_of(file: Path) -> str:
     return file.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def test_every_part_of_the_house_has_a_floor() -> None:
-    assert {part_of(file) for file in FILES} - {"__init__"} <= FLOOR.keys()
+def test_every_part_of_the_house_has_a_floor_and_is_a_folder() -> None:
+    assert {part_of(file) for file in FILES} - {"__init__"} == FLOOR.keys()
+    assert {file.name for file in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+    assert len(FLOORS) <= 11
+
+
+def test_no_folder_has_more_files_than_one_can_look_through() -> None:
+    counts = Counter(file.parent.relative_to(PACKAGE).as_posix() for file in FILES if file.name != "__init__.py")
+    assert {folder: n for folder, n in counts.items() if n > MOST_FILES} == {}
+
+
+def test_the_readme_shows_the_floors_that_are_held() -> None:
+    assert picture() in (ROOT / "README.md").read_text()
 
 
 def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
@@ -97,12 +91,11 @@ def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
 
 def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
     """What kinds share stands in the package itself or in a file whose name begins with an underscore."""
-    kinds = {folder.name for folder in packages(PACKAGE)}
+    kinds = {".".join(folder.relative_to(PACKAGE).parts) for folder in packages(PACKAGE)}
 
     def strays(one: Import) -> bool:
-        package, *rest = one.module.split(".")[1:]
-        is_kind = len(rest) > 0 and (PACKAGE / package / f"{rest[0]}.py").exists() and not rest[0].startswith("_")
-        return package in kinds and is_kind
+        package, _, name = one.module.removeprefix("mini_tf.").rpartition(".")
+        return package in kinds and not name.startswith("_") and (PACKAGE / package.replace(".", "/") / f"{name}.py").exists()
 
     assert [str(one) for one in OWN if strays(one)] == []
 
@@ -110,7 +103,7 @@ def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
 def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
     """torch takes a second to import, and --help must not. The two others draw by matplotlib, or read by ast: as slow."""
     places = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and part_of(one.file) != "cli"}
-    assert places == {"run/folder.py", "text/sources.py"}
+    assert places == {"run/folder.py", "data/formats/sources.py"}
 
 
 def test_one_function_imports_by_a_word() -> None:
@@ -138,12 +131,7 @@ def test_the_bottom_and_the_commands_import_nothing_slow() -> None:
         top, *rest = one.module.split(".")
         return top in SLOW or (top == "mini_tf" and rest[:1] != ["cli"] and any(FLOOR.get(part, 0) > FLOOR["recipe"] for part in rest[:1]))
 
-    at_top = [
-        one
-        for one in IMPORTS
-        if part_of(one.file) in {"errors", "library_caches", "limits", "plain_file", "safe_text", "seeds", "recipe"}
-        or (part_of(one.file) == "cli" and not one.local)
-    ]
+    at_top = [one for one in IMPORTS if part_of(one.file) in {"system", "recipe"} or (part_of(one.file) == "cli" and not one.local)]
     assert [str(one) for one in at_top if is_slow(one)] == []
 
 

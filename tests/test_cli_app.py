@@ -16,7 +16,7 @@ from typer.main import get_command
 import mini_tf
 from mini_tf.cli.app import app
 from mini_tf.run.manifest import Manifest
-from mini_tf.training.device import available_cores
+from mini_tf.training.machine.device import available_cores
 
 ROOT = Path(__file__).parents[1]
 SLOW = ("torch", "numpy", "tokenizers", "matplotlib", "safetensors", "pyarrow")

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mini_tf.cli.console import Console, command, wants_color
-from mini_tf.errors import DataFault, Diverged, GateMissed, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
-from mini_tf.safe_text import safe_text
+from mini_tf.cli.terminal.console import Console, command, wants_color
+from mini_tf.system.errors import DataFault, Diverged, GateMissed, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.system.safe_text import safe_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -269,7 +269,7 @@ def test_colour_is_for_terminals_that_want_it(
 _SCRIPT = """
 import sys, typer
 from mini_tf.cli import app as shell
-from mini_tf.cli.console import Console, command
+from mini_tf.cli.terminal.console import Console, command
 @shell.app.command("toy")
 @command
 def toy(console: Console, lines: int) -> None:
@@ -341,7 +341,7 @@ def test_a_bar_is_drawn_only_where_a_person_watches_and_leaves_whole_lines(tmp_p
 _PICTURE = """
 import sys, typer, numpy as np
 from mini_tf.cli import app as shell
-from mini_tf.cli.console import Console, command
+from mini_tf.cli.terminal.console import Console, command
 from mini_tf.drawing.panel import Panel, Scale
 from mini_tf.drawing.terminal import heat_map
 from rich.text import Text

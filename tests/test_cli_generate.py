@@ -14,8 +14,8 @@ from commands import ROOT, minitf, tiny_model, trained
 
 from mini_tf.cli.app import main
 from mini_tf.cli.generate.lines import ahead_by_default, one_line
-from mini_tf.safe_text import safe_text
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.system.safe_text import safe_text
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from safetensors import safe_open
 
 from mini_tf.generation.translating import Translator
-from mini_tf.run.trained import open_trained
-from mini_tf.safe_text import safe_text
+from mini_tf.system.safe_text import safe_text
+from mini_tf.trained.opening import open_trained
 
 SOURCES = [f"the {a} {b} sees {c}" for a in ("old", "new") for b in ("cat", "dog", "cow") for c in ("me", "you", "us", "them")]
 LINKS = "4-0 0-1 2-2 1?3 3-4"

@@ -21,8 +21,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from mini_tf.cli.inspect import attention as attention_command
-from mini_tf.inspection.attention import heads_of
 from mini_tf.inspection.capture import capture
+from mini_tf.inspection.maps.attention import heads_of
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 

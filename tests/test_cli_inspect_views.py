@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from commands import Done, minitf, trained
 
-from mini_tf.safe_text import safe_text
+from mini_tf.system.safe_text import safe_text
 
 HOSTILE = ["\x1b[31mred", "\x9b", "[/INST]", "[bold]x[/bold]", "\u202e", "$x$", "漢字", "👩\u200d🚀", "</s>", "[MASK]", "y" * 300]
 KINDS = {"learned": "learned, length: 60", "none": "none", "rotary": "rotary", "alibi": "alibi"}

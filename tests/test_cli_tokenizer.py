@@ -12,8 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mini_tf.cli.tokenizer import app
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
-from mini_tf.text.tokenizer import Tokenizer
 
 TEXT = "the cat sat on the mat.\nthe dog, the cat's friend, ran.\n\n"
 HOSTILE = ["\x1b[31mred\x1b[0m", "\x9b31m", "\u202eabc", "[bold]x[/bold]", "[/INST]", "a\nb", "日本 🙂", "$x$", "", "</s>[MASK]"]

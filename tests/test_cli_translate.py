@@ -15,8 +15,8 @@ from test_cli_prompt_loop import Terminal
 from mini_tf.cli.app import main
 from mini_tf.cli.generate.lines import ahead_by_default, answer_lines, one_line
 from mini_tf.generation.translating import Translator
-from mini_tf.run.trained import open_trained
-from mini_tf.safe_text import safe_text
+from mini_tf.system.safe_text import safe_text
+from mini_tf.trained.opening import open_trained
 
 MODEL = "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2, init_std: 0.6}"
 """Its weights are as good as random, so that it writes all kinds of bytes."""

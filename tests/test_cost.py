@@ -12,22 +12,22 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
-import mini_tf.samples
-from mini_tf.cost.chores import Chores, chores_of, how_often
-from mini_tf.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
-from mini_tf.cost.whole import whole_run
-from mini_tf.parts import Parts
-from mini_tf.pretrain import build
+import mini_tf.jobs.samples
+from mini_tf.data.opening import open_text
+from mini_tf.jobs.cost.chores import Chores, chores_of, how_often
+from mini_tf.jobs.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
+from mini_tf.jobs.cost.whole import whole_run
+from mini_tf.jobs.parts import Parts
+from mini_tf.jobs.pretrain import build
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.text.opening import open_text
-from mini_tf.training.device import settle
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import flops_of
 from mini_tf.training.loop import Training
-from mini_tf.training.memory import saved_bytes
+from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.memory import saved_bytes
+from mini_tf.training.machine.peak import _best_of, peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
-from mini_tf.training.peak import _best_of, peak_flops
 from mini_tf.training.schedule import Horizon
 
 ENCODER = ("tokenizer={kind: bpe, vocab_size: 300}", tiny_model("encoder"))
@@ -304,8 +304,8 @@ def test_pairs_cost_what_their_model_and_their_translations_do() -> None:
 
 def test_where_no_pair_is_translated_the_estimate_translates_none_either(monkeypatch: pytest.MonkeyPatch) -> None:
     translated: list[None] = []
-    translate = mini_tf.samples.translate
-    monkeypatch.setattr(mini_tf.samples, "translate", lambda *given: translated.append(None) or translate(*given))
+    translate = mini_tf.jobs.samples.translate
+    monkeypatch.setattr(mini_tf.jobs.samples, "translate", lambda *given: translated.append(None) or translate(*given))
     costs(TINY, *PAIRS, "log.samples=0", "eval.translations=0", "train.steps=5")
     assert translated == []
     costs(TINY, *PAIRS, "log.samples=0", "train.steps=5")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mini_tf.diagnosis import overfitting
+from mini_tf.jobs.diagnosis import overfitting
 from mini_tf.recipe.kinds import settings_of
 
 

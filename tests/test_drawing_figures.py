@@ -20,7 +20,7 @@ from mini_tf.drawing.fan import draw_fan
 from mini_tf.drawing.glyphs import figure_label
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Curves, Fan, Panel, Scale
-from mini_tf.errors import UsageFault
+from mini_tf.system.errors import UsageFault
 
 ROOT = Path(__file__).parents[1]
 SVG = "{http://www.w3.org/2000/svg}"

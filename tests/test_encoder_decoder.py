@@ -15,8 +15,8 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Memory
 from mini_tf.nn.tokens import Tokens
-from mini_tf.recipe.faults import faults_of
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.parsing.faults import faults_of
 
 V, SOURCE_V, CONTEXT, D = 40, 30, 24, 24
 B, L, M = 3, 9, 7

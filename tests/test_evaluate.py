@@ -9,16 +9,16 @@ import torch.nn.functional as F
 from commands import TINY
 from torch import Tensor, nn
 
-from mini_tf.evaluate import evaluate, rows_at_once
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.packing import Packing
+from mini_tf.data.token_store import TokenStore
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.reading import read
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.packing import Packing
-from mini_tf.text.token_store import TokenStore
-from mini_tf.text.tokenizer import Vocabulary
-from mini_tf.training.device import Setup
+from mini_tf.training.evaluation import evaluate, rows_at_once
+from mini_tf.training.machine.device import Setup
 
 VOCABULARY, CONTEXT = 11, 6
 IDS = np.random.default_rng(0).integers(4, VOCABULARY, 50)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from commands import minitf, refused, trained
 
-from mini_tf.responses import respond, responder_of
-from mini_tf.run.trained import open_trained
-from mini_tf.text import docs_summaries, documentation
-from mini_tf.text.forms import Example
+from mini_tf.data.corpora import _documentation as documentation
+from mini_tf.data.corpora import docs_summaries
+from mini_tf.data.forms import Example
+from mini_tf.pipelines.responses import respond, responder_of
+from mini_tf.trained.opening import open_trained
 
 SMALL = (
     "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2}", "tokenizer={kind: byte}", "objective.kind=instruct",

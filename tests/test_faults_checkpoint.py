@@ -21,7 +21,6 @@ from commands import QUIET, TINY, Done, content, minitf, trained
 from hang import ending
 from safetensors.torch import load_file, save_file
 
-from mini_tf.errors import RunFault, StorageFault
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.run import hashes as hashes_module
 from mini_tf.run import manifest, opening
@@ -33,6 +32,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
 from mini_tf.run.opening import Place, begin, open_run
 from mini_tf.run.tensors import pack, specs
+from mini_tf.system.errors import RunFault, StorageFault
 
 RECIPE = (
     *QUIET,

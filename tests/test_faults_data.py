@@ -22,13 +22,14 @@ from commands import QUIET, TINY, Done, content, minitf, refused, trained
 from hang import ending
 from hostile import STEERING
 
-from mini_tf.cost import chores
-from mini_tf.errors import DataFault
+from mini_tf.data.formats import documents as formats
+from mini_tf.data.formats.sources import find
+from mini_tf.data.token_store import open_text
+from mini_tf.jobs.cost import chores
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
-from mini_tf.text import cache, drafts, formats
-from mini_tf.text.sources import find
-from mini_tf.text.token_store import open_text
+from mini_tf.system import cache, drafts
+from mini_tf.system.errors import DataFault
 
 BYTE = sections.Tokenizer(kind="byte")
 WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
@@ -253,7 +254,7 @@ def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeyp
                 return endless.read(size)
 
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
-        from mini_tf.cli.lines import lines_of
+        from mini_tf.cli.terminal.lines import lines_of
 
         with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
             list(lines_of(None))
@@ -264,7 +265,7 @@ def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeyp
 
 def test_a_list_of_prompts_may_come_through_a_pipe(here: Path) -> None:
     """`-i <(command)`: D14's pipes are refused as data, not as lines that are read once."""
-    from mini_tf.cli.lines import lines_of
+    from mini_tf.cli.terminal.lines import lines_of
 
     os.mkfifo("pipe")
     if not (child := os.fork()):

@@ -8,7 +8,8 @@ import torch
 from commands import QUIET, TINY, content, minitf, trained
 
 from mini_tf.run.disk import Disk
-from mini_tf.training import device, loop
+from mini_tf.training import loop
+from mini_tf.training.machine import device
 
 UNFINISHED = ("train.steps=8", "checkpoint.every_steps=4", "eval.every_steps=4")
 

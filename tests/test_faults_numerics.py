@@ -16,20 +16,20 @@ import torch
 from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
 from torch import Tensor
 
+from mini_tf.data.batch import Batch
+from mini_tf.data.opening import open_text
+from mini_tf.jobs.parts import Parts, training_of
+from mini_tf.jobs.pretrain import build
 from mini_tf.objectives import Sums
 from mini_tf.objectives._prediction import Prediction
-from mini_tf.parts import Parts, training_of
-from mini_tf.pretrain import build
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.reading import read
 from mini_tf.run import tensors
 from mini_tf.run.disk import Disk
 from mini_tf.run.metrics import read_lines
-from mini_tf.text.batch import Batch
-from mini_tf.text.opening import open_text
-from mini_tf.training import device
-from mini_tf.training.device import Setup
 from mini_tf.training.loop import train
+from mini_tf.training.machine import device
+from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build as build_optimizer
 
 EXPLOSIVE = (

@@ -25,16 +25,16 @@ import torch
 from commands import ARITHMETIC, DATA, QUIET, ROOT, TINY, content, minitf, tiny_model
 from hang import ending
 
-import mini_tf.parts
-import mini_tf.pretrain
-import mini_tf.samples
-import mini_tf.session
+import mini_tf.jobs.parts
+import mini_tf.jobs.pretrain
+import mini_tf.jobs.samples
+import mini_tf.jobs.session
 import mini_tf.training.loop
 from mini_tf.cli import app
-from mini_tf.cli.console import Console
+from mini_tf.cli.terminal.console import Console
+from mini_tf.jobs.session import Session
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
-from mini_tf.session import Session
 
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
 RUN = ("pretrain", TINY, *SHORT)
@@ -133,7 +133,7 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
     number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     run = tmp_path / "run"
-    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.session.Tally, "learnt", number, call=5))
+    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Tally, "learnt", number, call=5))
     assert stopped.status == code, stopped.stderr
     assert stopped.stdout == f"{run}\n"
     assert stopped.stderr.endswith("stopped at step 5, saved; run the same command to continue\n")
@@ -143,10 +143,10 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
 
 
 MOMENTS = [
-    pytest.param(mini_tf.pretrain, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
+    pytest.param(mini_tf.jobs.pretrain, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
     pytest.param(Run, "begin", 1, -signal.SIGTERM, id="P3-before-run.json"),
-    pytest.param(mini_tf.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
-    pytest.param(mini_tf.parts, "evaluate", 1, 143, id="P3-evaluation"),
+    pytest.param(mini_tf.jobs.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
+    pytest.param(mini_tf.jobs.parts, "evaluate", 1, 143, id="P3-evaluation"),
     pytest.param(Session, "_sample", 1, 143, id="P3-sample"),
     pytest.param(Run, "save", 1, 143, id="P3-save"),
     pytest.param(Disk, "write", 9, 143, id="P3-within-save"),
@@ -198,7 +198,7 @@ PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, targ
 )
 def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(call: int, ending: str, tmp_path: Path) -> None:
     run, command = tmp_path / "run", (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
-    stopped = forked(tmp_path, *command, "-d", run, change=signalled(mini_tf.samples, "translate", signal.SIGTERM, call=call))
+    stopped = forked(tmp_path, *command, "-d", run, change=signalled(mini_tf.jobs.samples, "translate", signal.SIGTERM, call=call))
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
     assert minitf(*command, "-d", run).exit_code == 0
     assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
@@ -273,7 +273,7 @@ runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
         pytest.param("typer", "--help", id="P1-importing-typer"),
         pytest.param("exit", "--help", id="P1-exit"),
         pytest.param("exit", "pretrain no-such-recipe --json", id="P1-exit-of-a-refusal"),
-        pytest.param("mini_tf.run.trained", "evaluate x", id="P1-a-command's-first-import"),
+        pytest.param("mini_tf.trained.opening", "evaluate x", id="P1-a-command's-first-import"),
         pytest.param("numpy._core._multiarray_umath", "evaluate x", id="P1-importing-numpy"),
         pytest.param("torch._C", "evaluate x", id="P1-importing-torch"),
     ],
@@ -304,7 +304,7 @@ def test_an_interrupt_where_nothing_can_be_raised_is_a_silent_death(tmp_path: Pa
     """P1"""
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(mini_tf.pretrain, "build", lambda *given: Sender() and None)
+        patch.setattr(mini_tf.jobs.pretrain, "build", lambda *given: Sender() and None)
 
     done = forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change)
     assert (done.status, done.stderr) == (-signal.SIGINT, "")
@@ -346,7 +346,7 @@ def taken_by(whom: str) -> int:
 def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """P6; the lock dies with its process, so after kill -9 the folder is free."""
     run = tmp_path / "run"
-    pid = child(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.session.Tally, "learnt", signal.SIGSTOP, call=4))
+    pid = child(tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Tally, "learnt", signal.SIGSTOP, call=4))
     os.waitpid(pid, os.WUNTRACED)
     before = content(run)
     with ending():  # who waits for the lock of a process that stands still waits for ever
@@ -362,7 +362,7 @@ def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(tmp
 
 def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """P16"""
-    pid = child(tmp_path, *RUN, "-d", tmp_path / "run", change=signalled(mini_tf.session.Tally, "learnt", signal.SIGSTOP, call=4))
+    pid = child(tmp_path, *RUN, "-d", tmp_path / "run", change=signalled(mini_tf.jobs.session.Tally, "learnt", signal.SIGSTOP, call=4))
     assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     os.kill(pid, signal.SIGCONT)
     assert ended(pid, tmp_path).status == 0
@@ -388,7 +388,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
 
         patch.setattr(mini_tf.training.loop, "_learn", limited)
 
-    assert forked(tmp_path, *command, change=signalled(mini_tf.session.Tally, "learnt", signal.SIGTERM)).status == 143
+    assert forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Tally, "learnt", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
     assert "out of memory at step 2, with 128 rows a pass: " in done.stderr.splitlines()[-1]
@@ -467,8 +467,8 @@ def test_what_is_ignored_stays_ignored(number: signal.Signals, tmp_path: Path, w
 
     def change(patch: pytest.MonkeyPatch) -> None:
         signal.signal(number, signal.SIG_IGN)
-        signalled(mini_tf.pretrain, "build", number)(patch)
-        signalled(mini_tf.session.Tally, "learnt", number, number)(patch)
+        signalled(mini_tf.jobs.pretrain, "build", number)(patch)
+        signalled(mini_tf.jobs.session.Tally, "learnt", number, number)(patch)
 
     assert forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change).status == 0
     assert promised(tmp_path / "run") == whole
@@ -482,14 +482,14 @@ def test_a_bug_within_a_step_leaves_one_line_a_crash_file_and_a_run_that_continu
     monkeypatch.setenv("MINITF_TEST_TOKEN", secret)
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        real = mini_tf.session.Tally.learnt
+        real = mini_tf.jobs.session.Tally.learnt
 
         def broken(tally: Any, loss: float) -> None:
             if tally.steps == 3 and loss:
                 raise LookupError("no \x1b[31msuch thing\nsecond line")
             real(tally, loss)
 
-        patch.setattr(mini_tf.session.Tally, "learnt", broken)
+        patch.setattr(mini_tf.jobs.session.Tally, "learnt", broken)
 
     done = forked(tmp_path, *RUN, "-d", run, change=change)
     [kept] = run.glob("crash-*.txt")

@@ -11,10 +11,10 @@ import pytest
 from commands import TINY, Done, minitf, trained
 from hang import ending
 
-from mini_tf.errors import RecipeFault
 from mini_tf.recipe.keys import keys
+from mini_tf.recipe.parsing.secrets import names_secret
 from mini_tf.recipe.reading import dump, read
-from mini_tf.recipe.secrets import names_secret
+from mini_tf.system.errors import RecipeFault
 
 SMALL = "model: decoder\ntrain: {steps: 100}\n"
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

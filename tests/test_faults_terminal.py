@@ -14,10 +14,10 @@ import pytest
 from commands import EXACT, ROOT, Done, content, minitf
 from safetensors.torch import load_file, save_file
 
-from mini_tf import parts
-from mini_tf.cli import files
-from mini_tf.errors import StorageFault
-from mini_tf.safe_text import safe_text
+from mini_tf.cli.terminal import files
+from mini_tf.jobs import parts
+from mini_tf.system.errors import StorageFault
+from mini_tf.system.safe_text import safe_text
 
 CODES = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 """All 65 control codes: C0, DEL, C1."""

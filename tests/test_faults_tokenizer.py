@@ -20,12 +20,12 @@ from commands import QUIET, TINY, content, in_a_fork, minitf, refused, trained
 from hang import ending
 from tokenizers import models
 
-from mini_tf.errors import DataFault, UsageFault
+from mini_tf.data.token_store import open_text
+from mini_tf.data.tokenization import foreign, guard
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
-from mini_tf.text import foreign, guard
-from mini_tf.text.token_store import open_text
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import DataFault, UsageFault
 
 WORDS = "\n\n".join(f"tale number {n}: once there was a cat" for n in range(40))
 SPACES = {"type": "Whitespace"}

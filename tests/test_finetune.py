@@ -16,14 +16,14 @@ from commands import EXACT, ROOT, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mini_tf.nn.lora import adapt
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.weights.lora import adapt
 from mini_tf.recipe.reading import read
 from mini_tf.run import folder
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
-from mini_tf.run.trained import open_trained
+from mini_tf.trained.opening import open_trained
 
 STEPS = 5
 SHORT = (*EXACT, "runtime.precision=fp32", "runtime.compile=false", "log.samples=0", "eval.translations=0", "train.micro_batch_size=8")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mini_tf.errors import RunFault
 from mini_tf.generation import beam as module
 from mini_tf.generation.beam import Beam, Hypothesis, best_of_rows, repeating, search
+from mini_tf.system.errors import RunFault
 
 END = 0
 Text = tuple[int, ...]

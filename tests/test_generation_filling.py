@@ -9,11 +9,11 @@ from tokenizers import Tokenizer as Inner
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
-from mini_tf.errors import RunFault, UsageFault
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.filling import Candidate, Filler
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import RunFault, UsageFault
 
 KINDS = get_args(sections.Tokenizer.model_fields["kind"].annotation)
 SENTENCE = "the red cat sat and sat on the mat"

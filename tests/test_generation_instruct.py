@@ -11,17 +11,17 @@ from conversations import BY_HEART, learnt_in, turned
 from test_generation_writing import Parrot
 from test_models import model_of
 
+from mini_tf.data.example_store import in_memory
+from mini_tf.data.forms import Example
+from mini_tf.data.labelling import Labelling
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.writing import Prompt, Writer
+from mini_tf.pipelines.responses import responder_of
 from mini_tf.recipe import reading, sections
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Generate
-from mini_tf.responses import responder_of
-from mini_tf.run.trained import Trained, open_trained
-from mini_tf.text.example_store import in_memory
-from mini_tf.text.forms import Example
-from mini_tf.text.labelling import Labelling
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.trained.opening import Trained, open_trained
 
 BYTES = Tokenizer.train(sections.Tokenizer(kind="byte"), [])
 SEPARATOR = int(BYTES.vocabulary.separator or 0)

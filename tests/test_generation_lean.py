@@ -7,13 +7,13 @@ import torch
 from test_generation_decoding import STEPS, cached, some_ids, uncached
 from test_models import CONTEXT, model_of, usable
 
-from mini_tf.errors import DataFault
 from mini_tf.generation.decoding import Reading, Remembering, padded
 from mini_tf.generation.kept import ROOM, Kept
 from mini_tf.generation.lean import Lean
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
+from mini_tf.system.errors import DataFault
 
 READ_BY_SOFTMAX = {"softmax", "window"}
 SETTINGS: dict[str, dict[str, Any]] = {

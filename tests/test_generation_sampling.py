@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mini_tf.generation.sampling import AHEAD, Sampling, Uniform, distribution, draw, penalised
 from mini_tf.recipe.sections import Generate
-from mini_tf.seeds import seed_of
+from mini_tf.system.seeds import seed_of
 
 DRAWS = 20_000
 SCORES = [1.5, -0.3, 0.7, 2.2, 0.0, -1.0, 1.1, 0.4]

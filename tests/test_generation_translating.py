@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mini_tf.errors import RunFault
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.translating import Source, Translator, padded_right
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Generate
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import RunFault
 
 LETTERS = "abcd"
 TOKENIZER = Tokenizer.train(sections.Tokenizer(kind="char"), [LETTERS])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from test_models import model_of
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.framing import prompt_ids
 from mini_tf.generation.writing import Prompt, Writer
 from mini_tf.nn.mixer import Mixed
@@ -14,7 +15,6 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading, sections
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Generate
-from mini_tf.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(sections.Tokenizer(kind="char"), ["abcdefghijklmnopqrstuvwxyz \n.,'!?é漢"])
 SEPARATOR = TOKENIZER.vocabulary.separator

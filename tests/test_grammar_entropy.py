@@ -7,7 +7,7 @@ import pytest
 from commands import QUIET, minitf
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from mini_tf.text import grammar
+from mini_tf.data.corpora import grammar
 
 RECIPE = """
 # A sentence is a row of its own, since one that is cut has lost what its later words depend on.

@@ -21,8 +21,8 @@ from hang import Hang, ending
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
-from mini_tf.text.tokenizer import Tokenizer
 
 FEW, MANY = 25, 500
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0001-\U000e007f]")

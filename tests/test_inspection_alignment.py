@@ -12,23 +12,23 @@ import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers
 
-from mini_tf.errors import DataFault, UsageFault
-from mini_tf.inspection import links
-from mini_tf.inspection.alignment import HeadShift, aligned, between_words, links_at, word_weights
-from mini_tf.inspection.alignment_error import Sweep, error_rate, places_of, sweep
+from mini_tf.data.pairs import Pair
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.inspection.alignments import links
+from mini_tf.inspection.alignments.alignment import HeadShift, aligned, between_words, links_at, word_weights
+from mini_tf.inspection.alignments.error import Sweep, error_rate, places_of, sweep
+from mini_tf.inspection.alignments.links import Gold, diagonal, parse, read, written
 from mini_tf.inspection.capture import Capture, Reading, capture
 from mini_tf.inspection.choice import Choice
 from mini_tf.inspection.framing import Framed
-from mini_tf.inspection.links import Gold, diagonal, parse, read, written
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Runtime
-from mini_tf.run.trained import Trained
-from mini_tf.text.pairs import Pair
-from mini_tf.text.tokenizer import Tokenizer
-from mini_tf.training.device import settle
+from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.trained.opening import Trained
+from mini_tf.training.machine.device import settle
 
 V, T = 12, 24
 D = V + T

@@ -4,11 +4,11 @@ import pytest
 import torch
 from test_models import model_of, usable
 
-from mini_tf.errors import RunFault
 from mini_tf.inspection.capture import capture
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
+from mini_tf.system.errors import RunFault
 
 CASES = [
     (kind, mixer, positions)

@@ -13,7 +13,7 @@ from test_faults_numerics import EARLY, LATE, early, late, parts_of, told  # noq
 from torch import Tensor, nn
 
 from mini_tf.inspection.crash import investigate
-from mini_tf.parts import training_of
+from mini_tf.jobs.parts import training_of
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import pack, read
 from mini_tf.training.loop import Progress, Training

@@ -13,13 +13,13 @@ from test_models import model_of
 from torch import Tensor
 from toys import mixer_kinds
 
-from mini_tf.inspection import attention_panels as panels
-from mini_tf.inspection.attention import Head, Query, Sample, heads_of
 from mini_tf.inspection.capture import Reading, capture
 from mini_tf.inspection.choice import HeadPlace
 from mini_tf.inspection.describe import describe_head
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES, measure, role
+from mini_tf.inspection.maps import panels as panels
+from mini_tf.inspection.maps.attention import Head, Query, Sample, heads_of
 from mini_tf.inspection.sides import Side, Sides
 from mini_tf.inspection.words import Words, by_words
 from mini_tf.nn.model import Model

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mini_tf.errors import DataFault, UsageFault
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.framing import Framed, framed
 from mini_tf.inspection.sentences import Sentence, find_word, read, word_spans
 from mini_tf.inspection.word import Layer, locate, study
@@ -17,7 +17,7 @@ from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import DataFault, UsageFault
 
 TEXTS = ["I love bears.", "the bridge bears a train", "Bears, and bears the brave", "two bears love a river"]
 SENSES = ["animal", "carry", "animal", None]

@@ -4,11 +4,11 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from mini_tf.errors import UsageFault
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.framing import Framed, framed
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import UsageFault
 
 KINDS = ["char", "byte", "bpe", "wordpiece", "unigram", "uncased", "metaspace"]
 TEXT = "  I don't\tsee  the Zebra's café, (the 漢字 🙂)\n"

@@ -23,10 +23,10 @@ import pytest
 from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
 from hang import ending, outcome
 
-import mini_tf.pretrain  # noqa: F401  before the forks, each of which would import it anew
+import mini_tf.jobs.pretrain  # noqa: F401  before the forks, each of which would import it anew
 from mini_tf.run.finding import try_to_hold
 from mini_tf.run.folder import Run
-from mini_tf.training.device import available_cores
+from mini_tf.training.machine.device import available_cores
 
 PINNED = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false")
 """What `auto` would ask the clock, which may answer two runs differently."""
@@ -35,7 +35,7 @@ ENCODING, LEARNING, SAVING = "no folder, inside the encoding of the text", " sav
 """Moments, by what is found after a kill there: before the text is encoded, inside step 19, inside a save that is not the first."""
 STANDING_STILL = """
 import os, runpy, signal, sys
-import mini_tf.text.cache, mini_tf.training.loop
+import mini_tf.system.cache, mini_tf.training.loop
 from mini_tf.run.disk import Disk
 
 def stand_still_before(place, name, reached):
@@ -53,7 +53,7 @@ if moment == "inside the save":
 elif moment == " saved":  # between the gradient of a step and the step
     stand_still_before(mini_tf.training.loop, "clip_factor", lambda norm, clip: next(steps) == 19)
 else:
-    stand_still_before(mini_tf.text.cache, "sha256_of", lambda path: path.parent.parent.name == "tokens")
+    stand_still_before(mini_tf.system.cache, "sha256_of", lambda path: path.parent.parent.name == "tokens")
 runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
 """
 """The command, which waits for its kill where a clock would seldom meet it."""
@@ -367,7 +367,8 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 # `minitf doctor --resume`: the same proof in the user's hands.
 
 SMALLER = """
-import mini_tf.cli.app, mini_tf.rehearsal.rehearse as rehearsal, mini_tf.rehearsal.trial as trial, mini_tf.text.grammar as grammar
+import mini_tf.cli.app, mini_tf.data.corpora.grammar as grammar
+from mini_tf.jobs.resume_proof import rehearse as rehearsal, trial
 grammar.N_SENTENCES, rehearsal.LEAST_KILLS, rehearsal.SECONDS = 500, 2, 0.0
 trial.RECIPE = trial.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
 """

@@ -10,8 +10,8 @@ import torch
 from strangers import made
 from toys import mixer_kinds, mixer_settings, own_view, seeded
 
-from mini_tf.nn import attend
 from mini_tf.nn import state as states
+from mini_tf.nn.layers import attend
 from mini_tf.nn.mixer import MixerSettings, Place
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from toys import WIDTH, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded, tiny_mixer
 
-from mini_tf.nn import attend
 from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, Read, Step
-from mini_tf.nn.dropout import Dropout
+from mini_tf.nn.layers import attend
+from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places

@@ -33,15 +33,15 @@ def test_the_interval_ends_where_the_share_seen_is_196_standard_errors_from_the_
         assert abs(found / n - end) == pytest.approx(1.959964 * (end * (1 - end) / n) ** 0.5, rel=1e-6)
 
 
-def mutant(before: str, after: str, file: str = "mini_tf/nn/norm.py") -> Mutant:
+def mutant(before: str, after: str, file: str = "mini_tf/nn/layers/norm.py") -> Mutant:
     return Mutant(file, 1, before, after, 0, "")
 
 
 def test_a_reason_is_matched_by_file_and_text_whatever_the_spaces() -> None:
-    reasons = Reasons([{"file": "mini_tf/nn/norm.py", "before": "a < b", "after": "a <= b", "reason": "never equal"}])
+    reasons = Reasons([{"file": "mini_tf/nn/layers/norm.py", "before": "a < b", "after": "a <= b", "reason": "never equal"}])
     assert reasons.of(mutant("a < b", "a <=  b")) == "never equal"
     assert reasons.of(mutant("a < b", "a > b")) is None
-    assert reasons.of(mutant("a < b", "a <= b", file="mini_tf/nn/head.py")) is None
+    assert reasons.of(mutant("a < b", "a <= b", file="mini_tf/nn/layers/head.py")) is None
     assert reasons.idle([mutant("a < b", "a <= b")]) == []
     assert reasons.idle([mutant("a < c", "a <= c")]) == reasons.entries
 
@@ -75,7 +75,7 @@ def test_a_default_is_tried_where_its_function_or_class_is_run_and_a_constant_wh
 
 def test_tests_named_after_the_file_go_before_those_of_its_package_and_those_before_others() -> None:
     files = ("tests/test_nn_norm.py::test_a", "tests/test_nn_head.py::test_a", "tests/test_cost.py::test_a")
-    worth = [_kinship("mini_tf/nn/norm.py", name) for name in files]
+    worth = [_kinship("mini_tf/nn/layers/norm.py", name) for name in files]
     assert worth == sorted(worth, reverse=True)
     assert len(set(worth)) == 3
 

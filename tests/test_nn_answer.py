@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import seeded
 
-from mini_tf.nn.answer import Answer, place_of, pooled
+from mini_tf.nn.layers.answer import Answer, place_of, pooled
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 

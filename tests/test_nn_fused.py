@@ -14,12 +14,12 @@ from torch.autograd import gradcheck
 from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
-from mini_tf.nn.attend import attend
-from mini_tf.nn.cross_entropy import CHUNK, cross_entropy
-from mini_tf.nn.dropout import Dropout
-from mini_tf.nn.feed_forward import ACTIVATIONS, FeedForward, activate
-from mini_tf.nn.head import Transform
-from mini_tf.nn.norm import NORMS, build_norm, in_few_operations, rms_norm
+from mini_tf.nn.layers.attend import attend
+from mini_tf.nn.layers.cross_entropy import CHUNK, cross_entropy
+from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
+from mini_tf.nn.layers.head import Transform
+from mini_tf.nn.layers.norm import NORMS, build_norm, in_few_operations, rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.recipe.kinds import settings_of
 
@@ -353,7 +353,7 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
         return attend(q, k, v, Visibility(causal, places, places, 3), 0.7, position)
 
     whole = gradients(read, *inputs)
-    monkeypatch.setattr("mini_tf.nn.attend.MASK_ELEMENTS", 2 * 4 * 11 * 3)
+    monkeypatch.setattr("mini_tf.nn.layers.attend.MASK_ELEMENTS", 2 * 4 * 11 * 3)
     for mine, theirs in zip(gradients(read, *inputs), whole, strict=True):
         assert_close(mine, theirs, rtol=0, atol=1e-12)
     with torch.no_grad(), Largest() as largest:

@@ -12,16 +12,16 @@ from test_models import V, model_of, some_ids
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.errors import RecipeFault
 from mini_tf.generation.lean import Lean
 from mini_tf.models.encoder_decoder import EncoderDecoder
-from mini_tf.nn.joined import Joined
-from mini_tf.nn.lora import adapt, is_adapted, merge, merged_weights
+from mini_tf.nn.layers.joined import Joined
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.weights.lora import adapt, is_adapted, merge, merged_weights
 from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Adapter
+from mini_tf.system.errors import RecipeFault
 from mini_tf.training.optimizer import build, roles_of
 
 KINDS = ["decoder", "encoder", "encoder_decoder"]
@@ -234,7 +234,7 @@ def test_it_can_be_compiled_with_its_gradients() -> None:
     code = """if True:
         import torch
         from mini_tf.models.decoder import Settings
-        from mini_tf.nn.lora import adapt
+        from mini_tf.nn.weights.lora import adapt
         from mini_tf.nn.tokens import Tokens
         from mini_tf.recipe.sections import Adapter
         model = Settings(d_model=8, n_layers=1, n_heads=2).build(20, 8).double()
@@ -274,8 +274,8 @@ def test_a_sketch_of_an_adapted_model_imports_no_compiler_and_has_its_shapes() -
     code = f"""if True:
         import sys, torch
         from mini_tf.models.decoder import Settings
-        from mini_tf.nn.lora import adapt
-        from mini_tf.nn.sketch import sketched
+        from mini_tf.nn.weights.lora import adapt
+        from mini_tf.nn.weights.sketch import sketched
         from mini_tf.recipe.sections import Adapter
         def adapted():
             model = Settings(d_model=16, n_layers=1, n_heads=2).build({V}, 8)

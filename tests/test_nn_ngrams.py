@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.model import Model
-from mini_tf.nn.ngrams import NGrams
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of

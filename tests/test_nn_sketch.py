@@ -7,12 +7,12 @@ import torch
 from commands import QUIET, TINY, minitf
 from toys import TINY_CONSTANTS, mixer_settings
 
-from mini_tf.errors import RecipeFault
-from mini_tf.nn.sketch import sketched
+from mini_tf.nn.weights.sketch import sketched
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.tensors import specs
-from mini_tf.training import memory
+from mini_tf.system.errors import RecipeFault
+from mini_tf.training.machine import memory
 
 CASES = [
     (model, mixer, positions)
@@ -51,7 +51,7 @@ def test_R16_a_model_larger_than_memory_is_refused_before_it_is_built(size: str,
 
 
 def test_the_share_of_memory_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mini_tf.training.memory.free_bytes", lambda device: 1_000_000)
+    monkeypatch.setattr("mini_tf.training.machine.memory.free_bytes", lambda device: 1_000_000)
     fits = minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", tmp_path / "run")
     assert fits.exit_code == 0, fits.stderr
     monkeypatch.setenv("MINITF_LIMITS", "memory_percent=10")

@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from test_models import Largest
 from torch import Tensor
 
-from mini_tf.errors import DataFault
-from mini_tf.evaluate import evaluate
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.packing import Packing
+from mini_tf.data.token_store import TokenStore, encode_file
+from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
@@ -20,13 +22,11 @@ from mini_tf.optimizers import Parameter, adamw
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.schedules import cosine
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.packing import Packing
-from mini_tf.text.token_store import TokenStore, encode_file
-from mini_tf.text.tokenizer import Tokenizer, Vocabulary
-from mini_tf.training.device import Setup
+from mini_tf.system.errors import DataFault
+from mini_tf.training.evaluation import evaluate
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training, train
+from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch
 from mini_tf.objectives import Sums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import objectives as contract
 from mini_tf.testing.kinds import kinds_in
-from mini_tf.text.batch import Batch
 
 POOLS = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in ("first", "last", "max")]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

@@ -11,11 +11,12 @@ import torch
 from commands import QUIET, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 
-from mini_tf.evaluate import evaluate, evaluate_trained, text_of
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.run.trained import open_trained
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.testing.objectives import CONTRACT
+from mini_tf.trained.judging import evaluate_trained, text_of
+from mini_tf.trained.opening import open_trained
+from mini_tf.training.evaluation import evaluate
 
 FOLDER = Path(__file__).parent / "strangers" / "objectives"
 
@@ -96,7 +97,7 @@ def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_publishe
         scores = evaluate(*given)
         return scores | {"loss": scores["loss"] + next(added)}
 
-    monkeypatch.setattr("mini_tf.parts.evaluate", made_worse)
+    monkeypatch.setattr("mini_tf.jobs.parts.evaluate", made_worse)
     run = trained(tmp_path / "run", *SMALL, *DUE, "checkpoint.keep_last=1", "checkpoint.keep_best=0")
     record = json.loads((run / "run.json").read_text())
     assert record["model"]["step"] == 2

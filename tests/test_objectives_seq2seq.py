@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from mini_tf.errors import DataFault
-from mini_tf.nn import cross_entropy as fused
-from mini_tf.nn.cross_entropy import cross_entropy
+from mini_tf.data.batch import Rows
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn.layers import cross_entropy as fused
+from mini_tf.nn.layers.cross_entropy import cross_entropy
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.schedules import inverse_sqrt
-from mini_tf.text.batch import Rows
-from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.system.errors import DataFault
 from mini_tf.training.schedule import Course, Horizon
 
 PAD, SEP, V = 0, 2, 40

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mini_tf.errors import RecipeFault
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, Sums
@@ -19,9 +21,7 @@ from mini_tf.objectives._answering import Task
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.scores.entities import entity_scores
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.system.errors import RecipeFault
 
 PAD, SEP, MASK, V = 0, 2, 3, 40
 VOCABULARY = Vocabulary(V, pad=PAD, unk=1, separator=SEP, mask=MASK)

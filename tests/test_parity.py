@@ -196,7 +196,7 @@ def test_with_alibi_weights_fall_by_the_slope_a_token_to_both_sides(causal: bool
 
 
 def test_learned_positions_refuse_what_stands_past_their_end() -> None:
-    from mini_tf.errors import DataFault
+    from mini_tf.system.errors import DataFault
 
     learned = settings_of("positions", "learned")(length=4).build(6, 1, 6, 99)  # type: ignore[attr-defined]
     for places in (Places(4), Places(1, 3), Places(1, 0, None, torch.tensor([[3]]))):

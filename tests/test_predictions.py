@@ -7,12 +7,12 @@ import tiny_tasks
 import torch
 from commands import minitf, refused, trained
 
-from mini_tf.errors import DataFault, UsageFault
+from mini_tf.data.forms import Example
 from mini_tf.nn.tokens import Tokens
-from mini_tf.predictions import Prediction, Predictor, number_of, read_line
-from mini_tf.run.trained import Trained, open_trained
+from mini_tf.pipelines.predictions import Prediction, Predictor, number_of, read_line
 from mini_tf.scores.entities import entity_scores
-from mini_tf.text.forms import Example
+from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.trained.opening import Trained, open_trained
 
 TEXTS = [
     "a dull soup",

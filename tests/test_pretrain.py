@@ -16,9 +16,9 @@ from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, drawn, minit
 from hang import ending
 from safetensors.numpy import load_file
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import reading
 from mini_tf.run import folder as run_folder
-from mini_tf.text.tokenizer import Tokenizer
 
 SHORT = ("train.steps=20", "eval.every_steps=2")
 PAIRS = (

@@ -12,9 +12,9 @@ from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
 from safetensors.numpy import load_file
 from test_models import usable
 
-import mini_tf.session
+import mini_tf.jobs.session
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.kinds import listing
-from mini_tf.text.tokenizer import Tokenizer
 from mini_tf.training.loop import train
 
 N_ROWS = 329
@@ -88,7 +88,7 @@ def test_training_by_the_clock_ends_when_the_time_is_up_and_evaluates_and_saves_
 ) -> None:
     """The clock is looked at twice a step, and each time an eighth of a second is over."""
     looks = count()
-    monkeypatch.setattr(mini_tf.session, "train", partial(train, clock=lambda: next(looks) / 8))
+    monkeypatch.setattr(mini_tf.jobs.session, "train", partial(train, clock=lambda: next(looks) / 8))
     run = trained(tmp_path / "run", "train.time=1s")
     assert record(run)["step"] == lines(run)[-1]["step"] == 4
     assert [json.loads(line)["seconds"] for line in (run / "timing.jsonl").read_text().splitlines()][-1] == 1.0

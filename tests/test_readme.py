@@ -17,9 +17,9 @@ import pytest
 import shell
 from shared import once
 
-from mini_tf import limits
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
+from mini_tf.system import limits
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

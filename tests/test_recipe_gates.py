@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mini_tf.errors import UsageFault
 from mini_tf.recipe.gates import Gate, failures
+from mini_tf.system.errors import UsageFault
 
 SIGNS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mini_tf.errors import RecipeFault
 from mini_tf.recipe.data import TwoFiles
 from mini_tf.recipe.deciding import decisive
 from mini_tf.recipe.reading import Resolved, dump, read
 from mini_tf.recipe.sections import SideTokenizer
 from mini_tf.run.identity import Identity
+from mini_tf.system.errors import RecipeFault
 
 OVERRIDE = "command line: "
 PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mini_tf.errors import RecipeFault, UsageFault
 from mini_tf.recipe.deciding import decisive
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import dump, is_override, read, split_arguments
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.errors import RecipeFault, UsageFault
 
 SMALL = "model: decoder\ntrain: {steps: 100}\n"
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import pytest
 from pydantic import ValidationError
 
-from mini_tf.errors import RecipeFault
-from mini_tf.recipe.faults import faults_of
 from mini_tf.recipe.kinds import Rule, Rules, Section
+from mini_tf.recipe.parsing.faults import faults_of
 from mini_tf.recipe.reading import read
 from mini_tf.schedules import wsd
+from mini_tf.system.errors import RecipeFault
 
 
 def at_fault(*overrides: str) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hang import ending
 
-from mini_tf.errors import RecipeFault
-from mini_tf.recipe.yaml_tree import load, parse
+from mini_tf.recipe.parsing.yaml_tree import load, parse
+from mini_tf.system.errors import RecipeFault
 
 
 def faults(text: str) -> tuple[str, ...]:

@@ -17,13 +17,13 @@ from commands import EXACT, TINY, minitf, refused, trained
 
 from mini_tf.cli.figures import check_gates
 from mini_tf.cli.finetune import finetune, task_recipes
-from mini_tf.cost import whole as whole_cost
-from mini_tf.errors import UsageFault
+from mini_tf.jobs.cost import whole as whole_cost
+from mini_tf.jobs.repeats import main_figure, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.gates import Gate
-from mini_tf.repeats import main_figure, median_run, spread
 from mini_tf.run import manifest, seed_runs
 from mini_tf.run.folder import Run
+from mini_tf.system.errors import UsageFault
 
 SHORT = (*EXACT, "log.samples=0", "train.steps=4", "checkpoint.every_steps=2", "eval.tokens=300", "log.every_steps=1")
 SEEDS = (*SHORT, "train.seeds=3", "train.seed=1")

@@ -12,14 +12,14 @@ import torch
 from commands import DATA, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 
-from mini_tf.errors import RunFault, UsageFault
-from mini_tf.evaluate import evaluate_trained, text_of
 from mini_tf.run import tensors
-from mini_tf.run.averaging import average
 from mini_tf.run.checkpoint import MANIFEST, MODEL
 from mini_tf.run.hashes import Hashes
-from mini_tf.run.trained import open_trained
+from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
+from mini_tf.trained.averaging import average
+from mini_tf.trained.judging import evaluate_trained, text_of
+from mini_tf.trained.opening import open_trained
 
 KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")
 PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}}}", "generate.max_new_tokens=8")

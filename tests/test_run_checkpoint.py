@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hang import ending
 
-from mini_tf.errors import RunFault, StorageFault
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, Checkpoint, Checkpoints
 from mini_tf.run.disk import Disk, replace
+from mini_tf.system.errors import RunFault, StorageFault
 
 
 class ScriptedDisk(Disk):

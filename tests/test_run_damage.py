@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from commands import DATA, QUIET, TINY, minitf, trained
 
-from mini_tf.errors import RunFault, UsageFault
+from mini_tf.data.labels import Labels
 from mini_tf.recipe.reading import read
-from mini_tf.run.trained import _read_labels, open_trained
-from mini_tf.text.labels import Labels
+from mini_tf.system.errors import RunFault, UsageFault
+from mini_tf.trained.opening import _read_labels, open_trained
 
 FORMATS = sorted(path for path in (DATA / "formats").iterdir() if path.is_dir())
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from commands import drawn
 
-from mini_tf.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, manifest, opening
 from mini_tf.run.folder import Run, Tensors
@@ -23,6 +22,7 @@ from mini_tf.run.metrics import curve, read_lines
 from mini_tf.run.opening import Place, begin, check_exact, not_exact, open_run
 from mini_tf.run.seed_runs import adopt
 from mini_tf.run.tensors import specs
+from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 
 TINY = Identity(
     recipe="tiny",

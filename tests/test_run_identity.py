@@ -13,17 +13,17 @@ from commands import DATA, minitf, refused
 from pydantic import Field
 
 from mini_tf.attention import window
-from mini_tf.errors import RunFault
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.recipe.data import Text
 from mini_tf.recipe.deciding import deciding_keys, decisive
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind, settings_of
+from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.yaml_tree import Node
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, open_run
+from mini_tf.system.errors import RunFault
 
 PINNED = pinned.pinned()
 FROZEN = DATA / "formats" / "2"

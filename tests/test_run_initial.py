@@ -11,19 +11,19 @@ import torch
 from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
-from mini_tf import pretrain
-from mini_tf.errors import RecipeFault, RunFault
-from mini_tf.limits import limits
+from mini_tf.data.opening import open_text
+from mini_tf.jobs import pretrain
+from mini_tf.jobs.parts import Parts
+from mini_tf.jobs.pretrain import build
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.tokens import Tokens
-from mini_tf.parts import Parts
-from mini_tf.pretrain import build
 from mini_tf.recipe.reading import read
-from mini_tf.run import initial
-from mini_tf.run.trained import open_trained
-from mini_tf.text.opening import open_text
-from mini_tf.training import memory
-from mini_tf.training.device import Setup, settle
+from mini_tf.system.errors import RecipeFault, RunFault
+from mini_tf.system.limits import limits
+from mini_tf.trained import initial
+from mini_tf.trained.opening import open_trained
+from mini_tf.training.machine import memory
+from mini_tf.training.machine.device import Setup, settle
 
 SHORT = (
     *EXACT,

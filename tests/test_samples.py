@@ -11,16 +11,16 @@ import torch
 from commands import EXACT, minitf, trained
 from conversations import recipe_in
 
-from mini_tf.evaluate import text_of
+from mini_tf.data.example_store import ExampleStore
+from mini_tf.data.forms import Example
+from mini_tf.data.pair_store import PairStore
 from mini_tf.nn.tokens import Tokens
-from mini_tf.responses import asked, respond, responder_of
-from mini_tf.run.trained import Trained, open_trained
+from mini_tf.pipelines.responses import asked, respond, responder_of
+from mini_tf.pipelines.translations import judge, translate, translator_of
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
-from mini_tf.text.example_store import ExampleStore
-from mini_tf.text.forms import Example
-from mini_tf.text.pair_store import PairStore
-from mini_tf.translations import judge, translate, translator_of
+from mini_tf.trained.judging import text_of
+from mini_tf.trained.opening import Trained, open_trained
 
 FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}
 EVALUATED = 8
@@ -102,7 +102,7 @@ def test_the_last_thing_that_the_assistant_says_is_asked_for() -> None:
 
 
 def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mini_tf.responses.CHUNK", 5)
+    monkeypatch.setattr("mini_tf.pipelines.responses.CHUNK", 5)
     looked: list[None] = []
     examples = held_out(model)[:12]
     assert len(list(respond(responder_of(model), examples, lambda: looked.append(None)))) == 12

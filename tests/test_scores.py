@@ -13,10 +13,10 @@ import pytest
 import sacrebleu
 from commands import ROOT
 
-from mini_tf.errors import Unavailable
 from mini_tf.scores import PACKAGES, available, left_out, missing, require, version
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores, signatures
+from mini_tf.system.errors import Unavailable
 
 GERMAN = [
     "Ein Mann schläft in einem grünen Raum auf einem Sofa.",

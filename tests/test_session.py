@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from commands import trained
 
-from mini_tf.evaluate import evaluate, evaluate_trained, text_of
+from mini_tf.data.token_store import TokenStore
+from mini_tf.jobs.session import Session
 from mini_tf.objectives.next_token import PART, NextToken
-from mini_tf.run.trained import open_trained
-from mini_tf.session import Session
-from mini_tf.text.token_store import TokenStore
+from mini_tf.trained.judging import evaluate_trained, text_of
+from mini_tf.trained.opening import open_trained
+from mini_tf.training.evaluation import evaluate
 from mini_tf.training.loop import train
 from mini_tf.training.schedule import Horizon
 
@@ -34,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     due = ("train.steps=10", "eval.every_steps=3", "eval.tokens=96", "log.every_steps=1")
     kept = ("checkpoint.every_steps=4", "checkpoint.keep_last=2", "checkpoint.keep_best=1", "model.d_model=8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mini_tf.parts.evaluate", made_worse)
+        patch.setattr("mini_tf.jobs.parts.evaluate", made_worse)
         return trained(tmp_path_factory.mktemp("session") / "run", *due, *kept)
 
 
@@ -155,8 +156,8 @@ def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(t
         scores = evaluate(*given)
         return scores | {"loss": scores["loss"] + next(added)}
 
-    monkeypatch.setattr("mini_tf.parts.evaluate", slow)
-    monkeypatch.setattr("mini_tf.session.train", lambda *given: train(*given, lambda: seconds[0]))
+    monkeypatch.setattr("mini_tf.jobs.parts.evaluate", slow)
+    monkeypatch.setattr("mini_tf.jobs.session.train", lambda *given: train(*given, lambda: seconds[0]))
     due = ("train.steps=null", "train.time=10s", "eval.every_steps=2", "checkpoint.every_steps=100", "model.d_model=8")
     settled = ("runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8")
     run = trained(tmp_path / "run", *due, *settled)

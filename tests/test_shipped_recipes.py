@@ -10,11 +10,12 @@ import torch
 from baseline import BothNeighbours
 from commands import minitf
 
-from mini_tf.evaluate import pack, text_of
 from mini_tf.recipe import reading
 from mini_tf.recipe.data import BUILT_IN_DATA, TwoFiles
 from mini_tf.recipe.presets import presets, summary
-from mini_tf.run.trained import open_trained
+from mini_tf.trained.judging import text_of
+from mini_tf.trained.opening import open_trained
+from mini_tf.training.evaluation import pack
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SHAKESPEARE = DATA / "tinyshakespeare" / "input.txt"

@@ -9,11 +9,11 @@ from commands import TINY, minitf, refused, tiny_model, trained
 from strangers import strangers
 
 from mini_tf.generation.decoding import Reading
-from mini_tf.inspection.attention import look
 from mini_tf.inspection.capture import capture
+from mini_tf.inspection.maps.attention import look
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
-from mini_tf.run.trained import open_trained
+from mini_tf.trained.opening import open_trained
 
 __all__ = ["strangers"]
 pytestmark = pytest.mark.usefixtures("strangers")

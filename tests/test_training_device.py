@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from mini_tf.errors import Unavailable
 from mini_tf.recipe.sections import Runtime
-from mini_tf.training import device, memory
-from mini_tf.training.device import Setup, available_cores, available_precisions, settle
-from mini_tf.training.memory import free_bytes, largest_micro_batch, saved_bytes
+from mini_tf.system.errors import Unavailable
+from mini_tf.training.machine import device, memory
+from mini_tf.training.machine.device import Setup, available_cores, available_precisions, settle
+from mini_tf.training.machine.memory import free_bytes, largest_micro_batch, saved_bytes
 
 CPU = torch.device("cpu")
 

@@ -10,18 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.packing import Packing
+from mini_tf.data.pair_store import PairStore
+from mini_tf.data.pairing import Pairing
+from mini_tf.data.token_store import TokenStore
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.packing import Packing
-from mini_tf.text.pair_store import PairStore
-from mini_tf.text.pairing import Pairing
-from mini_tf.text.token_store import TokenStore
-from mini_tf.text.tokenizer import Vocabulary
-from mini_tf.training import memory
-from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed, ahead
+from mini_tf.training.machine import memory
+from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import RowPlan, TokenPlan, plan_of
 
 

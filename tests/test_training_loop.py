@@ -12,21 +12,21 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.errors import Diverged, RunFault, StorageFault
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, load, save
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.schedules import cosine, linear
-from mini_tf.seeds import seed_of
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.training import memory
-from mini_tf.training.device import Setup
+from mini_tf.system.errors import Diverged, RunFault, StorageFault
+from mini_tf.system.seeds import seed_of
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import DivergedStep, Progress, Report, Training, train
 from mini_tf.training.loss_scale import LossScale
-from mini_tf.training.memory import fitting_micro_batch
+from mini_tf.training.machine import memory
+from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.memory import fitting_micro_batch
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon

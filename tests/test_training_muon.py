@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.nn.answer import Answer
-from mini_tf.nn.joined import Joined
+from mini_tf.nn.layers.answer import Answer
+from mini_tf.nn.layers.joined import Joined
 from mini_tf.optimizers import adamw
 from mini_tf.optimizers.muon import COEFFICIENTS, SAFETY, Muon, Settings, orthogonal
 from mini_tf.recipe.kinds import settings_of

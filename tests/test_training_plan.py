@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.recipe.sections import Train
-from mini_tf.seeds import seed_of
+from mini_tf.system.seeds import seed_of
 from mini_tf.training.plan import RowPlan, TokenPlan, permute, plan_of, scatter
 
 

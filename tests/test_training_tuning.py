@@ -14,18 +14,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from toys import mixer_kinds, mixer_settings
 
-from mini_tf.errors import StorageFault
 from mini_tf.nn.mixer import Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State
-from mini_tf.training import tuning, tuning_cache
-from mini_tf.training.device import Setup
+from mini_tf.system.errors import StorageFault
 from mini_tf.training.feed import Feed
+from mini_tf.training.machine import tuning, tuning_cache
+from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.trial import Trial
+from mini_tf.training.machine.tuning import BUSY, SHARE, SHORT, TOO_DEAR, TOO_SHORT, Work, choose, choose_compiling, tune
+from mini_tf.training.machine.tuning_cache import remembered
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
-from mini_tf.training.trial import Trial
-from mini_tf.training.tuning import BUSY, SHARE, SHORT, TOO_DEAR, TOO_SHORT, Work, choose, choose_compiling, tune
-from mini_tf.training.tuning_cache import remembered
 
 ALL = frozenset({"precision", "threads", "micro_batch_size", "compile"})
 

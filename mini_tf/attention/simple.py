@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.attend import attend, scores_mask
+from mini_tf.nn.layers.attend import attend, scores_mask
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.attend import attend, shared
 from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.layers.attend import attend, shared
 from mini_tf.nn.mixer import Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State

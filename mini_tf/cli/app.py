@@ -9,11 +9,11 @@ import typer
 
 import mini_tf
 from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict, pretrain, recipe, runs, tokenizer
-from mini_tf.cli.console import Console, refuse, silence
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
-from mini_tf.errors import UsageFault
-from mini_tf.library_caches import keep_library_caches
+from mini_tf.cli.terminal.console import Console, refuse, silence
+from mini_tf.system.errors import UsageFault
+from mini_tf.system.library_caches import keep_library_caches
 
 # Public in every version of Typer, unlike the place the class itself lives in.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

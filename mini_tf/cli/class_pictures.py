@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli import files
-from mini_tf.cli.console import Console
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.console import Console
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.objectives import Judge
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 SUFFIXES = (".png", ".svg", ".json")
 SHOWN = 12
@@ -35,7 +35,7 @@ class ClassPictures:
 
     def judge(self, trained: "Trained") -> "Judge | None":
         """What gathers the answers for the pictures; UsageFault where the run has none of these pictures."""
-        from mini_tf.predictions import Confusion
+        from mini_tf.pipelines.predictions import Confusion
 
         form, labels, own = trained.recipe.objective.FORM, trained.labels, trained.objective.judge()
         for option, file, fitting in (("confusion", self.confusion, ("classes", "tags")), ("calibration", self.calibration, ("classes",))):
@@ -50,7 +50,7 @@ class ClassPictures:
         """Write the files; what they show, as JSON says it."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
-        from mini_tf.predictions import Confusion
+        from mini_tf.pipelines.predictions import Confusion
         from mini_tf.scores.classes import calibration
 
         names = trained.labels.names if trained.labels is not None else ()
@@ -73,7 +73,7 @@ class ClassPictures:
     def show(self, console: Console, judge: "Judge | None", trained: "Trained") -> None:
         """The confusion matrix of a few classes on stdout, where no file was asked for."""
         from mini_tf.drawing.confusion import confusion_text
-        from mini_tf.predictions import Confusion
+        from mini_tf.pipelines.predictions import Confusion
 
         if self.confusion is None and isinstance(judge, Confusion) and trained.labels is not None:
             names = trained.labels.names

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.numbers import duration, in_bytes, short
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.numbers import duration, in_bytes, short
 
 if TYPE_CHECKING:
-    from mini_tf.cost.whole import Cost
+    from mini_tf.jobs.cost.whole import Cost
 
 RECIPES = Annotated[
     list[str] | None,
@@ -56,7 +56,7 @@ def cost(
         overrides.append(f"runtime.device={device}")
     resolved = [reading.read(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
 
-    from mini_tf.pretrain import estimate
+    from mini_tf.jobs.pretrain import estimate
 
     costs = []
     for one in resolved:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
+from mini_tf.cli.terminal.console import Console, command
 
 if TYPE_CHECKING:
-    from mini_tf.rehearsal.rehearse import Rehearsal
+    from mini_tf.jobs.resume_proof.rehearse import Rehearsal
 
 
 @command
@@ -30,8 +30,8 @@ def doctor(
 
 
 def _prove_resume(console: Console) -> None:
-    from mini_tf.errors import GateMissed
-    from mini_tf.rehearsal.rehearse import as_json, rehearse
+    from mini_tf.jobs.resume_proof.rehearse import as_json, rehearse
+    from mini_tf.system.errors import GateMissed
 
     done = rehearse(Console(quiet=True), console.say)
     console.answer("\n".join([*_table(done), _verdict(done)]), result=as_json(done))
@@ -105,7 +105,7 @@ def _scores() -> str:
 def _devices() -> dict[str, Any]:
     import torch
 
-    from mini_tf.training.device import available_cores, available_devices, available_precisions
+    from mini_tf.training.machine.device import available_cores, available_devices, available_precisions
 
     names = available_devices()
     gpus = {name: f"{name} {torch.cuda.get_device_name(name)}" for name in names if name.startswith("cuda")}
@@ -119,8 +119,8 @@ def _devices() -> dict[str, Any]:
 
 
 def _room() -> dict[str, Any]:
-    from mini_tf.errors import StorageFault
-    from mini_tf.text.sources import cache_folder
+    from mini_tf.system.cache import cache_folder
+    from mini_tf.system.errors import StorageFault
 
     gib = 1 << 30
     try:

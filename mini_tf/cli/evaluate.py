@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mini_tf.cli.class_pictures import ClassPictures
-from mini_tf.cli.console import Console, command
 from mini_tf.cli.figures import check_gates
-from mini_tf.cli.files import FORCE
-from mini_tf.cli.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
-from mini_tf.errors import GateMissed, UsageFault
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
+from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.run.trained import Trained
-    from mini_tf.text.opening import AnyStore
+    from mini_tf.data.opening import AnyStore
+    from mini_tf.trained.opening import Trained
 
 CONFUSION = typer.Option("--confusion", metavar="FILE", help="Which classes are taken for which: .png, .svg or .json.")
 CALIBRATION = typer.Option("--calibration", metavar="FILE", help="Whether confidence can be believed: .png, .svg or .json.")
@@ -47,9 +47,9 @@ def evaluate(
     pictures, held_to = ClassPictures(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
-    from mini_tf.evaluate import evaluate_trained, text_of
-    from mini_tf.run.trained import open_trained
     from mini_tf.scores import figures_of, left_out, packages_of
+    from mini_tf.trained.judging import evaluate_trained, text_of
+    from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
     check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
@@ -72,13 +72,13 @@ def evaluate(
 
 def _written(console: Console, trained: "Trained", store: "AnyStore") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what a model of pairs or conversations writes, and by which rules they were made; nothing of others."""
-    from mini_tf.responses import respond, responder_of
+    from mini_tf.data.example_store import ExampleStore
+    from mini_tf.data.pair_store import PairStore
+    from mini_tf.data.pairing import Pairing
+    from mini_tf.pipelines.responses import respond, responder_of
+    from mini_tf.pipelines.translations import judge, translate, translator_of
     from mini_tf.scores import OF_TEXTS, available, packages_of
     from mini_tf.scores.translation import signatures
-    from mini_tf.text.example_store import ExampleStore
-    from mini_tf.text.pair_store import PairStore
-    from mini_tf.text.pairing import Pairing
-    from mini_tf.translations import judge, translate, translator_of
 
     if not trained.recipe.objective.PREDICTS_TOKENS or not any(map(available, packages_of(*OF_TEXTS))):
         return {}, {}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from mini_tf.errors import UsageFault
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate

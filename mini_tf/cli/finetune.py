@@ -14,7 +14,7 @@ TASK_RECIPE = Annotated[
 
 
 def _ask_for_recipe() -> NoReturn:
-    from mini_tf.errors import UsageFault
+    from mini_tf.system.errors import UsageFault
 
     raise UsageFault("which task? give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")
 

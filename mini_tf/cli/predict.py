@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command, to_json
 from mini_tf.cli.figures import check_gates
 from mini_tf.cli.generate.lines import ahead_by_default
-from mini_tf.cli.lines import in_groups, lines_of, one_source, refuse_broken
-from mini_tf.cli.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
-from mini_tf.errors import DataFault, GateMissed, UsageFault
+from mini_tf.cli.terminal.console import Console, command, to_json
+from mini_tf.cli.terminal.lines import in_groups, lines_of, one_source, refuse_broken
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
+from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.predictions import Prediction, Predictor
-    from mini_tf.text.examples import Reader
-    from mini_tf.text.forms import Example
+    from mini_tf.data.examples import Reader
+    from mini_tf.data.forms import Example
+    from mini_tf.pipelines.predictions import Prediction, Predictor
 
 ROWS = 32
 """Texts of a file that are answered together unless --batch-size says otherwise."""
@@ -47,9 +47,9 @@ def predict(
         raise UsageFault("there is no text to predict of", hint='give one: "a text", or -i FILE')
     held_to = [Gate.parse(gate) for gate in gates or []]
 
-    from mini_tf.evaluate import read_as_own
-    from mini_tf.predictions import Predictor
-    from mini_tf.run.trained import open_trained
+    from mini_tf.pipelines.predictions import Predictor
+    from mini_tf.trained.judging import read_as_own
+    from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
     predictor = Predictor(trained, judged=bool(held_to))
@@ -79,9 +79,9 @@ def _at_once(texts: Sequence[str] | None, file: Path | None, wanted: int | None)
 
 def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Example]":
     """The arguments, the rows of a table, or lines, each as it comes; DataFault at the first that is none."""
-    from mini_tf.predictions import read_line
-    from mini_tf.text.examples import find_tables
-    from mini_tf.text.sources import FORMATS
+    from mini_tf.data.examples import find_tables
+    from mini_tf.data.formats.sources import FORMATS
+    from mini_tf.pipelines.predictions import read_line
 
     if file is not None and file.suffix.lower() in FORMATS:
         yield from reader.read(find_tables(str(file), "--input"))
@@ -105,7 +105,7 @@ def _answered(predictor: "Predictor", examples: "list[Example]") -> "Iterator[tu
 
 
 def _line(form: str, example: "Example", prediction: "Prediction") -> dict[str, Any]:
-    from mini_tf.predictions import number_of
+    from mini_tf.pipelines.predictions import number_of
 
     words = {"words": example.texts} if form == "tags" else {}
     return {"line": number_of(example), **words, "label": prediction.label, "scores": prediction.scores}

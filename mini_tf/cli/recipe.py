@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.options import RECIPE
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
     from mini_tf.recipe.keys import Key
@@ -92,8 +92,8 @@ def _row(key: "Key", width: int) -> str:
 
 
 def _no_such(what: str, word: str, words: list[str]) -> Exception:
-    from mini_tf.errors import UsageFault
     from mini_tf.recipe.values import near, show
+    from mini_tf.system.errors import UsageFault
 
     meant = near(word, words)
     hint = f"did you mean {meant}?" if meant else "see `minitf recipe keys`"
@@ -108,10 +108,10 @@ def init(
     preset: Annotated[str, typer.Option("--from", metavar="PRESET", help="The recipe to begin with.")] = "quickstart",
 ) -> None:
     """Write a recipe of your own to begin with: a preset, with a comment on every section."""
-    from mini_tf.errors import StorageFault, UsageFault
     from mini_tf.recipe.beginning import commented
     from mini_tf.recipe.presets import presets
     from mini_tf.recipe.values import one_line
+    from mini_tf.system.errors import StorageFault, UsageFault
 
     if preset not in presets():
         raise _no_such("preset", preset, list(presets()))

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.options import RUN
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import RUN
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List and show run folders.")
 
@@ -15,8 +15,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List and sh
 @command
 def list_(console: Console, directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder of runs.")] = Path("outputs")) -> None:
     """One line a run: name, state, steps, best validation loss."""
-    from mini_tf.errors import RunFault
     from mini_tf.run import finding, manifest
+    from mini_tf.system.errors import RunFault
 
     if directory != finding.OUTPUTS and not directory.is_dir():
         raise RunFault(f"no such folder: {directory}", where=[str(directory)])

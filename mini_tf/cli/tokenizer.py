@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.files import FORCE, check, write
-from mini_tf.cli.lines import lines_of, one_source, refuse_broken
-from mini_tf.cli.options import RECIPE
-from mini_tf.cli.sources import SOURCE, open_tokenizer
-from mini_tf.errors import DataFault, RecipeFault, Refusal, UsageFault
-from mini_tf.plain_file import kind_of
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, check, write
+from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
+from mini_tf.cli.terminal.options import RECIPE
+from mini_tf.cli.terminal.sources import SOURCE, open_tokenizer
+from mini_tf.system.errors import DataFault, RecipeFault, Refusal, UsageFault
+from mini_tf.system.plain_file import kind_of
 
 if TYPE_CHECKING:
-    from mini_tf.text.tokenizer import Tokenizer
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Learn a tokenizer, and see what it makes of a text.")
 
@@ -30,8 +30,8 @@ def train(
     force: FORCE = False,
 ) -> None:
     """Learn the tokenizer that a recipe asks for from its training text; the file works here and in Hugging Face's library."""
+    from mini_tf.data.raw_text import RawText
     from mini_tf.recipe.reading import read, split_arguments
-    from mini_tf.text.raw_text import RawText
 
     check([output], [".json"], force)
     recipe = read(*split_arguments(arguments or [])).recipe
@@ -97,7 +97,7 @@ def stats(
     input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Or on the text of a file.")] = None,
 ) -> None:
     """What a tokenizer is and what it loses; with a text, how it fares on it and whether the text comes back."""
-    from mini_tf.text.usage import measure, pieces_by_length
+    from mini_tf.data.tokenization.usage import measure, pieces_by_length
 
     given = [] if text is None else [text]
     one_source(given, input)

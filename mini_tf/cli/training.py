@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
 from mini_tf.cli.figures import check_gates
-from mini_tf.cli.options import GATES, RECIPE
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import GATES, RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.pretrain import Options
+    from mini_tf.data.labels import Labels
+    from mini_tf.jobs.pretrain import Options
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
-    from mini_tf.text.labels import Labels
 
 FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
@@ -42,7 +42,7 @@ def training_command(
         held_to = _gates(resolved, gates or [], expect)
         if print_config:
             return _print_config(console, resolved)
-        from mini_tf.pretrain import Options
+        from mini_tf.jobs.pretrain import Options
         from mini_tf.run.opening import Place
 
         def check(labels: "Labels | None") -> None:
@@ -67,8 +67,8 @@ def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
     """What the run is held to; UsageFault where it can never be met."""
-    from mini_tf.errors import UsageFault
     from mini_tf.recipe.gates import Gate
+    from mini_tf.system.errors import UsageFault
 
     held_to = [Gate.parse(gate) for gate in gates]
     if expect:
@@ -91,9 +91,9 @@ def _print_config(console: Console, resolved: "Resolved") -> int:
 
 def _train(console: Console, resolved: "Resolved", options: "Options", held_to: "list[Gate]") -> int:
     """The run, its folder as the command's product, and the gates judged at its end."""
-    from mini_tf.errors import GateMissed
+    from mini_tf.jobs.repeats import train
     from mini_tf.recipe.gates import failures
-    from mini_tf.repeats import train
+    from mini_tf.system.errors import GateMissed
 
     outcome = train(resolved, options, console)
     shown = None if outcome.folder is None else str(outcome.folder)

@@ -9,7 +9,7 @@ import io
 from rich.color import ColorSystem
 from rich.console import Console, RenderableType
 
-from mini_tf.safe_text import safe_text
+from mini_tf.system.safe_text import safe_text
 
 
 def rendered(renderable: RenderableType, *, colored: bool, width: int) -> str:

@@ -31,7 +31,7 @@ from mini_tf.drawing.canvas import (
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Marks, Panel, Scale
 from mini_tf.drawing.plotting import Axes, Figure
-from mini_tf.errors import UsageFault
+from mini_tf.system.errors import UsageFault
 
 _LONGEST_WORD = 18
 _ROOM_FOR_A_NUMBER = 0.3

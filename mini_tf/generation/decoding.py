@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mini_tf.errors import RunFault
 from mini_tf.generation.lean import Lean
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import RunFault
 
 
 class Reading:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import torch
 
-from mini_tf.errors import RunFault, UsageFault
+from mini_tf.data.tokenization.stream import TextStream
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import padded, refuse_not_finite
 from mini_tf.generation.framing import an_ordinary_id, opening
 from mini_tf.nn.model import Model
-from mini_tf.text.stream import TextStream
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import RunFault, UsageFault
 
 MASK = "[MASK]"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 def opening(tokenizer: Tokenizer, separated: bool) -> list[int]:

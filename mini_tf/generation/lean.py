@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from mini_tf.generation.here import Here, Hereabouts
 from mini_tf.generation.kept import Kept, Seen
 from mini_tf.nn.block import Block, Step
-from mini_tf.nn.dropout import Dropout
-from mini_tf.nn.embedding import Embedding
-from mini_tf.nn.feed_forward import FeedForward, activate
+from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.embedding import Embedding
+from mini_tf.nn.layers.feed_forward import FeedForward, activate
+from mini_tf.nn.layers.norm import in_few_operations, rms_norm_in_few_operations
 from mini_tf.nn.mixer import Mixer, SoftmaxAttention
 from mini_tf.nn.model import Model
-from mini_tf.nn.norm import in_few_operations, rms_norm_in_few_operations
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.recipe import sections
-from mini_tf.seeds import seed_of
+from mini_tf.system.seeds import seed_of
 
 AHEAD = 1024
 """Numbers that each row draws in one go."""

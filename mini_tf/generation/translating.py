@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.beam import Beam, Hypothesis, search
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
@@ -17,7 +18,6 @@ from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Memory
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.sections import Generate
-from mini_tf.text.tokenizer import Tokenizer
 
 ROWS = 32
 """Sources that are translated together."""

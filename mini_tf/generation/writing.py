@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import torch
 
+from mini_tf.data.tokenization.stream import TextStream
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.continuing import Continuing, Step
 from mini_tf.generation.decoding import Reading
 from mini_tf.generation.framing import opening, prompt_ids, turn_ids
@@ -12,8 +14,6 @@ from mini_tf.generation.sampling import Sampling, Uniform
 from mini_tf.generation.stopping import Stopping
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.text.stream import TextStream
-from mini_tf.text.tokenizer import Tokenizer
 
 BETWEEN_DOCUMENTS = "\n\n"
 STEPS_AHEAD = 8

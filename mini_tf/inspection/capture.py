@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mini_tf.errors import RunFault
 from mini_tf.nn.mixer import Mixed, Mixer
 from mini_tf.nn.model import Model, Represents
 from mini_tf.nn.places import Visibility
 from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import RunFault
 
 OWN_TO_SOURCE: tuple[Represents, Represents] = ("own", "source")
 """What queries and keys of an encoder-decoder's cross-attention stand for."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mini_tf.errors import UsageFault
+from mini_tf.system.errors import UsageFault
 
 
 class HeadPlace(NamedTuple):

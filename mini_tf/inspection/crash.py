@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.block import Block
-from mini_tf.nn.embedding import Embedding
+from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.mixer import Mixed
 from mini_tf.training.loop import DivergedStep, Progress, Training, train
 

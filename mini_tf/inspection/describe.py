@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from mini_tf.inspection.attention import Head, Sample
 from mini_tf.inspection.heads import ROLES
+from mini_tf.inspection.maps.attention import Head, Sample
 
 _DOES = {
     "previous": "looks one {unit} back: {share:.2f} of its weight",

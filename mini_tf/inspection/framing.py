@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from mini_tf.errors import UsageFault
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.framing import prompt_ids
-from mini_tf.run.trained import Trained
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.system.errors import UsageFault
+from mini_tf.trained.opening import Trained
 
 
 @dataclass(frozen=True)

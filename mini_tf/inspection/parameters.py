@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.nn import state as states
-from mini_tf.nn.feed_forward import FeedForward
+from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.position import Position

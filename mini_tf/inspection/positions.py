@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mini_tf.inspection.checkpoints import kept_steps
-from mini_tf.nn.embedding import Embedding
+from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model, ModelStack
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from mini_tf.errors import DataFault
+from mini_tf.system.errors import DataFault
 
 _WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """Scripts, by the names of their characters, that put no blank between words: there every character counts as a word."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.framing import Framed, framed_for, framed_source, framed_target, reads_pairs
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.model import Represents
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
-from mini_tf.run.trained import Trained
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.trained.opening import Trained
 
 
 @dataclass(frozen=True)

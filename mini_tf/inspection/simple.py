@@ -15,7 +15,7 @@ from torch import Tensor
 from mini_tf.nn.mixer import Mixer, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.seeds import seed_of
+from mini_tf.system.seeds import seed_of
 
 AXES = ("person", "feeling", "animal", "burden")
 HAND_MADE = {"i": (1.0, 0.4, 0.0, 0.0), "love": (0.6, 1.0, 0.6, 0.0), "bears": (0.0, 0.2, 1.0, 1.0)}

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mini_tf.errors import UsageFault
 from mini_tf.inspection.capture import Capture, Reading, capture
 from mini_tf.inspection.heads import scaled
 from mini_tf.inspection.sides import Sides, sides_of
-from mini_tf.run.trained import Trained
+from mini_tf.system.errors import UsageFault
+from mini_tf.trained.opening import Trained
 
 SATURATED = 0.99
 """A row whose largest weight is above this has as good as no gradient."""

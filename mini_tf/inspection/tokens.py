@@ -3,7 +3,7 @@
 from itertools import accumulate
 from typing import NamedTuple
 
-from mini_tf.text.tokenizer import Tokenizer
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 class Token(NamedTuple):

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.errors import Refusal, UsageFault
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model, Represents
 from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import Refusal, UsageFault
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.init import init_weights
 from mini_tf.nn.mixer import Mixed, MixerSettings
 from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, embedding_of, narrowed
 from mini_tf.nn.places import Places
@@ -21,6 +20,7 @@ from mini_tf.nn.position import PositionSettings
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe.kind_settings import Direction, PositionLimit
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, Section, default_kind

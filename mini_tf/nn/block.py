@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from mini_tf.nn.dropout import Dropout
+from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.mixer import Mixed, Mixer
 from mini_tf.nn.places import Visibility
 from mini_tf.nn.state import State

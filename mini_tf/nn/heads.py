@@ -12,10 +12,10 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.attend import attend, scores_mask, shared
-from mini_tf.nn.joined import Joined
+from mini_tf.nn.layers.attend import attend, scores_mask, shared
+from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.layers.norm import rms_norm
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, SoftmaxAttention, Width
-from mini_tf.nn.norm import rms_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position
 from mini_tf.nn.state import State

@@ -11,17 +11,17 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.embedding import Embedding
-from mini_tf.nn.head import Head, Transform
-from mini_tf.nn.init import init_weights
+from mini_tf.nn.layers.embedding import Embedding
+from mini_tf.nn.layers.head import Head, Transform
+from mini_tf.nn.layers.ngrams import NGrams
+from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
-from mini_tf.nn.ngrams import NGrams
-from mini_tf.nn.norm import build_norm
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position
 from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import Rules

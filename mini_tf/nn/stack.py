@@ -7,14 +7,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.block import Block, Read, Step
-from mini_tf.nn.feed_forward import Activation, FeedForward
-from mini_tf.nn.init import Init
+from mini_tf.nn.layers.feed_forward import Activation, FeedForward
+from mini_tf.nn.layers.norm import NormKind, build_norm
 from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings, Place, Width
-from mini_tf.nn.norm import NormKind, build_norm
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State, reorder
 from mini_tf.nn.state import rows as rows_of
+from mini_tf.nn.weights.init import Init
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, listing, settings_of
 
 

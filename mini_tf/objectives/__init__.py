@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.recipe import kind_settings
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
 
 SMOOTHED = MappingProxyType({"label_smoothing": "label smoothing"})
 """`UNLIKE` of an objective that smooths labels in training alone."""

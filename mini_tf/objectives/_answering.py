@@ -11,8 +11,10 @@ from pydantic import Field, WrapValidator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from mini_tf.errors import RecipeFault
-from mini_tf.nn.answer import Answer, Pool, place_of, pooled
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn.layers.answer import Answer, Pool, place_of, pooled
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
@@ -22,9 +24,7 @@ from mini_tf.recipe.data import Text
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.values import near, show
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """answers, labels and whether this is training, to the summed loss."""

@@ -4,12 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Sums
-from mini_tf.text.batch import Batch, Rows
 
 
 class Prediction(nn.Module):

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, ClassSettings, PooledSettings, Task, classified
 from mini_tf.scores import OF_CLASSES
 from mini_tf.scores.classes import class_scores
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
 
 PART = "classify"
 

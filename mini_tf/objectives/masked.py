@@ -12,13 +12,13 @@ import torch
 from pydantic import Field, field_validator
 from torch import nn
 
-from mini_tf.errors import DataFault
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.system.errors import DataFault
 
 PART = "masked"
 LONGEST_SPAN = 10

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, PooledSettings, Task
 from mini_tf.scores import OF_NUMBERS
 from mini_tf.scores.numbers import number_scores
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
 
 PART = "regress"
 

@@ -12,15 +12,15 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from mini_tf.errors import DataFault
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.system.errors import DataFault
 
 PART = "seq2seq"
 

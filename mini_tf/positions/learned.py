@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.errors import DataFault
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.system.errors import DataFault
 
 
 class Settings(PositionSettings):

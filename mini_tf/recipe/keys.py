@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.layers import is_whole_section, may_be_null, package_of, section_of
+from mini_tf.recipe.parsing.layers import is_whole_section, may_be_null, package_of, section_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
-from mini_tf.recipe.faults import Fault, gather, refusal
+from mini_tf.recipe.parsing.faults import Fault, gather, refusal
 from mini_tf.recipe.values import Written, fit, near, show
 
 Self = TypeVar("Self", bound="Section")

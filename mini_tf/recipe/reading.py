@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
-from mini_tf.errors import RecipeFault, UsageFault
-from mini_tf.recipe import inheriting
-from mini_tf.recipe.checking import COMMAND_LINE, check, written
 from mini_tf.recipe.data import BUILT_IN_DATA
-from mini_tf.recipe.layers import is_blank, merge
+from mini_tf.recipe.parsing import inheriting
+from mini_tf.recipe.parsing.checking import COMMAND_LINE, check, written
+from mini_tf.recipe.parsing.layers import is_blank, merge
+from mini_tf.recipe.parsing.secrets import REASON, holds_secret, names_secret, without_secrets
+from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.secrets import REASON, holds_secret, names_secret, without_secrets
 from mini_tf.recipe.values import Written, near, one_line, show
-from mini_tf.recipe.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse
+from mini_tf.system.errors import RecipeFault, UsageFault
 
 DEFAULT_RECIPE = "quickstart"
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from mini_tf.errors import UsageFault
 from mini_tf.recipe.forms import form_rules
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, seen
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, listing, settings_of
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
+from mini_tf.system.errors import UsageFault
 
 SHORTEST = 8
 """Tokens of context that an example needs at least, its separators among them."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from mini_tf.safe_text import safe_text
+from mini_tf.system.safe_text import safe_text
 
 
 @dataclass(frozen=True)

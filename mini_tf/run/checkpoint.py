@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mini_tf.errors import RunFault, StorageFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import read_plain
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storing, sweep
 from mini_tf.run.finding import seed_folder
 from mini_tf.run.hashes import Hashes
+from mini_tf.system.errors import RunFault, StorageFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import read_plain
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"

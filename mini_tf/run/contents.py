@@ -8,8 +8,8 @@ import os
 import stat
 from pathlib import Path
 
-from mini_tf.errors import RunFault
-from mini_tf.plain_file import kind_of
+from mini_tf.system.errors import RunFault
+from mini_tf.system.plain_file import kind_of
 
 
 def refuse_strange(folder: Path) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mini_tf.errors import StorageFault
-from mini_tf.plain_file import kind_of
+from mini_tf.system.errors import StorageFault
+from mini_tf.system.plain_file import kind_of
 
 TEMPORARY = ".tmp-"
 """Prefix of what is not finished yet: swept by the next process that holds the folder, never read."""

@@ -12,16 +12,16 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from torch import Tensor
 
-from mini_tf.errors import RunFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import read_plain
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MODEL, OBJECTIVE, STATE
 from mini_tf.run.disk import TEMPORARY, Disk
 from mini_tf.run.loading import strange_counts
 from mini_tf.run.tensors import Spec
-from mini_tf.training.device import Setup
+from mini_tf.system.errors import RunFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import read_plain
 from mini_tf.training.loop import DivergedStep
+from mini_tf.training.machine.device import Setup
 
 FORMAT = 1
 FOLDER = "diverged"

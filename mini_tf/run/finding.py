@@ -6,9 +6,9 @@ import fcntl
 import os
 from pathlib import Path
 
-from mini_tf.errors import RunFault
 from mini_tf.run import manifest
 from mini_tf.run.manifest import Manifest
+from mini_tf.system.errors import RunFault
 
 OUTPUTS = Path("outputs")
 

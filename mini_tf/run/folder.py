@@ -25,10 +25,6 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from mini_tf.errors import DataFault, Diverged, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
-from mini_tf.failures import refusal_of
-from mini_tf.limits import limits
-from mini_tf.plain_file import read_plain
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
@@ -37,6 +33,10 @@ from mini_tf.run.loading import Saved
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metrics import Lines, curve
 from mini_tf.run.tensors import Spec
+from mini_tf.system.errors import DataFault, Diverged, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
+from mini_tf.system.failures import refusal_of
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import read_plain
 
 MODEL_TEXTS = ("config.json", "tokenizer.json", "source_tokenizer.json")
 """What is needed to use model.safetensors."""

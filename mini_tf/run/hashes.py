@@ -7,7 +7,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from mini_tf.plain_file import open_plain
+from mini_tf.system.plain_file import open_plain
 
 _CHUNK = 1 << 20
 

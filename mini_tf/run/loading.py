@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
-from mini_tf.errors import RunFault, UsageFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import read_plain
 from mini_tf.run import manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
 from mini_tf.run.disk import Disk
 from mini_tf.run.hashes import Hashes
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import Spec
+from mini_tf.system.errors import RunFault, UsageFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import read_plain
 
 _LARGEST_COUNT = 1 << 62
 _WHOLE = ("step", "tokens", "skips", "skips_in_a_row", "good_steps", "metrics.jsonl", "timing.jsonl")

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from mini_tf.errors import RunFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import read_plain
 from mini_tf.run.disk import Disk, replace
+from mini_tf.system.errors import RunFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import read_plain
 
 FORMAT = 2
 NAME = "run.json"

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mini_tf.errors import RunFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import open_plain
 from mini_tf.run.disk import Disk
+from mini_tf.system.errors import RunFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import open_plain
 
 
 class Lines:

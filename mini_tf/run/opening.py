@@ -18,7 +18,6 @@ import safetensors
 import torch
 
 import mini_tf
-from mini_tf.errors import RunFault, StorageFault, UsageFault
 from mini_tf.optimizers import IMPLEMENTATION
 from mini_tf.run import manifest
 from mini_tf.run.contents import refuse_strange
@@ -27,7 +26,8 @@ from mini_tf.run.finding import OUTPUTS, try_to_hold
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
 from mini_tf.run.manifest import Manifest
-from mini_tf.training.processor import processor
+from mini_tf.system.errors import RunFault, StorageFault, UsageFault
+from mini_tf.training.machine.processor import processor
 
 _LONGEST_NAME, _LONGEST_PATH = 240, 3800
 """Bytes; systems take 255 and 4095, and a fresh start adds its number, a checkpoint its files."""

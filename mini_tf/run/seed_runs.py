@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mini_tf.errors import RunFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import read_plain
 from mini_tf.run import loading, manifest
 from mini_tf.run.checkpoint import MODEL
 from mini_tf.run.disk import replace, storing
 from mini_tf.run.folder import MODEL_TEXTS, Run
 from mini_tf.run.metrics import to_line
+from mini_tf.system.errors import RunFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import read_plain
 
 
 def record_seeds(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:

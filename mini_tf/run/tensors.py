@@ -16,9 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from mini_tf.errors import RunFault
-from mini_tf.limits import limits
-from mini_tf.plain_file import open_plain
+from mini_tf.system.errors import RunFault
+from mini_tf.system.limits import limits
+from mini_tf.system.plain_file import open_plain
 
 _DTYPES = {
     "F64": torch.float64,

@@ -7,8 +7,8 @@ Unavailable. Who goes without them says so (`left_out`); who promised a figure a
 
 from typing import NamedTuple
 
-from mini_tf.errors import Unavailable
 from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.system.errors import Unavailable
 
 
 class Package(NamedTuple):

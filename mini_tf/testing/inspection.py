@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from mini_tf.errors import UsageFault
 from mini_tf.inspection import positions, softmax, word
-from mini_tf.inspection.attention import heads_of
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES
+from mini_tf.inspection.maps.attention import heads_of
 from mini_tf.inspection.parameters import memory_of, parts_of, work_of
 from mini_tf.inspection.sentences import Sentence
 from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents
@@ -27,6 +26,7 @@ from mini_tf.nn.position import Position
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.system.errors import UsageFault
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.mixer_trials import same
 from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, L, M, built, drawn_tokens, source_of

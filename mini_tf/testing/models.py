@@ -4,19 +4,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.errors import DataFault
 from mini_tf.generation.decoding import Remembering, padded
 from mini_tf.generation.lean import Lean
 from mini_tf.inspection.capture import capture, sorts_of
-from mini_tf.nn.answer import Answer
-from mini_tf.nn.dropout import Dropout
-from mini_tf.nn.lora import adapt, merge
+from mini_tf.nn.layers.answer import Answer
+from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model, ModelSettings, ModelStack
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import reorder
 from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.recipe.sections import Adapter
+from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.mixer_trials import same
 from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, B, L, M, built, drawn_tokens, scores_of, source_of

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.dropout import Dropout
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model
-from mini_tf.nn.objective_network import own_tensors, trained_together
+from mini_tf.nn.weights.objective_network import own_tensors, trained_together
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import figures_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
-from mini_tf.text.batch import Batch, Rows
 
 CLOSE = 1e-6
 STEPS = 400

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import torch
 
-from mini_tf.errors import DataFault
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, attention, cases_of
 from mini_tf.testing.mixer_trials import WIDTH, B, L, drawn, laid_out, same, tokens
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from mini_tf.text.batch import Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
+from mini_tf.data.batch import Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 
 PAD, SEPARATOR, N_ROWS = 0, 2, 8
 VOCABULARY = Vocabulary(40, pad=PAD, unk=1, separator=SEPARATOR, mask=3)

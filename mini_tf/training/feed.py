@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mini_tf.text.batch import Batch, Rows
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.training.plan import Plan
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from mini_tf.errors import RecipeFault
-from mini_tf.nn.lora import plain_name
-from mini_tf.nn.patterns import matching
+from mini_tf.nn.weights.lora import plain_name
+from mini_tf.nn.weights.patterns import matching
+from mini_tf.system.errors import RecipeFault
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:

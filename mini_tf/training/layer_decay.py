@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from mini_tf.nn.model import Model, ModelStack
-from mini_tf.nn.objective_network import WithObjective
+from mini_tf.nn.weights.objective_network import WithObjective
 
 
 def stacks_of(model: nn.Module) -> Sequence[ModelStack]:

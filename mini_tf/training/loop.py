@@ -15,17 +15,17 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mini_tf.errors import Diverged, StorageFault
-from mini_tf.failures import is_memory
+from mini_tf.data.batch import Batch
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
 from mini_tf.optimizers import Optimizer
-from mini_tf.seeds import seed_of
-from mini_tf.text.batch import Batch
-from mini_tf.training.device import Setup
+from mini_tf.system.errors import Diverged, StorageFault
+from mini_tf.system.failures import is_memory
+from mini_tf.system.seeds import seed_of
 from mini_tf.training.divergence import Problem, Read, Tolerance, gradient_problem
 from mini_tf.training.feed import Feed, ahead
 from mini_tf.training.loss_scale import LossScale
+from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import clip_factor
 from mini_tf.training.schedule import Course
 from mini_tf.training.streaming import states_at

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from mini_tf import optimizers
-from mini_tf.nn.answer import Answer
-from mini_tf.nn.head import Head
-from mini_tf.nn.joined import Joined
-from mini_tf.nn.lora import LowRank
+from mini_tf.nn.layers.answer import Answer
+from mini_tf.nn.layers.head import Head
+from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.layer_decay import depths, stacks_of

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from mini_tf.recipe.sections import Train
-from mini_tf.seeds import seed_of
+from mini_tf.system.seeds import seed_of
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _ROUNDS = 6

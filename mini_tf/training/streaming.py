@@ -5,12 +5,12 @@ from copy import deepcopy
 import torch
 from torch import nn
 
-from mini_tf.errors import RunFault
-from mini_tf.failures import is_bug
+from mini_tf.data.batch import Batch
 from mini_tf.nn.state import State, move
-from mini_tf.text.batch import Batch
-from mini_tf.training.device import Setup
+from mini_tf.system.errors import RunFault
+from mini_tf.system.failures import is_bug
 from mini_tf.training.feed import Feed
+from mini_tf.training.machine.device import Setup
 
 
 def states_at(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> list[State | None]:

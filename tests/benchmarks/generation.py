@@ -101,8 +101,8 @@ def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, 
 
 def characters(size: int) -> Any:
     """A tokenizer of characters with a vocabulary of `size`."""
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.recipe import sections
-    from mini_tf.text.tokenizer import Tokenizer
 
     letters = [chr(point) for point in range(ord("0"), ord("0") + 200) if chr(point).isprintable()]
     letters = sorted(letters, key=lambda letter: not "a" <= letter <= "p")

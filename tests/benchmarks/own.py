@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Rows
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.text.batch import Rows
-from mini_tf.text.tokenizer import Vocabulary
-from mini_tf.training.device import Setup
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
+from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon

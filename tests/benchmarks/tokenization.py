@@ -54,8 +54,8 @@ def paragraphs_of(path: Path) -> list[str]:
 
 
 def encoding(task: str, side: str, paragraphs: list[str]) -> Callable[[], Any]:
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.recipe import sections
-    from mini_tf.text.tokenizer import Tokenizer
 
     settings = sections.Tokenizer(kind="char") if task == "char" else sections.Tokenizer(kind="bpe", vocab_size=int(task[4:]))
     ours = Tokenizer.train(settings, paragraphs)
@@ -72,8 +72,8 @@ def encoding(task: str, side: str, paragraphs: list[str]) -> Callable[[], Any]:
 
 def learning(size: int, side: str, paragraphs: list[str]) -> Callable[[], Any]:
     if side == "minitf":
+        from mini_tf.data.tokenization.tokenizer import Tokenizer
         from mini_tf.recipe import sections
-        from mini_tf.text.tokenizer import Tokenizer
 
         return lambda: Tokenizer.train(sections.Tokenizer(kind="bpe", vocab_size=size), paragraphs)
     import tokenizers

@@ -23,7 +23,7 @@ from pathlib import Path
 
 SIZES = {
     "nn": 150, "attention": 100, "positions": 100, "objectives": 100,
-    "training": 150, "optimizers": 100, "schedules": 100, "generation": 100, "run": 150, "evaluate.py": 100,
+    "training": 150, "optimizers": 100, "schedules": 100, "generation": 100, "run": 150, "pipelines": 100,
 }  # fmt: skip
 """How many mutants of each package are drawn, if it has as many."""
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from mini_tf.text.batch import Batch, Rows
-    from mini_tf.text.labels import Labels
-    from mini_tf.text.tokenizer import Tokenizer
+    from mini_tf.data.batch import Batch, Rows
+    from mini_tf.data.labels import Labels
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 def asked_of(tokenizer: "Tokenizer", rows: "Rows", batch: "Batch", row: int, number: int) -> dict[str, Any]:

@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mini_tf.cli.console import Console, command
 from mini_tf.cli.data.places import asked_of, labelled, read_of
 from mini_tf.cli.data.reading import open_recipe
 from mini_tf.cli.data.tables import label_table, pair_table, table
-from mini_tf.cli.options import RECIPE
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.evaluate import AnyRows
+    from mini_tf.data.batch import Rows
     from mini_tf.recipe.recipe import Recipe
-    from mini_tf.text.batch import Rows
+    from mini_tf.training.evaluation import AnyRows
 
 
 _ROWS = {"text": "pack PACK", "pairs": "pairs"}
@@ -28,7 +28,7 @@ def show(
     split: Annotated[Literal["train", "val"], typer.Option("--split", help="Which side of the text.")] = "train",
 ) -> None:
     """The first rows of the first step, or of the held-out text: sources, inputs, targets, labels, document borders."""
-    from mini_tf.evaluate import pack
+    from mini_tf.training.evaluation import pack
 
     recipe, text = open_recipe(console, arguments)
     objective, form = recipe.objective.build(text.tokenizer.vocabulary, text.labels), recipe.objective.FORM

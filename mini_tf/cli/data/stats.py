@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console, command
 from mini_tf.cli.data.reading import open_recipe
-from mini_tf.cli.options import RECIPE
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.text.example_store import ExampleStore, ExampleText
-    from mini_tf.text.labels import Labels
-    from mini_tf.text.pair_store import PairText
-    from mini_tf.text.token_store import Text, TokenStore
+    from mini_tf.data.example_store import ExampleStore, ExampleText
+    from mini_tf.data.labels import Labels
+    from mini_tf.data.pair_store import PairText
+    from mini_tf.data.token_store import Text, TokenStore
 
 LISTED = 50
 """Labels that the table names."""
@@ -19,8 +19,8 @@ LISTED = 50
 @command
 def stats(console: Console, arguments: RECIPE = None) -> None:
     """Documents, tokens, bytes, use of the vocabulary, the longest and shortest documents, what stands on both sides."""
-    from mini_tf.text.example_store import ExampleText
-    from mini_tf.text.pair_store import PairText
+    from mini_tf.data.example_store import ExampleText
+    from mini_tf.data.pair_store import PairText
 
     recipe, text = open_recipe(console, arguments)
     if isinstance(text, PairText):
@@ -42,7 +42,7 @@ def _stats(text: "Text") -> tuple[str, dict[str, Any]]:
 
 def _pair_stats(text: "PairText", context: int) -> tuple[str, dict[str, Any]]:
     """What there is in pairs, as a table and as JSON says it; a side is a text of its own, with its own vocabulary if it has one."""
-    from mini_tf.text.pairing import Pairing
+    from mini_tf.data.pairing import Pairing
 
     stores = {"train": text.train, "val": text.val}
     sides = {side: {role: _measure(getattr(store, role)) for role in ("source", "target")} for side, store in stores.items()}
@@ -63,9 +63,9 @@ def _pair_stats(text: "PairText", context: int) -> tuple[str, dict[str, Any]]:
 
 def _example_stats(text: "ExampleText", context: int) -> tuple[str, dict[str, Any]]:
     """What there is in labelled examples, as a table and as JSON says it; a cut example loses a part, or makes several rows."""
+    from mini_tf.data.forms import FORMS
+    from mini_tf.data.labelling import Labelling
     from mini_tf.drawing.labels import caption
-    from mini_tf.text.forms import FORMS
-    from mini_tf.text.labelling import Labelling
 
     stores = {"train": text.train, "val": text.val}
     sides = {side: _measure(store.tokens) | {"cut": Labelling(store, context).n_longer} for side, store in stores.items()}

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
 from mini_tf.cli.generate.continuing import Continue
 from mini_tf.cli.generate.filling import Fill
 from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
@@ -15,12 +14,13 @@ from mini_tf.cli.generate.responding import Respond
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.generate.translating import Translate
 from mini_tf.cli.generate.wishes import BEAMS, refuse_unfit
-from mini_tf.cli.lines import one_source, refuse_broken
-from mini_tf.cli.options import AVERAGE, DEVICE, RUN, STEP
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.lines import one_source, refuse_broken
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 
 @command
@@ -59,7 +59,7 @@ def generate(
     A line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash. At a terminal and without a prompt it
     asks for one.
     """
-    from mini_tf.run.trained import open_trained
+    from mini_tf.trained.opening import open_trained
 
     refuse_broken(prompts or [], "a prompt")
     one_source(prompts, input, "prompts")

@@ -4,14 +4,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console
 from mini_tf.cli.generate.lines import ROWS, one_line, option, quoted
 from mini_tf.cli.generate.wishes import wish_of
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.console import Console
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.generation.writing import Prompt, Scored, Written
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 BETWEEN_SAMPLES = "---"
 

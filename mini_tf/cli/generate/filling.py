@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console
 from mini_tf.cli.generate.lines import ROWS, one_line, quoted
 from mini_tf.cli.generate.wishes import refuse_unfit
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.console import Console
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.generation.filling import Candidate, Question
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 CANDIDATES = 5
 FITTING = {"top_k", "batch_size"}

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mini_tf.cli.lines import in_groups, lines_of
-from mini_tf.errors import DataFault, UsageFault
+from mini_tf.cli.terminal.lines import in_groups, lines_of
+from mini_tf.system.errors import DataFault, UsageFault
 
 ROWS = 8
 """Texts that are answered together unless --batch-size says otherwise."""

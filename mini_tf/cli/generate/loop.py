@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from mini_tf.cli.console import Console
-from mini_tf.cli.lines import refuse_broken
-from mini_tf.errors import Refusal, UsageFault
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.system.errors import Refusal, UsageFault
 
 PROMPT = "> "
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mini_tf.cli.generate.continuing import Continue
-from mini_tf.errors import DataFault, UsageFault
+from mini_tf.system.errors import DataFault, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.generation.writing import Prompt
@@ -35,8 +35,9 @@ def _turns_of(prompt: str) -> list[str] | None:
 
     Where the assistant speaks last, that is the answer, which a file of conversations to learn from has and the model is not shown.
     """
-    from mini_tf.text import cells, strict_json
-    from mini_tf.text.forms import ASKED
+    from mini_tf.data.formats import cells
+    from mini_tf.data.forms import ASKED
+    from mini_tf.system import strict_json
 
     try:
         read = strict_json.parse(prompt) if prompt.lstrip().startswith("{") else None

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from mini_tf.cli.lines import refuse_broken
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.system.errors import UsageFault
 
 MOST = 64
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}

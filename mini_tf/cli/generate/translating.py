@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console
 from mini_tf.cli.generate.lines import one_line
 from mini_tf.cli.generate.wishes import BEAMS, refuse_unfit, wish_of
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.console import Console
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.generation.translating import Translation
     from mini_tf.recipe.sections import Generate
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 FITTING = {*BEAMS, "max_new_tokens", "greedy", "batch_size"}
 """Options that mean something to an encoder-decoder."""
@@ -22,7 +22,7 @@ class Translate:
 
     def __init__(self, console: Console, trained: "Trained", context: int, given: dict[str, Any], by_line: bool) -> None:
         from mini_tf.generation.translating import CHUNK, ROWS
-        from mini_tf.translations import translator_of
+        from mini_tf.pipelines.translations import translator_of
 
         refuse_unfit(
             (name for name in given if name not in FITTING),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.generate.lines import option
-from mini_tf.errors import UsageFault
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.recipe.sections import Generate
@@ -23,7 +23,7 @@ def wish_of(wish: "Generate", given: dict[str, Any]) -> "Generate":
     """What a recipe says of `generate`, with the options in its place; their ranges are those of its keys."""
     from pydantic import ValidationError
 
-    from mini_tf.recipe.faults import faults_of
+    from mini_tf.recipe.parsing.faults import faults_of
     from mini_tf.recipe.sections import Generate
 
     asked = {name: value for name, value in given.items() if name in Generate.model_fields}

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli import files
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.files import FORCE, OUTPUT
 from mini_tf.cli.inspect.texts import TARGET, with_targets
-from mini_tf.cli.lines import refuse_broken
-from mini_tf.cli.options import DEVICE, GATES, RUN, STEP
-from mini_tf.errors import GateMissed, UsageFault
+from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT
+from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.options import DEVICE, GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
+from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
+    from mini_tf.data.pairs import Pair
     from mini_tf.drawing.panel import Panel
-    from mini_tf.inspection.alignment import Aligned, WordWeights
-    from mini_tf.inspection.alignment_error import Sweep
+    from mini_tf.inspection.alignments.alignment import Aligned, WordWeights
+    from mini_tf.inspection.alignments.error import Sweep
+    from mini_tf.inspection.alignments.links import Gold
     from mini_tf.inspection.choice import Choice
-    from mini_tf.inspection.links import Gold
-    from mini_tf.run.trained import Trained
-    from mini_tf.text.pairs import Pair
+    from mini_tf.trained.opening import Trained
 
 SUFFIXES = (".png", ".svg", ".json", ".pharaoh")
 FIGURES = ("aer", "diagonal", "sharpness")
@@ -68,9 +68,9 @@ def align(
     if unknown := next((gate.metric for gate in held_to if gate.metric not in FIGURES), None):
         raise UsageFault(f"--assert {unknown}: align measures no such figure; it does {', '.join(FIGURES)}")
 
-    from mini_tf.inspection.alignment_error import metrics
+    from mini_tf.inspection.alignments.error import metrics
     from mini_tf.inspection.choice import Choice
-    from mini_tf.run.trained import open_trained
+    from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device)
     pairs = _pairs(console, trained, source, target, data)
@@ -99,14 +99,14 @@ class _Study:
     weights: "WordWeights"
 
     def panel(self) -> "Panel":
-        from mini_tf.inspection.alignment_panels import alignment_map
+        from mini_tf.inspection.alignments.panels import alignment_map
 
         return alignment_map(self.pairs[self.shown], self.weights, self.swept.best.place, self.gold[self.shown])
 
 
 def _pairs(console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None) -> "list[Pair]":
+    from mini_tf.data.pairs import Pair
     from mini_tf.inspection.framing import reads_pairs
-    from mini_tf.text.pairs import Pair
 
     if not reads_pairs(trained):
         raise UsageFault(f"a model of the kind {trained.recipe.model.kind} reads no source: there is nothing to align")
@@ -125,8 +125,8 @@ def _pairs(console: Console, trained: "Trained", source: str | None, target: str
 
 
 def _held_out(trained: "Trained", data: str | None) -> "list[Pair]":
-    from mini_tf.evaluate import text_of
-    from mini_tf.text.pair_store import PairStore
+    from mini_tf.data.pair_store import PairStore
+    from mini_tf.trained.judging import text_of
 
     store = text_of(trained, data, "val")
     assert isinstance(store, PairStore)
@@ -134,14 +134,14 @@ def _held_out(trained: "Trained", data: str | None) -> "list[Pair]":
 
 
 def _links(pairs: "Sequence[Pair]", gold: Path | None) -> "list[Gold | None]":
-    from mini_tf.inspection import links
+    from mini_tf.inspection.alignments import links
 
     return links.own(pairs) if gold is None else [*links.read(gold, pairs)]
 
 
 def _study(trained: "Trained", pairs: "Sequence[Pair]", gold: "Sequence[Gold | None]", choice: "Choice", shift: int | None) -> _Study:
-    from mini_tf.inspection.alignment import aligned, word_weights
-    from mini_tf.inspection.alignment_error import places_of, sweep
+    from mini_tf.inspection.alignments.alignment import aligned, word_weights
+    from mini_tf.inspection.alignments.error import places_of, sweep
 
     found = aligned(trained, pairs)
     shown, first = next(((number, one) for number, one in enumerate(found) if one is not None), (0, None))
@@ -154,8 +154,8 @@ def _study(trained: "Trained", pairs: "Sequence[Pair]", gold: "Sequence[Gold | N
 
 
 def _result(study: _Study) -> dict[str, Any]:
-    from mini_tf.inspection.alignment import links_at
-    from mini_tf.inspection.links import written
+    from mini_tf.inspection.alignments.alignment import links_at
+    from mini_tf.inspection.alignments.links import written
 
     swept, best, pair, gold = study.swept, study.swept.best, study.pairs[study.shown], study.gold[study.shown]
     left_out = sum(one is None for one in study.found)
@@ -195,7 +195,7 @@ def _file(suffix: str, result: dict[str, Any], study: _Study) -> bytes:
 def _show(console: Console, study: _Study, many: bool) -> None:
     from mini_tf.drawing.panel import Scale
     from mini_tf.drawing.terminal import heat_map, sentence, table
-    from mini_tf.inspection.alignment import HeadShift
+    from mini_tf.inspection.alignments.alignment import HeadShift
 
     colored, width, swept = console.colored, console.width, study.swept
     if many:

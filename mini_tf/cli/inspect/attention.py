@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli import files
-from mini_tf.cli.console import Console, ReaderLeft, command
-from mini_tf.cli.files import FORCE, OUTPUT
 from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
-from mini_tf.cli.lines import refuse_broken
-from mini_tf.cli.options import DEVICE, RUN
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.console import Console, ReaderLeft, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT
+from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.options import DEVICE, RUN
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.inspection.attention import Sample
-    from mini_tf.run.trained import Trained
+    from mini_tf.inspection.maps.attention import Sample
+    from mini_tf.trained.opening import Trained
 
 PICTURES = (".png", ".svg")
 SUFFIXES = (*PICTURES, ".json", ".safetensors")
@@ -56,10 +56,10 @@ def attention(
     suffixes = {file.suffix.lower() for file in named}
     _refuse_files(suffixes, several=len(given) > 1 or step == "all", full=full and not console.json)
 
-    from mini_tf.inspection.attention import Wish, look, over_steps
-    from mini_tf.inspection.attention_json import entry
     from mini_tf.inspection.choice import Choice
-    from mini_tf.run.trained import open_trained
+    from mini_tf.inspection.maps.attention import Wish, look, over_steps
+    from mini_tf.inspection.maps.json_of import entry
+    from mini_tf.trained.opening import open_trained
 
     wish = Wish(Choice(kind, layer, head), words, query)
     trained = open_trained(run, None if step == "all" else step, device)
@@ -107,8 +107,8 @@ def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chos
     from mini_tf.drawing import terminal
     from mini_tf.drawing.labels import caption
     from mini_tf.drawing.panel import Scale
-    from mini_tf.inspection import attention_panels as panels
     from mini_tf.inspection.describe import describe as sentences
+    from mini_tf.inspection.maps import panels as panels
 
     colored, width = console.colored, console.width
     if sample.step is not None:
@@ -134,7 +134,7 @@ def _show_steps(console: Console, samples: "list[Sample]", given: list[str]) -> 
     """How heads form: for each text a table of heads and steps."""
     from mini_tf.drawing import terminal
     from mini_tf.drawing.labels import caption
-    from mini_tf.inspection import attention_panels as panels
+    from mini_tf.inspection.maps import panels as panels
 
     for number, text in enumerate(given):
         if len(given) > 1:
@@ -172,6 +172,7 @@ def _tell_glyphs(console: Console, units: list[str]) -> None:
 
 
 def _drawn(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | None) -> bytes:
-    from mini_tf.inspection import attention_images, attention_tensors
+    from mini_tf.inspection.maps import images as attention_images
+    from mini_tf.inspection.maps import tensors as attention_tensors
 
     return attention_tensors.pack(samples, trained, step) if suffix == "safetensors" else attention_images.draw(samples[0], suffix)

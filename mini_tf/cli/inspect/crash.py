@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.options import RUN
-from mini_tf.errors import RunFault
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import RUN
+from mini_tf.system.errors import RunFault
 
 if TYPE_CHECKING:
+    from mini_tf.data.opening import AnyText
+    from mini_tf.data.pair_store import Tokenizers
     from mini_tf.inspection.crash import Findings, Outcome
-    from mini_tf.parts import Parts
+    from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.dump import Facts
-    from mini_tf.text.opening import AnyText
-    from mini_tf.text.pair_store import Tokenizers
     from mini_tf.training.loop import Progress, Training
 
 ROWS = 3
@@ -41,7 +41,7 @@ def crash(
     from mini_tf.run import manifest
     from mini_tf.run.dump import read_facts
     from mini_tf.run.finding import find, state_of
-    from mini_tf.run.trained import read_made_with
+    from mini_tf.trained.opening import read_made_with
 
     folder = find(run)
     facts, record = read_facts(folder), manifest.read(folder)
@@ -65,7 +65,7 @@ def crash(
 
 
 def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "AnyText":
-    from mini_tf.text.opening import reopen
+    from mini_tf.data.opening import reopen
 
     text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
     if not text.hashes.items() <= recorded.items():
@@ -75,8 +75,8 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
 
 def _build(folder: Path, recipe: "Recipe", text: "AnyText", facts: "Facts", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
-    from mini_tf.pretrain import build
-    from mini_tf.training.device import settle
+    from mini_tf.jobs.pretrain import build
+    from mini_tf.training.machine.device import settle
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
     return build(recipe, text, settle(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), begun=folder)
@@ -84,8 +84,8 @@ def _build(folder: Path, recipe: "Recipe", text: "AnyText", facts: "Facts", devi
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
     """Training as it stood before the step, weights and all."""
+    from mini_tf.jobs.parts import training_of
     from mini_tf.nn import state
-    from mini_tf.parts import training_of
     from mini_tf.run import dump
     from mini_tf.run.tensors import specs
     from mini_tf.training.loop import Progress

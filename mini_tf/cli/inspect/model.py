@@ -3,20 +3,20 @@
 import re
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.numbers import in_bytes, short
-from mini_tf.cli.options import RUN, STEP
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.numbers import in_bytes, short
+from mini_tf.cli.terminal.options import RUN, STEP
 
 if TYPE_CHECKING:
     from mini_tf.inspection.parameters import Memory, Part, Work
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 
 @command
 def model(console: Console, run: RUN, step: STEP = None) -> None:
     """Parameters by part, floating-point operations a token (of an encoder-decoder: a pair), bytes of memory."""
     from mini_tf.inspection.parameters import folded, memory_of, parts_of, work_of
-    from mini_tf.run.trained import open_trained
+    from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device="cpu")  # the numbers are the same everywhere, and counted there
     settings = trained.recipe.model

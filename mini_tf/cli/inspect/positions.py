@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
-from mini_tf.cli.options import DEVICE, RUN, STEP
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, write_all
+from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.drawing.panel import Curves, Panel, Scale
     from mini_tf.inspection.positions import Seen, Untrained, Vectors
     from mini_tf.nn.model import ModelStack
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 PICTURES = (".png", ".svg")
 
@@ -35,7 +35,7 @@ def positions(
 ) -> None:
     """How alike the places are, or how scores change with distance; which rows of a table were never trained."""
     from mini_tf.inspection.positions import look, untrained
-    from mini_tf.run.trained import open_trained
+    from mini_tf.trained.opening import open_trained
 
     files = check(output, [*PICTURES, ".json"], force)
     trained = open_trained(run, step, device)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.lines import refuse_broken
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection.simple import Walk

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
 from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts, with_targets
-from mini_tf.cli.options import DEVICE, RUN, STEP
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, write_all
+from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
 
 if TYPE_CHECKING:
     from mini_tf.inspection.sides import Sides
@@ -33,7 +33,7 @@ def softmax(
     An encoder-decoder reads each text and its own translation of it.
     """
     from mini_tf.inspection.softmax import look
-    from mini_tf.run.trained import open_trained
+    from mini_tf.trained.opening import open_trained
 
     files, read = check(output, [".json"], force), given_texts(texts, input)
     trained = open_trained(run, step, device)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.lines import lines_of, one_source, refuse_broken
-from mini_tf.errors import UsageFault
+from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.run.trained import Trained
+    from mini_tf.trained.opening import Trained
 
 TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; else lines of stdin.")]
 TARGET = Annotated[
@@ -39,7 +39,7 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
     UsageFault where that is given a target, or one target is given for several texts.
     """
     from mini_tf.inspection.framing import reads_pairs
-    from mini_tf.translations import translator_of
+    from mini_tf.pipelines.translations import translator_of
 
     if not reads_pairs(trained):
         if target is not None:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.console import Console, command
 from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
-from mini_tf.cli.sources import SOURCE, open_tokenizer
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.sources import SOURCE, open_tokenizer
 
 if TYPE_CHECKING:
     from mini_tf.inspection.tokens import Token

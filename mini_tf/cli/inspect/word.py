@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.console import Console, command
-from mini_tf.cli.files import FORCE, OUTPUT, check, write_all
-from mini_tf.cli.lines import lines_of, one_source, refuse_broken
-from mini_tf.cli.options import DEVICE, RUN, STEP
-from mini_tf.errors import DataFault, UsageFault
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, write_all
+from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
+from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
+from mini_tf.system.errors import DataFault, UsageFault
 
 if TYPE_CHECKING:
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.drawing.panel import Panel, Scale
     from mini_tf.inspection.sentences import Sentence
     from mini_tf.inspection.word import Layer, Occurrence
-    from mini_tf.text.tokenizer import Tokenizer
 
 SUFFIXES = (".png", ".svg", ".json")
 MOST_SENTENCES = 500
@@ -48,7 +48,7 @@ def word(
     """
     from mini_tf.inspection.framing import framed_whole, reads_pairs
     from mini_tf.inspection.word import locate, study
-    from mini_tf.run.trained import open_trained
+    from mini_tf.trained.opening import open_trained
 
     files = check(output, SUFFIXES, force)
     if not texts and input is None and not sys.stdin.isatty():

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from mini_tf.nn.attend import attend
 from mini_tf.nn.heads import Headed, HeadedSettings
+from mini_tf.nn.layers.attend import attend
 from mini_tf.nn.mixer import Explicit, Place, Width
 from mini_tf.nn.places import Visibility
 from mini_tf.nn.position import Position

@@ -6,12 +6,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.init import init_weights
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import ModelSettings, ModelStack, OneStack
 from mini_tf.nn.stack import Memory, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.nn.weights.init import init_weights
 
 
 class Settings(ModelSettings):

@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mini_tf.errors import DataFault
-from mini_tf.nn.head import Head
+from mini_tf.nn.layers.head import Head
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents, embedding_of
 from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Across, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
+from mini_tf.system.errors import DataFault
 
 
 class Settings(ModelSettings):

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
-from mini_tf.text.batch import Batch, Rows
 
 
 class Settings(ObjectiveSettings):

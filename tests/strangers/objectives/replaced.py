@@ -11,16 +11,16 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.answer import Answer
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
+from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.nn.layers.answer import Answer
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.text.batch import Batch, Rows
-from mini_tf.text.labels import Labels
-from mini_tf.text.tokenizer import Vocabulary
 
 
 class Settings(ObjectiveSettings):

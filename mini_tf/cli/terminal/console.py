@@ -1,0 +1,298 @@
+"""Everything that reaches a terminal: stdout is the product, stderr the conversation, the exit code the verdict.
+
+A command is a function whose first parameter is its `Console`; `@command` gives it the options that all commands have
+(-q -v --json --debug --color), and turns what it raises into one line and an exit code:
+
+    @app.command("show")
+    @command
+    def show(console: Console, run: Annotated[str, typer.Argument(help="...")]) -> None:
+        console.say("reading ...")                          # stderr; not with -q
+        console.answer("a table", result={"rows": 3})       # stdout: the text, or with --json the one envelope
+"""
+
+import inspect
+import json
+import math
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+
+import typer
+
+from mini_tf.cli.terminal.crash_files import keep_traceback
+from mini_tf.cli.terminal.interrupts import interruptible
+from mini_tf.system.errors import Refusal, StorageFault
+from mini_tf.system.failures import is_bug, refusal_of
+from mini_tf.system.safe_text import safe_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from tqdm import tqdm
+
+_COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
+
+
+def to_json(value: Any) -> str:
+    """One line of ASCII JSON, so that nothing in it steers a terminal; a number that is not finite becomes null."""
+    return json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more (`| head -1`)."""
+
+
+class Console:
+    """One command's terminal. Once a run folder is known, `log` receives every line said, and `crash` the traceback of a bug."""
+
+    def __init__(
+        self, *, command: str = "", quiet: bool = False, verbose: bool = False, json: bool = False, debug: bool = False, color: str = "auto"
+    ) -> None:
+        self.command, self.quiet, self.verbose, self.json, self.debug, self.color = command, quiet, verbose, json, debug, color
+        self.log: Callable[[str], None] | None = None
+        self.crash: Callable[[str], Path] | None = None
+        self._answer: dict[str, Any] = {}
+        self._bar: tqdm[Any] | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether a bar may be drawn: a person watches stderr."""
+        return not self.quiet and _is_terminal(sys.stderr)
+
+    def say(self, line: str) -> None:
+        """A line of the conversation, on stderr; -q silences it."""
+        self._tell(line, hidden=self.quiet)
+
+    def detail(self, line: str) -> None:
+        """A line that only -v shows; log.txt has it anyway."""
+        self._tell(line, hidden=not self.verbose)
+
+    def warn(self, line: str) -> None:
+        """A line that even -q shows."""
+        self._tell(f"warning: {line}", tone="warning")
+
+    def bar(self, total: int, unit: str = "step", initial: int = 0) -> "tqdm[Any]":
+        """A progress bar on stderr, which draws nothing unless a person watches; a context manager with `update`."""
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=total,
+            unit=unit,
+            initial=initial,
+            disable=not self.live,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            leave=False,
+            mininterval=0.2,
+        )
+        return self._bar
+
+    def print_product(self, text: str, end: str = "\n") -> None:
+        """Text for stdout, flushed at once, made safe."""
+        _write_product(safe_text(text) + end)
+
+    @property
+    def colored(self) -> bool:
+        """Whether a picture on stdout may have colours."""
+        return wants_color(self.color, sys.stdout)
+
+    @property
+    def width(self) -> int:
+        """Columns for a picture on stdout: COLUMNS, else the terminal's, else 80; never under 40."""
+        return max(40, shutil.get_terminal_size((80, 24)).columns)
+
+    def picture(self, renderable: "RenderableType") -> None:
+        """A picture for stdout, made with this console's `width` and `colored`; nothing with --json, where the answer has the numbers."""
+        from mini_tf.drawing.ansi import rendered  # rich takes longer to import than --help to answer
+
+        if not self.json:
+            _write_product(rendered(renderable, colored=self.colored, width=self.width))
+
+    def answer(
+        self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
+    ) -> None:
+        """The one product of a command: its text now, or, with --json, one envelope when the command ends.
+
+        `text` None prints nothing in text mode. An exit code or a refusal that follows makes the envelope say so.
+        """
+        self._answer = _envelope_fields(run, metrics, result)
+        if text is not None and not self.json:
+            self.print_product(text)
+
+    def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
+        """One envelope at once, for commands that print JSONL: one a line of input."""
+        _write_product(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
+
+    def close(self, exit_code: int, error: Refusal | None = None) -> None:
+        """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
+        for line in _lines(error) if error else ():
+            self._tell(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
+        if not self.json or not (error or self._answer or exit_code):
+            return
+        envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
+        if exit_code:
+            envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
+        _write_product(to_json(envelope | self._answer) + "\n")
+
+    def _tell(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
+        line = safe_text(line)
+        if self.log is not None:
+            with suppress(OSError):
+                self.log(line)
+        if hidden:
+            return
+        if tone and wants_color(self.color, sys.stderr):
+            line = f"{_COLORS[tone]}{line}\x1b[0m"
+        if self._bar is not None and not self._bar.disable:
+            self._bar.clear()
+        _write_conversation(line + "\n")
+
+
+def wants_color(choice: str, stream: TextIO | None) -> bool:
+    """auto colours only a terminal, and not with NO_COLOR (https://no-color.org) or TERM=dumb."""
+    if choice != "auto":
+        return choice == "always"
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    with suppress(ValueError, OSError):
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return False
+
+
+def _write_product(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as gone:
+        silence(sys.stdout)
+        raise ReaderLeft from gone
+    except OSError:
+        silence(sys.stdout)
+        raise
+
+
+def _write_conversation(text: str) -> None:
+    # Training must outlive its terminal: a stderr that went away is no reason to stop.
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Send nowhere what a stream is still given: what is buffered would fail again when Python exits, and change the exit code to 120."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, result: Any) -> dict[str, Any]:
+    return {"run": None if run is None else str(run), "metrics": dict(metrics or {}), "result": result}
+
+
+def _lines(error: Refusal) -> Sequence[str]:
+    """A refusal as people read it: every fault a line, with its place first; the way out behind a single one."""
+    if len(error.faults) > 1:
+        return [*error.faults, *([error.hint] if error.hint else [])]
+    [line] = error.faults
+    if error.where and error.where[0] not in line:
+        line = f"{error.where[0]}: {line}"
+    return [f"{line}; {error.hint}" if error.hint else line]
+
+
+def _error_fields(error: Refusal | None, exit_code: int) -> dict[str, Any]:
+    if error is None:
+        return {"message": f"stopped with exit code {exit_code}", "hint": None, "where": []}
+    fields = {"message": error.message, "hint": error.hint, "where": list(error.where)}
+    return fields | ({"faults": list(error.faults)} if len(error.faults) > 1 else {})
+
+
+def command(body: Callable[..., int | None]) -> Callable[..., None]:
+    """The body as Typer's command: a `Console` comes first, the common options are added, errors become exit codes.
+
+    The body returns None or an exit code. The shared options stand last in --help.
+    """
+
+    def invoke(
+        *,
+        context: typer.Context,
+        quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors on stderr.")] = False,
+        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More on stderr.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+        debug: Annotated[bool, typer.Option("--debug", help="A traceback for every error.")] = False,
+        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours.")] = "auto",
+        **arguments: Any,
+    ) -> None:
+        name = context.command_path.partition(" ")[2]
+        console = Console(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
+        raise typer.Exit(_run(body, console, arguments))
+
+    own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+    shared = [p for p in inspect.signature(invoke, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    as_keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    invoke.__signature__ = inspect.Signature([*as_keywords, *shared])  # type: ignore[attr-defined]
+    invoke.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    invoke.__name__, invoke.__doc__, invoke.__module__ = body.__name__, body.__doc__, body.__module__
+    return invoke
+
+
+def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[str, Any]) -> int:
+    try:
+        with interruptible():
+            exit_code = body(console, **arguments) or 0
+        console.close(exit_code)
+        return exit_code
+    except typer.Exit as leaving:
+        return _leave(console, int(leaving.exit_code))
+    except KeyboardInterrupt:
+        return _leave(console, 130, Refusal("interrupted"))
+    except SystemExit as leaving:
+        return _leave(console, int(leaving.code or 0), Refusal("stopped", hint="the same command continues"))
+    except (ReaderLeft, BrokenPipeError):
+        return 141
+    except Exception as error:
+        return refuse(console, error)
+
+
+def refuse(console: Console, error: Exception) -> int:
+    """Tell a person what an error means; its exit code. A bug's traceback goes into a file, any but a refusal's into log.txt."""
+    refusal, trace = refusal_of(error), traceback.format_exc()
+    if console.log is not None and not isinstance(error, Refusal):
+        with suppress(OSError):
+            console.log(trace)
+    if console.debug:
+        _write_conversation(safe_text(trace))
+    if is_bug(error):
+        kept = keep_traceback(safe_text(trace), console.crash)
+        refusal.hint = f"{kept} says where" if kept else "--debug shows where"
+    return _leave(console, refusal.exit_code, refusal)
+
+
+def _leave(console: Console, exit_code: int, refusal: Refusal | None = None) -> int:
+    try:
+        console.close(exit_code, refusal)
+    except ReaderLeft:
+        return 141
+    except OSError:  # stdout takes no envelope, but stderr has said why
+        return exit_code or StorageFault.exit_code
+    return exit_code

@@ -1,0 +1,28 @@
+"""The file that keeps a bug's traceback, for whoever is told of the bug."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from mini_tf.system.errors import Refusal
+
+
+def keep_traceback(trace: str, in_run: Callable[[str], Path] | None) -> Path | None:
+    """The file that now holds a traceback: in the run's folder, else in the cache; None where neither can be written."""
+    for keep in (in_run, _keep_in_cache):
+        with suppress(OSError, Refusal):
+            if keep is not None:
+                return keep(trace)
+    return None
+
+
+def _keep_in_cache(trace: str) -> Path:
+    from mini_tf.system.cache import cache_folder
+
+    folder = cache_folder() / "crashes"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.txt"
+    path.write_text(trace, encoding="utf-8", errors="backslashreplace")
+    return path

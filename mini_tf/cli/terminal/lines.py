@@ -1,0 +1,77 @@
+"""Texts that come as lines of a file or of stdin, and those given as arguments: only UTF-8 is taken."""
+
+import itertools
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.system.limits import limits, spoken
+
+_BYTE_ORDER_MARK = "\ufeff"
+T = TypeVar("T")
+
+
+def lines_of(file: Path | None) -> Iterator[str]:
+    """The lines of a file, or with None or - of stdin, each as it comes: its writer may wait for the answer before writing the next.
+
+    Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read, or a line is not UTF-8 or
+    longer than limits().prompt_bytes; of such a line no more is read.
+    """
+    if file is None or file == Path("-"):
+        if sys.stdin is None:
+            raise DataFault("stdin is closed, so there are no lines to read", hint="pipe a text into the command")
+        yield from _decoded(sys.stdin.buffer, "stdin")
+        return
+    try:
+        with file.open("rb") as lines:
+            yield from _decoded(lines, str(file))
+    except (OSError, ValueError) as error:
+        raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
+
+
+def in_groups(items: Iterator[T], n: int) -> Iterator[list[T]]:
+    """`n` at a time, the last ones fewer; what came before a fault of the data comes out before it."""
+    group: list[T] = []
+    try:
+        for item in items:
+            group.append(item)
+            if len(group) == n:
+                yield group
+                group = []
+    except DataFault:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
+def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
+    longest = limits().prompt_bytes
+    for number in itertools.count(1):
+        line = lines.readline(longest + 1)
+        if not line:
+            return
+        if len(line) > longest:
+            hint = "MINITF_LIMITS=prompt_bytes=16M would allow longer ones"
+            raise DataFault(f"line {number} is longer than {spoken(longest)}", hint=hint, where=[f"{name}:{number}"])
+        try:
+            text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise DataFault(f"line {number} is not UTF-8 (byte {error.start + 1})", where=[f"{name}:{number}"]) from error
+        yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
+
+
+def refuse_broken(texts: Iterable[str], what: str = "a text") -> None:
+    """UsageFault for an argument that was no UTF-8: Python hands its bytes on as lone surrogates. `what` names it: "a prompt"."""
+    for text in texts:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise UsageFault(f"{what} is not UTF-8: {text}")
+
+
+def one_source(texts: Collection[str] | None, file: Path | None, what: str = "texts") -> None:
+    """UsageFault where there are texts as arguments and an --input too. `what` names the texts: "prompts"."""
+    if texts and file is not None:
+        raise UsageFault(f"{what} were given and --input {file} too", hint="give one of them")

@@ -1,0 +1,1 @@
+"""The corpora that come along."""

@@ -1,0 +1,100 @@
+"""Which columns of a table are read: by their names, or by number from 0 where the first line names none."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from mini_tf.recipe.data import COLUMNS
+from mini_tf.system.errors import DataFault
+from mini_tf.system.strict_json import short
+
+_ROLES = {role for roles in COLUMNS.values() for role in roles}
+
+
+class Chosen(NamedTuple):
+    """wanted: the indices of the columns asked for; optional: of those that there may be, None where there is none such.
+
+    named: whether the first row names the columns, and is no data.
+    """
+
+    wanted: list[int]
+    optional: list[int | None]
+    named: bool
+
+
+def choose(
+    first: Sequence[str], names: Sequence[str | None], optional: Sequence[str], header: Literal["auto"] | bool, where: str, key: str
+) -> Chosen:
+    """Find the columns in the first row of a table; `names`, `optional` and `header` as in Columns, `key` of its Source.
+
+    DataFault where one is missing.
+    """
+    wanted = [name or "text" for name in names]
+    named = header if header != "auto" else _names_columns(first, wanted)
+    there = first if named else [str(n) for n in range(len(first))]
+    more = [place_of(name, there, where) if name in there else None for name in optional]
+    if [*names] == [None] and len(first) == 1:
+        return Chosen([0], more, named)
+    for name in wanted:
+        if name not in there:
+            raise no_column(where, name, there, wanted, key) if named else _no_number(where, name, first, wanted, key)
+    return Chosen([place_of(name, there, where) for name in wanted], more, named)
+
+
+def _names_columns(first: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether the first row seems to name the columns. Cells are often numbers, and labels: a number is a name only where it can be
+    nothing else, being larger than any column's, or where the row counts the columns itself."""
+    if any(map(_is_number, wanted)):
+        named = [name for name in wanted if not _is_number(name) or int(name) >= len(first)]
+        counts = len(first) > 1 and list(first) == [str(n) for n in range(len(first))]
+        return counts or any(name in first for name in named)
+    words = len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in first)
+    return words or any(name in first for name in wanted)
+
+
+def place_of(name: str, there: Sequence[str], where: str) -> int:
+    """The index of a name that is there; DataFault where it stands twice."""
+    if there.count(name) > 1:
+        raise DataFault(f"{where}: {there.count(name)} columns are called {short(name)!r}", where=(where,))
+    return there.index(name)
+
+
+def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
+    """What is said where columns have names and this is none of them."""
+    if _is_number(name):
+        hint = "here columns have names; in csv and tsv data.header=false asks for them by number"
+    elif len(wanted) > 1:
+        says = (
+            _fields(key, {role: "COLUMN" for role in wanted}) if set(wanted) <= _ROLES else "--fields" if key[:1] == "-" else "data.fields"
+        )
+        hint = f"{says} says which they are"
+    else:
+        hint = f"say which one is the text: {_fields(key, {'text': short(there[-1])})}" if there else ""
+    return DataFault(f"{where}: no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None, where=(where,))
+
+
+def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
+    """Where columns have numbers only: which of them it might be, as the first row has it. A text is longer than its label."""
+    by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
+    order = [by_length[0], by_length[-1]] if "text" in wanted else range(len(first))
+    hint = "without a header columns are asked for by number, from 0"
+    if set(wanted) <= _ROLES and len(wanted) <= len(first):
+        hint = _fields(key, {role: str(n) for role, n in zip(wanted, order, strict=False)})
+    there = _listed([str(n) for n in range(len(first))])
+    if len(first) == 1 and ";" in first[0]:
+        hint = "cells are parted by commas (csv) or tabs (tsv), not by semicolons"
+    return DataFault(f"{where}: no column {short(name)!r}; there are: {there} (no header)", hint=hint, where=(where,))
+
+
+def _fields(key: str, columns: Mapping[str, str]) -> str:
+    """How the columns of a file are named, in a recipe or, where an option named the file, by an option."""
+    named = "{" + ", ".join(f"{role}: {column}" for role, column in columns.items()) + "}"
+    return f"--fields '{named}'" if key.startswith("-") else f"'data.fields={named}'"
+
+
+def _listed(there: Sequence[str]) -> str:
+    return ", ".join(map(short, there[:20])) + (", ..." if len(there) > 20 else "") or "none"
+
+
+def _is_number(column: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", column) is not None

@@ -1,0 +1,187 @@
+"""Where text comes from: names, files, globs and stdin, found and checked before a byte of them is trusted.
+
+`find` turns what a recipe calls `data.train` into files; `read` (formats.py) turns those into documents. Files
+are judged by their first bytes and not by their names, are never unpacked and never executed, and come sorted, so that
+every machine reads them in the same order.
+"""
+
+import contextlib
+import glob
+import hashlib
+import itertools
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from mini_tf.data.formats import lines
+from mini_tf.recipe.data import BUILT_IN_DATA
+from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
+from mini_tf.system.drafts import draft_of
+from mini_tf.system.errors import DataFault, Unavailable
+from mini_tf.system.plain_file import open_plain
+
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    **dict.fromkeys((".conll", ".bio", ".iob"), "conll"),
+    ".conllu": "conllu",
+}
+MOST_NAMES = 1000
+"""Files of a folder that a did-you-mean looks at."""
+
+MAGIC = {
+    b"\x1f\x8b": "gzip-compressed",
+    b"BZh": "bzip2-compressed",
+    b"\xfd7zXZ\x00": "xz-compressed",
+    b"\x28\xb5\x2f\xfd": "zstd-compressed",
+    b"\x04\x22\x4d\x18": "lz4-compressed",
+    b"\x1f\x9d": "compressed",
+    b"PK\x03\x04": "a zip archive (or a model of torch)",
+    b"PK\x05\x06": "an empty zip archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!": "a rar archive",
+    b"%PDF": "a PDF",
+    b"\x93NUMPY": "a numpy array",
+    b"\x89HDF": "an HDF5 file",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\x7fELF": "a program",
+    b"SQLite format 3": "a database",
+    b"PAR1": "a parquet file (its name must end in .parquet)",
+    b"\xff\xfe": "UTF-16; save it as UTF-8",
+    b"\xfe\xff": "UTF-16; save it as UTF-8",
+    b"\x80\x02": "a Python pickle",
+    b"\x80\x03": "a Python pickle",
+    b"\x80\x04": "a Python pickle",
+    b"\x80\x05": "a Python pickle",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file that holds text; `name` is what messages call it, `format` one of txt jsonl csv tsv parquet conll conllu.
+
+    key: of the recipe, or the option, that named it.
+    """
+
+    path: Path
+    format: str
+    name: str
+    key: str = "data.train"
+
+    def digest(self) -> str:
+        """Hash of the content and of how it is read; the path plays no part."""
+        return sha256_of(self.path, self.format)
+
+
+def find(spec: object, key: str = "data.train") -> list[Source]:
+    """The files behind one `data.train` or `data.val`: a name, a path, a glob, `-` or a list of these.
+
+    Raises DataFault that begins with `key` where there is no such file, or one that cannot hold text.
+    """
+    if isinstance(spec, str | os.PathLike):
+        return [replace(source, key=key) for source in _find_one(os.fspath(spec), key)]
+    if isinstance(spec, Sequence) and spec:
+        return [source for one in spec for source in find(one, key)]
+    raise DataFault(f"{key}: must be a built-in corpus, a path, a glob, - or a list of these, not {spec!r}")
+
+
+def _find_one(spec: str, key: str) -> list[Source]:
+    if spec in BUILT_IN_DATA:
+        return [_built_in(spec)]
+    if spec == "-":
+        return [_stdin(key)]
+    if spec.startswith("hf:"):
+        raise Unavailable(f"{key}: {spec}: data sets of Hugging Face cannot be read yet", hint="save it as a jsonl or parquet file")
+    if not spec or "\0" in spec:
+        raise DataFault(f"{key}: {spec!r} is not a file name")
+    path = Path(os.path.expanduser(spec))
+    if any(sign in spec for sign in "*?[") and not os.path.lexists(path):
+        found = sorted(f for f in _matches(path) if not os.path.isdir(f))
+        if not found:
+            raise DataFault(f"{key}: no file matches {spec}")
+        return [_file(Path(f), key) for f in found]
+    return [_file(path, key)]
+
+
+def _matches(pattern: Path) -> list[str]:
+    """What a glob finds; ** follows no links: two that lead to their own folder would give it more paths than ever end."""
+    if "**" not in pattern.parts:
+        return glob.glob(str(pattern))
+    if pattern.name == "**":  # which alone finds files from Python 3.13 on, and folders before
+        pattern /= "*"
+    found = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    return [str(path) for path in found if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)]
+
+
+def _file(path: Path, key: str) -> Source:
+    try:
+        with open_plain(path) as file:
+            head = file.read(512)
+    except FileNotFoundError:
+        raise DataFault(f"{key}: {path}: no such file" + _near(path), where=(str(path),)) from None
+    except (OSError, ValueError) as error:
+        elsewhere = "- reads from stdin" if os.path.exists(path) and not os.path.isfile(path) else None
+        hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere
+        raise DataFault(f"{key}: {path}: {getattr(error, 'strerror', None) or error}", hint=hint, where=(str(path),)) from None
+    format = FORMATS.get(path.suffix.lower(), "txt")
+    what = next((what for magic, what in MAGIC.items() if head.startswith(magic)), None)
+    if head[257:262] == b"ustar":
+        what = "a tar archive"
+    if what and not (format == "parquet" and head.startswith(b"PAR1")):
+        raise DataFault(f"{key}: {path} is {what}", hint="give plain text; archives and binary files are not opened", where=(str(path),))
+    if format != "parquet":
+        lines.check_first(path, str(path))
+    return Source(path, format, str(path))
+
+
+def _near(path: Path) -> str:
+    """A did-you-mean over the built-in corpora and the files beside it."""
+    beside: list[str] = []
+    if os.path.islink(path):
+        return f" behind this link to {os.readlink(path)}"
+    with contextlib.suppress(OSError):
+        beside = [f.name for f in itertools.islice(path.parent.iterdir(), MOST_NAMES)]
+    words = get_close_matches(path.name, [*BUILT_IN_DATA, *beside], n=1)
+    return f"; did you mean {words[0] if words[0] in BUILT_IN_DATA else path.parent / words[0]}?" if words else ""
+
+
+def _stdin(key: str) -> Source:
+    """Everything on stdin, spooled into the cache under its hash, since text is read more than once."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise DataFault(f"{key}: - reads text from stdin, but stdin is a terminal", hint="pipe a text into the command, or name a file")
+    folder = cache_folder() / "stdin"
+    folder.mkdir(exist_ok=True)
+    spool = draft_of(folder / "spool")
+    sha = hashlib.sha256()
+    with spool.open("wb") as file:
+        while block := sys.stdin.buffer.read(CHUNK):
+            sha.update(block)
+            file.write(block)
+    path = folder / f"{sha.hexdigest()}.txt"
+    os.replace(spool, path)
+    return Source(_file(path, key).path, "txt", "stdin")
+
+
+def _built_in(name: str) -> Source:
+    if name == "python-docs":
+        from mini_tf.data.corpora import python_docs
+
+        return Source(python_docs.corpus(cache_folder()), "jsonl", name)
+    if name == "translate-toy":
+        from mini_tf.data.corpora import translate_toy
+
+        return Source(translate_toy.corpus(cache_folder()), "jsonl", name)
+    if name == "docs-summaries":
+        from mini_tf.data.corpora import docs_summaries
+
+        return Source(docs_summaries.corpus(cache_folder()), "jsonl", name)
+    from mini_tf.data.corpora import grammar
+
+    return Source(grammar.corpus(cache_folder()), "txt", name)

@@ -1,0 +1,68 @@
+"""What the labels of labelled data are: the classes by name, or how numbers are spread; kept with the model that learnt them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from mini_tf.system.errors import DataFault
+from mini_tf.system.strict_json import short
+
+
+@dataclass(frozen=True)
+class Labels:
+    """names: the classes, in the order of their ids, none where labels are numbers; counts: how often each stands in the training side.
+
+    mean, scale: of labels that are numbers, and the root of their variance there; what is learnt is (number - mean) / scale.
+    n_texts: 1, or 2 where two texts have one class or number together.
+    """
+
+    names: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    mean: float = 0.0
+    scale: float = 1.0
+    n_texts: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {"names": list(self.names), "counts": list(self.counts)}
+        return lists | {"mean": self.mean, "scale": self.scale, "n_texts": self.n_texts}
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, Any]) -> "Labels":
+        """The inverse of `to_json`; ValueError where it is nothing of the kind."""
+        names, counts, mean, scale = (given.get(key) for key in ("names", "counts", "mean", "scale"))
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise ValueError("labels.names must be a list of different names")
+        if not isinstance(counts, list) or len(counts) != len(names) or not all(type(count) is int and count >= 0 for count in counts):
+            raise ValueError("labels.counts must be a count for each name")
+        if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
+            raise ValueError("labels.mean and labels.scale must be finite numbers, the scale above 0")
+        n_texts = given.get("n_texts")
+        if type(n_texts) is not int or n_texts not in (1, 2):
+            raise ValueError("labels.n_texts must be 1 or 2")
+        return cls(tuple(names), tuple(counts), mean, scale, n_texts)
+
+
+def labels_of(form: str, answers: Sequence[Sequence[str]], wanted: Sequence[str] | None = None) -> Labels:
+    """What there is to learn in the answers of the training side; wanted: the classes, where the recipe names them, in its order."""
+    if form == "turns":
+        return Labels()
+    if form == "numbers":
+        numbers = np.array([float(one[0]) for one in answers])
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, scale = float(numbers.mean()), float(numbers.std())
+        if numbers.min() == numbers.max():
+            raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
+        if not (np.isfinite(scale) and scale > 0):
+            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large, or too close, to compute with")
+        return Labels(mean=mean, scale=scale)
+    found = Counter(name for one in answers for name in one)
+    whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
+    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
+    if len(order) < 2:
+        hint = "give data.val a file of its own, or another data.split, if another class was held out"
+        raise DataFault(f"all labels to learn from are {short(order[0])!r}; there must be two classes at least", hint=hint)
+    return Labels(tuple(order), tuple(found[name] for name in order))

@@ -1,0 +1,1 @@
+"""Alignments of words by cross-attention."""

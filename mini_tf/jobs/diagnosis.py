@@ -1,0 +1,55 @@
+"""A few plain words at the end of a run: how good, how often the text was read, what was learnt by heart, what to do next."""
+
+from collections.abc import Iterator, Mapping
+
+from mini_tf.data.opening import AnyStore
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.copying import RUN, copied_share
+from mini_tf.recipe.kind_settings import ObjectiveSettings
+
+COPY_CHECK_TOKENS = 10_000_000
+"""Of the training text, that a sample is compared with at most."""
+_PIECE, _OVERLAP = 1 << 16, 1 << 8  # tokens that are looked at together; eight words are fewer than overlap
+WIDE_GAP = 0.25
+"""Share of the held-out loss by which it may exceed the training loss before we speak of overfitting."""
+_SPOKEN = (
+    *("loss", "bits_per_byte", "accuracy", "f1_macro", "entity_f1", "pearson", "spearman"),
+    *("rouge1", "rougeL", "bleu", "chrf", "exact_match"),
+)
+SPOKEN = tuple(f"val.{name}" for name in _SPOKEN)
+"""Figures that are told in words; the rest stands in metrics.jsonl."""
+
+
+def spoken(metrics: Mapping[str, float]) -> str:
+    """The held-out figures that people ask for first."""
+    return ", ".join(f"{name} {metrics[name]:.4f}" for name in SPOKEN if name in metrics)
+
+
+def overfitting(epochs: float, train_loss: float, val_loss: float, objective: ObjectiveSettings) -> str:
+    """What the distance between the two losses at the last evaluation says; nothing where the objective trains on another loss."""
+    unlike = " and ".join(told for name, told in objective.UNLIKE.items() if getattr(objective, name))
+    if unlike:
+        return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss with {unlike} {train_loss:.2f}"
+    gap = val_loss - train_loss
+    verdict = (
+        "; the model knows its own text much better: more text, fewer steps or dropout would help" if gap > WIDE_GAP * val_loss else ""
+    )
+    return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss {train_loss:.2f}{verdict}"
+
+
+def copying(sample: str, store: AnyStore, tokenizer: Tokenizer) -> str:
+    """How much of a sample stands in the training text word for word."""
+    share = copied_share(sample, _documents(store, tokenizer))
+    return f"of the last sample {share:.0%} stands word for word in the training text (runs of {RUN} words or more)"
+
+
+def _documents(store: AnyStore, tokenizer: Tokenizer) -> Iterator[str]:
+    """The text in pieces that overlap, since one document may be the whole of it."""
+    left = COPY_CHECK_TOKENS
+    for n in range(store.n_documents):
+        ids = store.document(n)[:left]
+        for first in range(0, max(1, len(ids) - _OVERLAP), _PIECE):
+            yield tokenizer.decode(ids[first : first + _PIECE + _OVERLAP])
+        left -= len(ids)
+        if left <= 0:
+            return

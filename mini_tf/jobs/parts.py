@@ -1,0 +1,95 @@
+"""What a run is made of before its first step: objective, text as rows, model, setup; and what steps through it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor, nn
+
+from mini_tf.data.opening import AnyText
+from mini_tf.nn.model import Model
+from mini_tf.nn.weights import objective_network
+from mini_tf.objectives import Objective
+from mini_tf.optimizers import Optimizer
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.trained.initial import Taken
+from mini_tf.training.divergence import Tolerance
+from mini_tf.training.evaluation import AnyRows, evaluate, pack, rows_at_once
+from mini_tf.training.feed import Feed
+from mini_tf.training.loop import Training
+from mini_tf.training.machine.device import Setup
+from mini_tf.training.plan import Plan, plan_of
+from mini_tf.training.schedule import Course, horizon_of
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that is made from the recipe and the text before the first step."""
+
+    recipe: Recipe
+    text: AnyText
+    objective: Objective
+    setup: Setup
+    model: Model
+    task: nn.Module
+    taken: Taken | None = None
+    """What the model took over of another run; None too where it has weights of its own."""
+    whole: Sequence[str] | None = None
+    """Beside an adapter, the parameters that learn as a whole."""
+
+    @cached_property
+    def trainable(self) -> nn.Module:
+        """What the optimizer moves: the model, and with it the objective's own network where there is one."""
+        return objective_network.trained_together(self.model, self.task)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Of the objective's own network, which is no part of the model; not copies."""
+        return objective_network.own_tensors(self.model, self.task)
+
+    def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+        """Take over the weights of the model and of the objective's own network."""
+        self.model.load_weights(model)
+        objective_network.load_own(self.model, self.task, own)
+
+    @cached_property
+    def train(self) -> AnyRows:
+        return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
+
+    @cached_property
+    def val(self) -> AnyRows:
+        return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which rows each step learns from."""
+        return plan_of(self.recipe.train, self.train)
+
+    def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
+        """Figures of the model on the held-out text, or on its first `tokens`, as every evaluation of a run takes them."""
+        rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch)
+
+    @property
+    def course(self) -> Course:
+        horizon = horizon_of(self.recipe.train, self.plan.epoch_steps, self.train.n_rows * self.train.row_tokens)
+        return Course(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
+
+
+def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
+    """What steps through the recipe's course; extensions: (begin, steps) of each --extend."""
+    recipe, course = parts.recipe, parts.course
+    for begin, steps in extensions:
+        course = course.extended(begin, steps)
+    train = recipe.train
+    feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
+    return Training(
+        parts.task,
+        feed,
+        optimizer,
+        course,
+        parts.setup,
+        seed=train.seed,
+        clip=recipe.optimizer.clip,
+        tolerance=Tolerance.of(train),
+        weights=parts.objective.weights,
+    )

@@ -1,0 +1,138 @@
+"""One run of a rehearsal: a fork of this process, which may be killed at any moment and started again.
+
+The process that forks has torch imported but has not computed anything: GNU's OpenMP cannot be used after a fork once it ran
+in the parent, and CUDA cannot either.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import mini_tf.drawing.loss_curve  # noqa: F401  every fork would import it anew: a second each
+from mini_tf.jobs.pretrain import Options, pretrain
+from mini_tf.jobs.session import Voice
+from mini_tf.recipe import reading
+from mini_tf.run import manifest
+from mini_tf.run.disk import TEMPORARY
+from mini_tf.run.opening import Place
+
+RECIPE = """\
+data: {train: grammar, split: 0.2%}
+tokenizer: {kind: char}
+model: {kind: decoder, d_model: 64, n_layers: 2, n_heads: 4, dropout_rate: 0.1}
+optimizer: {lr: 5e-3}
+train: {steps: 120, batch_size: 8, context: 64}
+eval: {every_steps: 15, tokens: 2k}
+checkpoint: {every_steps: 6}
+log: {every_steps: 1}
+generate: {max_new_tokens: 16}
+"""
+
+
+class Failed(Exception):
+    """A run ended with an exit code; says which, and the last that it said."""
+
+
+class Trial:
+    """One run with a folder and a cache of its own, so that it reads and encodes its text itself."""
+
+    def __init__(self, stage: Path, name: str, voice: Voice, overrides: Sequence[str] = ()) -> None:
+        self.place, self.voice, self.overrides = stage / name, voice, overrides
+        self.folder, self._log = self.place / "run", self.place / "said.txt"
+        self.place.mkdir()
+        (self.place / "rehearsal.yaml").write_text(RECIPE)
+
+    def run(self) -> float:
+        """From where it stands to the end; how long that took."""
+        began = time.monotonic()
+        with self._forked() as child:
+            _, status = os.waitpid(child.pid, 0)
+            child.ended = True
+        if status:
+            last = (self._log.read_text(errors="replace").splitlines() or ["it said nothing"])[-1]
+            raise Failed(f"exit code {os.waitstatus_to_exitcode(status)}: {last[:300]}")
+        return time.monotonic() - began
+
+    def kill(self, moment: float | None) -> tuple[float, str, bool] | None:
+        """kill -9 so many seconds after the start, None: as soon as a save has begun that is not the first.
+
+        Seconds when that was, what was found then, and whether a save had begun; None where the run had ended already.
+        """
+        began = time.monotonic()
+        with self._forked() as child:
+            while (time.monotonic() - began < moment) if moment is not None else not (self._saving() and self._saved()):
+                if os.waitpid(child.pid, os.WNOHANG)[0]:
+                    child.ended = True
+                    return None
+                time.sleep(1e-4)
+            after = time.monotonic() - began
+        return after, self._found(), bool(self._saving())
+
+    @contextmanager
+    def _forked(self) -> "Iterator[Child]":
+        """The run in a process of its own; killed when the block is left, unless it has ended."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = Child(os.fork())
+        if child.pid == 0:
+            self._live()
+        try:
+            yield child
+        finally:
+            if not child.ended:
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+
+    def _live(self) -> NoReturn:
+        """What the fork does; it never returns into what the parent was doing."""
+        exit_code = 1
+        try:
+            said = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(said, 1)
+            os.dup2(said, 2)
+            os.environ["MINITF_CACHE"] = str(self.place / "cache")
+            resolved = reading.read(self.place / "rehearsal.yaml", self.overrides)
+            exit_code = pretrain(resolved, Options(Place(self.folder)), self.voice).exit_code
+        except BaseException as error:
+            os.write(2, "".join(traceback.format_exception(error)).encode(errors="backslashreplace"))
+        finally:
+            os._exit(exit_code)
+
+    def _saving(self) -> list[str]:
+        return [name for name in _names(self.folder / "checkpoints") if name.startswith(f"{TEMPORARY}step-")]
+
+    def _saved(self) -> list[str]:
+        return sorted(name for name in _names(self.folder / "checkpoints") if name.startswith("step-"))
+
+    def _found(self) -> str:
+        if unfinished := self._saving():
+            return f"inside the save of step {_step(unfinished[0])}"
+        if saved := self._saved():
+            return f"step {_step(saved[-1])} saved"
+        return "nothing saved yet" if (self.folder / manifest.NAME).exists() else "no run folder yet"
+
+
+@dataclass
+class Child:
+    """A forked process; whoever waited for it says that it has ended."""
+
+    pid: int
+    ended: bool = False
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _step(name: str) -> int:
+    return int(name.rpartition("-")[2])

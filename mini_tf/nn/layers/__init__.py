@@ -1,0 +1,1 @@
+"""Layers that blocks and models are made of."""

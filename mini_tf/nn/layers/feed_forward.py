@@ -1,0 +1,82 @@
+"""The feed-forward layer: each token by itself, d_model -> d_ff -> d_model.
+
+Source: Vaswani et al. 2017, section 3.3; GELU: arXiv:1606.08415; squared ReLU: So et al. 2021, arXiv:2109.08668;
+SwiGLU: Shazeer 2020, arXiv:2002.05202 (its `up` makes gate and value at once, so it has 1.5 times the parameters).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from mini_tf.nn.layers.joined import Joined
+
+
+class _SquaredReLU(torch.autograd.Function):
+    """max(x, 0)^2, whose slope is twice max(x, 0): one tensor kept and two passes back, where autograd keeps two and takes four."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        dx: Tensor = (dy * positive).mul_(2)
+        return dx
+
+
+def _squared_relu(x: Tensor) -> Tensor:
+    squared: Tensor = _SquaredReLU.apply(x) if torch.is_grad_enabled() else F.relu(x).square_()
+    return squared
+
+
+def _swiglu(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, dim=-1)
+    return F.silu(gate) * value
+
+
+class ActivationFunction(NamedTuple):
+    """(..., n_inputs F) -> (..., F). Of several inputs some are gates for the others."""
+
+    function: Callable[[Tensor], Tensor]
+    n_inputs: int = 1
+
+
+ACTIVATIONS = {
+    "gelu": ActivationFunction(F.gelu),
+    "gelu_tanh": ActivationFunction(lambda x: F.gelu(x, approximate="tanh")),
+    "relu": ActivationFunction(F.relu),
+    "relu2": ActivationFunction(_squared_relu),
+    "swiglu": ActivationFunction(_swiglu, n_inputs=2),
+}
+"""Every activation by the word that a recipe writes. A backward pass of its own belongs to the function."""
+if TYPE_CHECKING:
+    Activation = str
+else:
+    Activation = Literal[tuple(ACTIVATIONS)]
+
+
+def activate(kind: Activation, x: Tensor) -> Tensor:
+    """(..., n_inputs F) -> (..., F)."""
+    return ACTIVATIONS[kind].function(x)
+
+
+class FeedForward(nn.Module):
+    """up, activation, down: (B, L, D) -> (B, L, D)."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
+        super().__init__()
+        self.activation = activation
+        self.up = Joined(d_model, (d_ff,) * ACTIVATIONS[activation].n_inputs, bias)
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.down(activate(self.activation, self.up(x)))
+        return y

@@ -1,0 +1,54 @@
+"""From vectors to scores over the vocabulary."""
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mini_tf.nn.layers.cross_entropy import cross_entropy
+from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, activate
+
+
+class Head(nn.Module):
+    """Scores by the embedding's own table (tied) or a table of the head's.
+
+    With `transform`, BERT's masked-LM head: dense, activation, norm and a bias before and after the table
+    (Devlin et al. 2018, arXiv:1810.04805; the released code).
+    """
+
+    def __init__(self, table: nn.Embedding, tied: bool, transform: nn.Module | None, bias: bool) -> None:
+        super().__init__()
+        vocabulary_size, d_model = table.weight.shape
+        self.transform = transform
+        self.linear = nn.Linear(d_model, vocabulary_size, bias=bias)
+        if tied:
+            # One tensor under two names; a file stores it under the embedding's.
+            self.linear.weight = table.weight
+
+    def forward(self, hidden: Float[Tensor, "*at D"], words: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at V"]:
+        """Scores over the vocabulary, or over the candidates `words` alone."""
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        weight, bias = self.linear.weight, self.linear.bias
+        if words is None:
+            return F.linear(hidden, weight, bias)
+        return F.linear(hidden, weight[words], None if bias is None else bias[words])
+
+    def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """The sum of the cross-entropies of `labels` under the scores, in nats, without making all scores at once."""
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels, smoothing)
+
+
+class Transform(nn.Module):
+    """dense -> activation -> norm, at the places that are judged."""
+
+    def __init__(self, d_model: int, activation: Activation, norm: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+        self.dense = nn.Linear(d_model, ACTIVATIONS[activation].n_inputs * d_model)
+        self.norm = norm
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        y: Tensor = self.norm(activate(self.activation, self.dense(hidden)))
+        return y

@@ -1,0 +1,135 @@
+"""From a tree of what was written to a Recipe, or to all of its faults at once, each with the line it stands on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mini_tf.recipe.parsing.faults import Fault, faults_of
+from mini_tf.recipe.parsing.hints import no_such_key
+from mini_tf.recipe.parsing.yaml_tree import MOST_TOLD, Node, recipe_fault
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.values import Written, near
+from mini_tf.system.errors import RecipeFault
+
+COMMAND_LINE = "command line"
+_PASSES = 16
+Path = tuple[str | int, ...]
+
+
+def check(tree: Node) -> Recipe:
+    """The recipe that a tree describes; RecipeFault with one line a fault.
+
+    A rule that joins several keys can only be judged once they are valid. So what is wrong is taken out and the rest is
+    judged again; a rule that depends on a key taken out stays silent, since it would speak of the key's default.
+    """
+    given = tree.plain()
+    found: list[Fault] = []
+    for _ in range(_PASSES):
+        try:
+            recipe = Recipe.model_validate(given)
+            break
+        except ValidationError as error:
+            told = faults_of(error)
+            fresh = [fault for fault in told if not _follows(fault, found) and not _misspelt(fault, [*found, *told])]
+            found += fresh
+            if not [fault for fault in fresh if _remove(given, fault.path)]:
+                break
+    if found:
+        raise _refusal(found, tree)
+    return recipe
+
+
+def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:
+    """True for a fault that only stands there because an earlier one was taken out."""
+    for old in earlier:
+        if old.path == fault.path or not old.path:
+            return True
+        taken = _key(old.path)
+        if old.type != "no_such_key" and any(key[: len(taken)] == taken for key in fault.depends):
+            return True
+    return False
+
+
+def _key(path: Path) -> Path:
+    """The innermost key on the way of `path`: of an entry of a list, the list."""
+    return path if isinstance(path[-1], str) else _key(path[:-1])
+
+
+def _misspelt(fault: Fault, others: Sequence[Fault]) -> bool:
+    """True for a key that is missing because it stands there under a name that is nearly its own."""
+    unknown = [str(other.path[-1]) for other in others if other.type == "no_such_key" and other.path[:-1] == fault.path[:-1]]
+    return fault.type == "missing" and bool(unknown) and near(str(fault.path[-1]), unknown) is not None
+
+
+def _remove(given: Any, path: Path) -> bool:
+    """Take the innermost key of `path` out of nested dicts; False where there is none."""
+    holder, key = None, ""
+    for step in path:
+        if isinstance(step, str) and isinstance(given, dict) and step in given:
+            holder, key, given = given, step, given[step]
+        elif isinstance(step, int):
+            given = given[step] if isinstance(given, list) and step < len(given) else given
+        else:
+            return False
+    if holder is None:
+        return False
+    del holder[key]
+    return True
+
+
+def place(path: Path, tree: Node) -> Node:
+    """The innermost node that stands on the way of `path`."""
+    node = tree
+    for step in path:
+        if isinstance(step, str) and isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+        elif isinstance(step, int):
+            node = node.value[step] if isinstance(node.value, list) and step < len(node.value) else node
+        else:
+            break
+    return node
+
+
+def written(path: Path, tree: Node) -> Node | None:
+    """The node that gives the value at `path`, if any; a kind given by its word alone gives its `kind`."""
+    above = tree
+    for step in path[:-1]:
+        below = above.value.get(step) if isinstance(above.value, dict) else None
+        if below is None:
+            return None
+        above = below
+    if isinstance(above.value, dict):
+        return above.value.get(path[-1])
+    return above if path[-1] == "kind" and isinstance(above.value, Written) else None
+
+
+def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
+    placed = sorted(((_where(fault, tree), fault) for fault in faults), key=lambda pair: _order(pair[0]))
+    told = placed[:MOST_TOLD]  # before the hints, each of which is looked for among all keys
+    return recipe_fault([(where, _message(where, fault, tree)) for where, fault in told], len(placed) - len(told))
+
+
+def _where(fault: Fault, tree: Node) -> str:
+    node = place(fault.path, tree)
+    if fault.type == "no_such_kind" and isinstance(node.value, dict):
+        node = node.value.get("kind", node)
+    return node.where
+
+
+def _order(where: str) -> tuple[bool, str, int]:
+    """Files first, by line; then the command line as it stands."""
+    if where.startswith(COMMAND_LINE):
+        return True, "", 0
+    file, _, line = where.rpartition(":")
+    return False, file, int(line)
+
+
+def _message(where: str, fault: Fault, tree: Node) -> str:
+    """What a fault says behind its place, with its key unless that stands there already."""
+    message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
+    key = ".".join(str(step) for step in fault.path if isinstance(step, str))
+    told = where.removeprefix(f"{COMMAND_LINE}: ")
+    if not key or (told != where and told.startswith((f"{key}=", f"{key}.kind="))):
+        return message
+    return f"{key}: {message}"

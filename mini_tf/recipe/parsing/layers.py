@@ -1,0 +1,122 @@
+"""Recipes on top of each other: default < extends < recipe < command line.
+
+A kind given later drops the settings of the old kind; a horizon given later replaces the earlier one, and so does a size of batches.
+"""
+
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from mini_tf.recipe.kinds import Kind, KindOf, Section, listing, settings_of
+from mini_tf.recipe.parsing.yaml_tree import Node
+from mini_tf.recipe.sections import BATCHES, HORIZONS, Train
+from mini_tf.recipe.values import Written, members
+
+_BLANK = ("", "~", "null")
+
+
+def is_blank(node: Node) -> bool:
+    """True for `key:` with nothing behind it, and for null."""
+    return isinstance(node.value, Written) and not node.value.quoted and node.value in _BLANK
+
+
+def package_of(field: FieldInfo | None) -> str | None:
+    """The package of kinds that a field takes its kinds from."""
+    marks = [] if field is None else [*field.metadata, *_marks(field.annotation)]
+    return next((mark.package for mark in marks if isinstance(mark, KindOf)), None)
+
+
+def _marks(annotation: Any) -> list[Any]:
+    found: list[Any] = []
+    for kind, constraints in members(annotation):
+        found += [*constraints, *(mark for arg in get_args(kind) if arg is not Ellipsis for mark in _marks(arg))]
+    return found
+
+
+def section_of(field: FieldInfo | None) -> type[Section] | None:
+    """The section that a field holds, where it is always the same one; beside it null, or a text, may be allowed."""
+    if field is None or package_of(field) is not None:
+        return None
+    found = [kind for kind, _ in members(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)]
+    return found[0] if len(found) == 1 else None
+
+
+def is_whole_section(field: FieldInfo | None) -> bool:
+    """Whether a field is a section and can be nothing else, so that to leave it empty is to leave it out."""
+    return field is not None and field.annotation is section_of(field)
+
+
+def may_be_blank(field: FieldInfo | None) -> bool:
+    """Whether to leave a field empty is to leave it out: of a section, and of a kind that has a default and cannot be null."""
+    return is_whole_section(field) or (package_of(field) is not None and default_word(field) is not None and not may_be_null(field))
+
+
+def may_be_null(field: FieldInfo | None) -> bool:
+    """Whether null is one of a field's values."""
+    return field is not None and any(kind is type(None) for kind, _ in members(field.annotation))
+
+
+def default_word(field: FieldInfo | None) -> str | None:
+    """The kind that is meant where none is given."""
+    if field is None:
+        return None
+    section = section_of(field)
+    if section is not None:
+        kind = section.model_fields.get("kind")
+        return None if kind is None else kind.default
+    if package_of(field) is None or field.is_required():
+        return None
+    default = field.get_default(call_default_factory=True)
+    default = default[0] if isinstance(default, tuple) and len(default) == 1 else default
+    return default.kind if isinstance(default, Kind) else None
+
+
+def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
+    """The section that stands at a field, which for a kind depends on the word that `node` gives."""
+    package = package_of(field)
+    if package is None:
+        return section_of(field)
+    given = None if node is None or is_blank(node) else node.value
+    given = given[0].value if isinstance(given, list) and len(given) == 1 else given
+    word = given["kind"].value if isinstance(given, dict) and "kind" in given else given
+    word = str(word) if isinstance(word, Written) else default_word(field)
+    return settings_of(package, word) if word in listing(package) else None
+
+
+def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
+    """The mapping `above` on top of the mapping `below`, both of `section` (None = not known, or parts of one level)."""
+    merged: dict[str, Node] = dict(below.value)
+    for group in (HORIZONS, BATCHES) if section is Train else ():
+        if any(key in group and not is_blank(node) for key, node in above.value.items()):
+            merged = {key: node for key, node in merged.items() if key not in group}
+    for key, node in above.value.items():
+        field = section.model_fields.get(key) if section else None
+        merged[key] = _join(merged[key], node, field) if key in merged else node
+        if key not in merged or merged[key] is node:
+            node.before = below.value.get(key)
+    return Node(merged, below.where if above.where.startswith("command line") else above.where)
+
+
+def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
+    if may_be_blank(field) and (is_blank(above) or is_blank(below)):
+        return below if is_blank(above) else above
+    if may_be_null(field) and (is_blank(above) or is_blank(below)):
+        return above
+    if (field is None or package_of(field)) and (isinstance(below.value, dict) or isinstance(above.value, dict)):
+        below, above = _as_mapping(below), _as_mapping(above)
+    if field is not None and package_of(field) is None and section_of(field) is None:
+        return above
+    if not isinstance(above.value, dict) or not isinstance(below.value, dict):
+        return above
+    if "kind" in above.value:
+        old = below.value["kind"].value if "kind" in below.value else default_word(field)
+        if old is not None and old != above.value["kind"].value:
+            above.before = below
+            return above
+    both = Node(below.value | above.value, above.where)
+    return merge(below, above, part_of(field, both))
+
+
+def _as_mapping(node: Node) -> Node:
+    """A kind given by its word alone, as a mapping."""
+    return Node({"kind": node}, node.where) if isinstance(node.value, Written) else node

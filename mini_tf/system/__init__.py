@@ -1,0 +1,1 @@
+"""What everything stands on: errors, limits, files, caches, safe text, seeds."""

@@ -1,0 +1,1 @@
+"""Models out of run folders."""

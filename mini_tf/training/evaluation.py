@@ -1,0 +1,101 @@
+"""How good a model is on a text: every target of the text once, in windows from its first token on."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from mini_tf.data.example_store import ExampleStore
+from mini_tf.data.labelling import Labelling
+from mini_tf.data.opening import AnyStore
+from mini_tf.data.packing import Packing
+from mini_tf.data.pair_store import PairStore
+from mini_tf.data.pairing import Pairing
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.objectives import Judge, Objective
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.system.seeds import seed_of
+from mini_tf.training.machine.device import Setup
+
+AnyRows = Packing | Pairing | Labelling
+
+
+def pack(recipe: Recipe, store: AnyStore, tokenizer: Tokenizer, objective: Objective) -> AnyRows:
+    """The text as rows for this recipe's question."""
+    if isinstance(store, PairStore):
+        return Pairing(store, recipe.train.context)
+    if isinstance(store, ExampleStore):
+        return Labelling(store, recipe.train.context)
+    word_starts = tokenizer.word_starts if objective.whole_words else None
+    return Packing(store, recipe.train.context, objective.lookahead, recipe.data.pack, word_starts, recipe.train.seed)
+
+
+@torch.no_grad()
+def evaluate(
+    task: nn.Module,
+    objective: Objective,
+    packing: AnyRows,
+    setup: Setup,
+    batch_size: int,
+    tokens: int | None = None,
+    each_batch: Callable[[], None] = lambda: None,
+    judge: Judge | None = None,
+) -> dict[str, float]:
+    """loss, targets, what the task counts, what `judge` says, and perplexity and bits_per_byte where the objective declares them.
+
+    judge: what gathers the answers of a task; by default the objective's own. Of a loss of several parts each is given as loss.PART.
+    `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
+    those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
+    called before each batch; what it raises ends the evaluation.
+    """
+    mode, judge = task.training, judge or objective.judge()
+    task.eval()
+    parts, metrics = _Totals(), _Totals()
+    # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
+    with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
+        torch.manual_seed(seed_of("evaluate"))
+        for rows in packing.eval_rows(batch_size, tokens):
+            each_batch()
+            batch = objective.prepare(rows)
+            with setup.autocast():
+                judged = task(batch.to(setup.device), None)
+            if judge is not None:
+                judge.add(batch, judged.answers)
+            for name, part in judged.parts.items():
+                parts.add(name, float(part), batch.counts[name])
+            for name, (total, many) in judged.metrics.items():
+                metrics.add(name, float(total), float(many))
+    task.train(mode)
+    asked = [name for name in parts.sums if name != "penalty"]  # what training pays for its means is no figure of merit
+    loss = sum(objective.weights.get(name, 1.0) * parts.mean(name) for name in asked)
+    targets = max(parts.counts[name] for name in asked)
+    scores = {"loss": loss, **({f"loss.{name}": parts.mean(name) for name in asked} if len(asked) > 1 else {})}
+    settings, part = objective.settings, objective.settings.TOKEN_LOSS
+    if part is not None:
+        scores["perplexity"] = math.exp(parts.mean(part)) if parts.mean(part) < 700 else math.inf
+    scores |= (judge.scores() if judge is not None else {}) | {name: metrics.mean(name) for name in metrics.sums}
+    if part is not None and settings.EVERY_TOKEN:
+        share = parts.counts[part] / max(1, len(packing.store) - objective.lookahead)
+        scores["bits_per_byte"] = parts.sums[part] / math.log(2) / (packing.store.raw_bytes * share)
+    return scores | {"targets": targets}
+
+
+class _Totals:
+    """Sums and how many were summed, by name."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.counts: dict[str, float] = {}
+
+    def add(self, name: str, total: float, many: float) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + total
+        self.counts[name] = self.counts.get(name, 0.0) + many
+
+    def mean(self, name: str) -> float:
+        return self.sums[name] / max(self.counts[name], 1)
+
+
+def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:
+    """Rows that are judged together: a pass of training, but no more than fit into a step at full length."""
+    return min(micro_batch_size, max(1, recipe.train.step_tokens // recipe.train.context))

@@ -1,0 +1,1 @@
+"""The machine that computes: device, memory, and what is decided by measuring."""

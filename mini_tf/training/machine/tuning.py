@@ -1,0 +1,209 @@
+"""What `auto` comes to where only a clock can tell: other settings are tried on the run's own model, within 3 % of its time.
+
+A run under ten seconds tries nothing. Each setting is decided by itself, in the order of what it may gain: precision,
+threads, rows a pass, and, for long runs, compiling. What is tried must be clearly faster than the safe value to replace it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from mini_tf.training.machine.device import Setup, missing_compiler
+from mini_tf.training.schedule import Horizon
+
+SHORT = 10.0
+"""Seconds of a run in which nothing is tried."""
+SHARE = 0.03
+"""Of a run's estimated time, what all tries together may take; compiling apart."""
+CLEARLY = 0.9
+"""What replaces a safe value takes at most this part of its time."""
+HOPELESS = 1.5
+"""What takes so many times as long at its first try gets only one more, where that is cheap: the first may prepare kernels."""
+ROUNDS = 3
+"""Alternating tries of what is hopeful."""
+COMPILES_FROM = {"cpu": 900.0, "cuda": 300.0}
+"""Seconds of a run in which half a minute of compiling may come back."""
+SCATTERED = 2.0
+"""Where the slowest of equal tries takes so many times as long as the fastest, somebody else is at work, and no figure tells."""
+TOO_SHORT = "run too short to measure"
+TOO_DEAR = "to measure it would take too much of the run"
+BUSY = "machine too busy to measure"
+
+Measure = Callable[[Setup, int, int], float]
+"""(setup, rows, turn) -> seconds of forward and backward on so many rows; a `Trial`, in tests a table."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much there is to do: rows a step, and how many steps, or seconds."""
+
+    batch_size: int
+    horizon: Horizon
+
+    def seconds(self, step: float) -> float:
+        """How long the run takes if a step takes so long."""
+        return self.horizon.seconds if self.horizon.steps is None else self.horizon.steps * step  # type: ignore[return-value]
+
+
+def tune(setup: Setup, work: Work, measure: Measure) -> Setup:
+    """`setup` with all that is undecided decided, the reasons, and the figures they rest on.
+
+    Its micro_batch_size must be the largest that fits into memory.
+    """
+    bench = _Bench(measure, work)
+    bench.look(setup)
+    if work.seconds(bench.step) < SHORT:
+        for key in setup.undecided:
+            setup = setup.decided(key, getattr(setup, key), TOO_SHORT)
+        return setup
+    for key in ("precision", "threads", "micro_batch_size"):
+        if key in setup.undecided:
+            setup = _compare(key, setup, bench)
+    setup = _compile(setup, bench) if "compile" in setup.undecided else setup
+    return replace(setup, provisional=bench.busy or (bench.too_dear and not setup.measured))
+
+
+def choose(key: str, seconds: Mapping[Any, float], how: str = "measured") -> tuple[Any, str]:
+    """The value of a setting and why, by the seconds that a step takes; the safe value stands first."""
+    safe, *others = seconds
+    best = min(others, key=seconds.__getitem__)
+    chosen = best if seconds[best] <= CLEARLY * seconds[safe] else safe
+    rest = ", ".join(f"{_ms(seconds[value])} {_WITH[key].format(value)}" for value in seconds if value != chosen)
+    close = ", no clear gain" if chosen == safe and seconds[best] < seconds[safe] else ""
+    return chosen, f"{_ms(seconds[chosen])} ms a step against {rest}, {how}{close}"
+
+
+def choose_compiling(eager: float, compiled: float, cost: float, run: float) -> tuple[bool, str]:
+    """Whether to compile and why: by seconds of a step without and with it, of compiling once, and of the whole run."""
+    gain = (1 - compiled / eager) * run
+    told = f"{_ms(compiled)} ms a step against {_ms(eager)} without"
+    if gain > cost:
+        return True, f"{told}, measured; {cost:.0f} s of compiling save {_duration(gain)}"
+    return False, f"compiled {told}, measured: not worth {cost:.0f} s"
+
+
+_WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "in passes of {}"}
+
+
+@dataclass
+class _Bench:
+    """Where setups are tried, and what that took so far; `step`: seconds of one in the setup as decided so far.
+
+    busy: measurements were too noisy to decide; too_dear: something was not tried, since that would take too long.
+    """
+
+    measure: Measure
+    work: Work
+    step: float = 0.0
+    spent: float = 0.0
+    busy: bool = False
+    too_dear: bool = False
+
+    @property
+    def left(self) -> float:
+        return SHARE * self.work.seconds(self.step) - self.spent
+
+    def seconds(self, setup: Setup, rows: int, turn: int) -> float:
+        taken = self.measure(setup, rows, turn)
+        self.spent += taken
+        return taken
+
+    def look(self, setup: Setup) -> None:
+        """How long a step takes: by one row, which may overrate it; where that is not short, by up to a whole pass."""
+        if self.work.horizon.steps is None and self.work.seconds(0) < SHORT:
+            return
+        row = self.seconds(setup, 1, 0)
+        self.step = row * self.work.batch_size
+        if (run := self.work.seconds(self.step)) >= SHORT:
+            rows = max(d for d in _divisors(setup.micro_batch_size) if d == 1 or 2 * d * row <= SHARE / 3 * run)
+            self.step = min(self.seconds(setup, rows, turn) for turn in range(2)) * self.work.batch_size / rows
+
+    def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
+        """Whether the safe value and others, so many times slower at worst, can be compared on so many rows."""
+        tries = 1 + ROUNDS + sum(max(slow, HOPELESS * (1 + ROUNDS)) for slow in slowdowns)
+        return tries * self.step * rows / self.work.batch_size <= self.left
+
+    def compare(self, setups: Mapping[Any, Setup], rows: int) -> dict[Any, float]:
+        """Seconds of a step in each: the median of alternating tries of those that are not hopeless. The first is the safe one."""
+        first: dict[Any, float] = {}
+        for value, setup in setups.items():
+            first[value] = self.seconds(setup, rows, 0)
+            safe = next(iter(first.values()))
+            if first[value] > HOPELESS * safe and first[value] <= self.left / 10:
+                first[value] = min(first[value], self.seconds(setup, rows, 1))
+        hopeful = [value for value in first if first[value] <= HOPELESS * safe]
+        timed = {value: [seconds] for value, seconds in first.items()}
+        if len(hopeful) > 1:
+            rounds = [{value: self.seconds(setups[value], rows, turn) for value in hopeful} for turn in range(ROUNDS)]
+            timed |= {value: [one[value] for one in rounds] for value in hopeful}
+        self.busy |= any(max(times) > SCATTERED * min(times) for times in timed.values())
+        return {value: median(times) * self.work.batch_size / rows for value, times in timed.items()}
+
+
+def _others(key: str, setup: Setup) -> dict[Any, float]:
+    """Values besides the safe one, cheapest first, and how many times slower each may turn out."""
+    if key == "precision":
+        return {"bf16": 5.0}
+    if key == "threads":
+        return {threads: setup.threads / threads for threads in (setup.threads // 2, 1) if 1 <= threads < setup.threads}
+    return {setup.micro_batch_size // part: 1.0 for part in (2, 4) if setup.micro_batch_size % part == 0}
+
+
+def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
+    """Decide one setting. Fewer rows make any other than fp32 look worse, but also make fewer threads look better."""
+    others = _others(key, setup)
+    sizes = _divisors(setup.micro_batch_size) if key == "precision" else [setup.micro_batch_size]
+    while others and not any(bench.affords(others.values(), rows) for rows in sizes):
+        others.popitem()
+    safe = getattr(setup, key)
+    if not others and _others(key, setup):
+        bench.too_dear = True
+        return setup.decided(key, safe, TOO_DEAR)
+    if not others:
+        return setup.decided(key, safe, "nothing else to try")
+    rows = max(rows for rows in sizes if bench.affords(others.values(), rows))
+    seconds = bench.compare({value: replace(setup, **{key: value}) for value in (safe, *others)}, rows)
+    if bench.busy:
+        return setup.decided(key, safe, BUSY)
+    whole = rows == setup.micro_batch_size
+    value, reason = choose(key, seconds, "measured" if whole else f"measured on {rows} of {bench.work.batch_size} rows")
+    bench.step *= seconds[value] / seconds[safe]
+    return _noted(setup, key, seconds).decided(key, value, reason)
+
+
+def _compile(setup: Setup, bench: _Bench) -> Setup:
+    """Decide whether to compile: by doing it, where the run is long enough to pay for the try."""
+    run, least = bench.work.seconds(bench.step), COMPILES_FROM[setup.device.type]
+    if run < least:
+        return setup.decided("compile", False, f"not tried in under {_duration(least)} of training")
+    if missing := missing_compiler(setup.device):
+        return setup.decided("compile", False, missing)
+    rows, compiled = setup.micro_batch_size, replace(setup, compile=True)
+    try:
+        first = sum(bench.seconds(compiled, rows, turn) for turn in range(2))  # rows of another shape compile once more
+        seconds = bench.compare({False: setup, True: compiled}, rows)
+    except Exception as error:  # whatever a compiler trips over, training goes on without it
+        return setup.decided("compile", False, f"compiling failed: {type(error).__name__}")
+    if bench.busy:
+        return setup.decided("compile", False, BUSY)
+    cost = max(0.0, first - 2 * seconds[True] * rows / bench.work.batch_size)
+    on, reason = choose_compiling(seconds[False], seconds[True], cost, run)
+    return _noted(setup, "compile", seconds | {"cost": cost}).decided("compile", on, reason)
+
+
+def _noted(setup: Setup, key: str, seconds: Mapping[Any, float]) -> Setup:
+    figures = {str(value).lower(): round(figure, 6) for value, figure in seconds.items()}
+    return replace(setup, measured={**setup.measured, key: figures})
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f}" if seconds >= 0.01 else f"{seconds * 1000:.2g}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

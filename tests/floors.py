@@ -1,0 +1,38 @@
+"""The floors of mini_tf: imports go down only, and who lives on one floor does not know each other.
+
+The import test reads FLOORS, and the picture of them in the README is `picture()`.
+"""
+
+FLOORS: list[dict[str, str]] = [
+    {"system": "errors, limits, files, caches, safe text, seeds"},
+    {"recipe": "settings, strict YAML, overrides, presets; no torch"},
+    {
+        "nn": "tensors: layers, blocks, the contracts of mixers, positions and models",
+        "drawing": "numbers to pictures; no torch",
+        "scores": "figures of predictions",
+    },
+    {
+        "attention": "KINDS",
+        "positions": "KINDS",
+        "models": "KINDS",
+        "data": "files to rows: datasets KINDS, tokenizers KINDS, corpora KINDS",
+    },
+    {"objectives": "KINDS", "optimizers": "KINDS", "schedules": "KINDS"},
+    {"training": "the loop, its plan and feed, the machine, evaluation"},
+    {"run": "the folder a run lives in", "generation": "text out of a model"},
+    {"trained": "a model out of a run folder"},
+    {"pipelines": "KINDS: inputs and outputs of a trained model", "inspection": "views into a trained model"},
+    {"jobs": "from recipe to run, cost, proof of resume", "testing": "the contracts of all kinds as functions"},
+    {"cli": "one file a command"},
+]
+"""From the bottom up, each part with what it is for."""
+
+
+def picture() -> str:
+    """The floors as text, the top one first."""
+    width = max(len(name) for floor in FLOORS for name in floor)
+    lines = []
+    for number, floor in reversed(list(enumerate(FLOORS))):
+        for n, (name, what) in enumerate(floor.items()):
+            lines.append(f"{number if n == 0 else '':>2}  {name:{width}}  {what}")
+    return "\n".join(lines)

@@ -1,0 +1,142 @@
+"""From pairs to rows: each row against one that is put together by hand, whatever the lengths, the context and the order."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mini_tf.data.batch import Rows
+from mini_tf.data.pair_store import PairText, open_pairs
+from mini_tf.data.pairing import Pairing
+from mini_tf.data.summary import summary
+from mini_tf.objectives.seq2seq import Settings as Seq2Seq
+from mini_tf.recipe import sections
+from mini_tf.recipe.data import Data
+from mini_tf.system.seeds import seed_of
+
+LENGTHS = [(n * 7 % 13 + 1, n * 5 % 11 + 1) for n in range(50)]
+
+
+@pytest.fixture(scope="module", params=["one vocabulary", "two"])
+def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PairText:
+    """Pairs of all lengths from 1 to 13 and 1 to 11 characters; the first half of the alphabet is the source's."""
+    folder = tmp_path_factory.mktemp("pairing")
+    rows = [{"source": "abcdefghijklm"[-n:], "target": "nopqrstuvwx"[-m:]} for n, m in LENGTHS]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row | {"n": number}) + "\n" for number, row in enumerate(rows)))
+    data = Data(train=str(folder / "a.jsonl"), fields={"source": "source", "target": "target"})
+    side = sections.SideTokenizer(kind="byte") if request.param == "two" else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINITF_CACHE", str(folder / "cache"))
+        return open_pairs(data, sections.Tokenizer(kind="char", source=side))
+
+
+def documents(text: PairText) -> list[tuple[list[int], list[int]]]:
+    """The ids of every pair, each by its tokenizer from its characters."""
+    store, pairs = text.train, []
+    for n in range(store.n_documents):
+        written = text.source_tokenizer.decode(store.source.document(n)), text.tokenizer.decode(store.target.document(n))
+        pairs.append((text.source_tokenizer.encode(written[0]).tolist(), text.tokenizer.encode(written[1]).tolist()))
+    return pairs
+
+
+def by_hand(text: PairText, context: int) -> list[tuple[list[int], list[int]]]:
+    """(source row, target row) of every pair."""
+    ends = text.source_tokenizer.vocabulary.separator, text.tokenizer.vocabulary.separator
+    return [([*source[: context - 1], ends[0]], [ends[1], *target, ends[1]][: context + 1]) for source, target in documents(text)]
+
+
+def unpadded(rows: Rows) -> list[list[int]]:
+    if rows.segments is None:
+        return rows.ids.tolist()  # type: ignore[no-any-return]
+    assert set(np.unique(rows.segments)) <= {0, 1}
+    assert (np.diff(rows.segments, axis=1) <= 0).all()  # what is padded stands on the right
+    assert not rows.segments.all()
+    assert not rows.ids[rows.segments == 0].any()
+    return [ids[real != 0].tolist() for ids, real in zip(rows.ids, rows.segments, strict=True)]
+
+
+def both(rows: Rows) -> list[tuple[list[int], list[int]]]:
+    assert rows.source is not None
+    found = list(zip(unpadded(rows.source), unpadded(rows), strict=True))
+    assert rows.source.ids.shape[1] == max(len(source) for source, _ in found)
+    assert rows.ids.shape[1] == max(len(target) for _, target in found)
+    return found
+
+
+@pytest.mark.parametrize("context", [1, 2, 5, 10, 12, 13, 14, 64])
+def test_rows_are_those_put_together_by_hand(text: PairText, context: int) -> None:
+    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+    assert pairing.n_rows == len(expected)
+    order = np.random.default_rng(0).permutation(len(expected))
+    for chosen in (order, order[:1], order[3:7], np.array([2, 2, 0]), np.arange(len(expected))[-1:]):
+        rows = pairing.take(chosen, 0, chosen.astype(np.uint64))
+        assert both(rows) == [expected[n] for n in chosen]
+        assert rows.source is not None
+        assert rows.keys.tolist() == rows.source.keys.tolist() == chosen.tolist()
+        assert both(pairing.take(chosen, 3, chosen.astype(np.uint64))) == both(rows)  # the same in every epoch
+
+
+@pytest.mark.parametrize("context", [1, 2, 5, 10, 12, 13, 14, 64])
+def test_sizes_are_those_of_the_rows(text: PairText, context: int) -> None:
+    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+    assert pairing.lengths.tolist() == [max(len(source), len(target) - 1) for source, target in expected]
+    assert pairing.row_tokens == pytest.approx(np.mean([len(target) - 1 for _, target in expected]))
+    assert pairing.n_cut == sum(max(len(source), len(target)) + 1 > context for source, target in documents(text))
+    assert pairing.lengths.max() <= context
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 50])
+@pytest.mark.parametrize("context", [4, 64])
+def test_evaluation_reads_every_pair_once_and_in_order(text: PairText, context: int, batch_size: int) -> None:
+    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+    batches = list(pairing.eval_rows(batch_size))
+    assert [pair for rows in batches for pair in both(rows)] == expected
+    assert {len(rows) for rows in batches[:-1]} <= {batch_size}
+    assert [key for rows in batches for key in rows.keys.tolist()] == [seed_of("example", n) for n in range(len(expected))]
+
+
+@pytest.mark.parametrize("context", [4, 64])
+def test_evaluation_of_some_tokens_ends_with_the_first_pairs_that_have_them(text: PairText, context: int) -> None:
+    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+    ends = np.cumsum([len(target) - 1 for _, target in expected]).tolist()
+    for tokens in (1, ends[0], ends[0] + 1, ends[5] - 1, ends[5], ends[-1], ends[-1] + 100):
+        needed = next((n for n, end in enumerate(ends, 1) if end >= tokens), len(ends))
+        assert [pair for rows in pairing.eval_rows(3, tokens) for pair in both(rows)] == expected[:needed]
+
+
+def test_the_documents_of_rows_are_their_pairs(text: PairText) -> None:
+    assert Pairing(text.train, 8).documents(np.array([4, 1, 4]), 2).tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("context", [3, 64])
+def test_every_target_is_asked_for_once_by_the_objective(text: PairText, context: int) -> None:
+    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+    objective: Any = Seq2Seq().build(text.tokenizer.vocabulary)
+    asked: list[int] = []
+    for rows in pairing.eval_rows(6):
+        batch = objective.prepare(rows)
+        asked += batch.labels.tolist()
+        length, read = batch.inputs.ids.shape[1], batch.inputs.ids.flatten()
+        at = torch.arange(len(read)) if batch.at is None else batch.at
+        assert ((at % length == 0) == (read[at] == text.tokenizer.vocabulary.separator)).all()
+    assert asked == [id for _, target in expected for id in target[1:]]
+    assert len(asked) == round(pairing.row_tokens * pairing.n_rows)
+
+
+def test_rows_are_cut_into_parts_with_their_sources(text: PairText) -> None:
+    rows = Pairing(text.train, 9).take(np.arange(8), 0, np.arange(8, dtype=np.uint64))
+    parts = [rows.part(0, 3), rows.part(3, 8)]
+    for whole, cut in ((rows, parts), (rows.source, [part.source for part in parts])):
+        assert whole is not None
+        assert np.array_equal(np.concatenate([part.ids for part in cut if part is not None]), whole.ids)
+
+
+def test_the_summary_says_how_long_both_sides_are(text: PairText) -> None:
+    pairs, sources, targets = summary(text)
+    assert pairs == f"pairs: {text.train.n_documents} to learn from, {text.val.n_documents} held out"
+    for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
+        lengths = [len(pair[side]) for pair in documents(text)]
+        half, most = np.quantile(lengths, [0.5, 0.95]).astype(int)
+        assert line == f"lengths of {role}: half have at most {half} tokens, 95 % at most {most}, the longest {max(lengths)}"

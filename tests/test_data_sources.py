@@ -1,0 +1,218 @@
+"""Sources and formats: what is read as documents, and what is refused with its place."""
+
+import json
+import os
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+from hang import ending
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mini_tf.data.formats import documents as formats
+from mini_tf.data.formats.documents import Columns, read, read_raw
+from mini_tf.data.formats.sources import find
+from mini_tf.system.errors import DataFault, Unavailable
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+
+
+def texts(path: Path | str | list[str], columns: Columns = Columns()) -> list[str]:
+    return [d.text for d in read(find(path if isinstance(path, list) else str(path)), columns)]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def refusal(path: Path, columns: Columns = Columns()) -> str:
+    with pytest.raises(DataFault) as caught:
+        texts(path, columns)
+    return caught.value.message
+
+
+def test_a_block_between_blank_lines_is_a_document_and_keeps_its_characters(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "\n\n  one\n\ttwo \n \t\nthree\n\n\n")
+    found = list(read(find(str(file)), Columns()))
+    assert [d.text for d in found] == ["  one\n\ttwo ", "three"]
+    assert [d.where for d in found] == [f"{file}:3", f"{file}:6"]
+
+
+@pytest.mark.parametrize("variant", [b"\xef\xbb\xbfone\ntwo\n\nthree\n", b"one\r\ntwo\r\n\r\nthree\r\n", b"one\ntwo\n\nthree"])
+def test_byte_order_marks_line_ends_and_a_missing_last_newline_change_nothing(tmp_path: Path, variant: bytes) -> None:
+    assert texts(write(tmp_path / "a.txt", variant)) == ["one\ntwo", "three"]
+
+
+@given(blocks=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r\ufeff"), min_size=1)))
+def test_txt_gives_what_splitting_at_blank_lines_gives(blocks: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = write(tmp_path_factory.mktemp("t") / "a.txt", text := "\n\n".join(blocks))
+    lines = "\n".join("" if not line.strip() else line for line in text.split("\n"))
+    assert texts(file) == [block.strip("\n") for block in lines.split("\n\n") if block.strip("\n")]
+
+
+def test_a_huge_document_comes_in_parts_that_join_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "PART", 50)
+    text = "\n".join(f"line {n} of a poem" for n in range(100))
+    found = list(read(find(str(write(tmp_path / "a.txt", text + "\n\nend"))), Columns()))
+    assert [d.opens for d in found] == [True] + [False] * (len(found) - 2) + [True]
+    assert "".join(d.text for d in found[:-1]) == text
+    assert max(len(d.text) for d in found) < 150
+    assert "".join(d.text for d in read_raw(find(str(tmp_path / "a.txt")), Columns())) == text + "\n\nend"
+
+
+def test_tables_give_a_row_a_document(tmp_path: Path) -> None:
+    rows = ["plain", 'with "quotes", commas', "two\nlines", "日本"]
+    jsonl = write(tmp_path / "a.jsonl", "".join(json.dumps({"id": 1, "text": t}) + "\n" for t in rows))
+    csv = write(tmp_path / "a.csv", "id,text\n" + "".join('1,"{}"\n'.format(t.replace('"', '""')) for t in rows))
+    assert texts(jsonl) == texts(csv) == rows
+
+
+def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"id": [1, 2], "review": ["one", "two"]}), file)
+    assert texts(file, Columns(("review",))) == ["one", "two"]
+    assert "no column 'text'; there are: id, review" in refusal(file)
+    file.write_bytes(file.read_bytes()[:-30])
+    assert "not a readable parquet file" in refusal(file, Columns(("review",)))
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "expected"),
+    [
+        ("a fine film\nanother\n", Columns(), ["a fine film", "another"]),
+        ("text\nfirst\n", Columns(), ["first"]),
+        ("label\tsentence\n1\tgood\n", Columns(("sentence",)), ["good"]),
+        ("label\ttext\n1\tgood\n", Columns(), ["good"]),
+        ("1\tgood film\n0\tbad film\n", Columns(("1",)), ["good film", "bad film"]),
+        ("one\ttwo\n", Columns(("1",), header=False), ["two"]),
+        ("a b\tc\nd\te\n", Columns(("c",), header=True), ["e"]),
+        ('say\t"open\n', Columns(("1",)), ['"open']),
+    ],
+)
+def test_the_header_is_found_by_its_words(tmp_path: Path, content: str, columns: Columns, expected: list[str]) -> None:
+    assert texts(write(tmp_path / "a.tsv", content), columns) == expected
+
+
+def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "id,review\n1,good\n")
+    with pytest.raises(DataFault) as caught:
+        texts(file)
+    assert caught.value.message == f"{file}:1: no column 'text'; there are: id, review"
+    assert caught.value.hint == "say which one is the text: 'data.fields={text: review}'"
+    with pytest.raises(DataFault) as caught:
+        list(read(find(str(file), "--data"), Columns()))
+    assert caught.value.hint == "say which one is the text: --fields '{text: review}'"
+    assert "there are: 0, 1 (no header)" in refusal(write(tmp_path / "b.csv", "1,good film\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{'a': 1}", "not valid JSON: Expecting property name"),
+        ("[1]", 'must be an object such as {"text": ...}, not list'),
+        ('{"a": "x", "b": "y"}', "no column 'text'; there are: a, b"),
+        ('{"text": 3}', "'text' must be text, not int"),
+        ('{"text": null}', "'text' must be text, not null"),
+        ('{"text": "x", "n": NaN}', "NaN is not a finite number"),
+        ('{"text": "x", "n": 1e999}', "1e999 is not a finite number"),
+        ('{"text": "x", "text": "y"}', "key 'text' stands twice"),
+        ('{"text": ' + "[" * 100_000, "nested too deeply"),
+        ('{"text": ' + "1" * 5000 + "}", "not valid JSON"),
+        (r'{"text": "\ud800"}', "invalid Unicode"),
+    ],
+)
+def test_a_bad_line_of_jsonl_is_named(tmp_path: Path, line: str, message: str) -> None:
+    file = write(tmp_path / "a.jsonl", '{"text": "fine"}\n' + line + "\n")
+    assert refusal(file).startswith(f"{file}:2: ")
+    assert message in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "a quote is opened and never closed")],
+)
+def test_a_bad_line_of_csv_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refusal(write(tmp_path / "a.csv", content), Columns(("b",)))
+
+
+def test_bytes_that_are_not_text_are_refused_with_their_place(tmp_path: Path) -> None:
+    assert ":2: byte 5 is not UTF-8" in refusal(write(tmp_path / "a.txt", b"ab\r\nc\xff\n"))
+    assert ":1: byte 2 is NUL" in refusal(write(tmp_path / "b.txt", b"ab\0"))
+
+
+def test_a_line_without_end_is_refused_after_16_mib(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    with file.open("wb") as sparse:
+        sparse.truncate(1 << 30)
+    assert "line 1 is longer than 16 MiB" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"\x1f\x8b\x08", "gzip-compressed"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"\x80\x04\x95", "a Python pickle"),
+        (b"\x93NUMPY", "a numpy array"),
+        (b"\xff\xfea\0", "UTF-16"),
+        (b"x" * 257 + b"ustar", "a tar archive"),
+    ],
+)
+def test_files_are_judged_by_their_first_bytes(tmp_path: Path, head: bytes, what: str) -> None:
+    assert what in refusal(write(tmp_path / "corpus.txt", head + b"rest"))
+
+
+@ending()
+def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    assert "is a pipe" in refusal(tmp_path / "pipe")
+    assert "is a device" in refusal(Path("/dev/zero"))
+    assert "is a folder" in refusal(tmp_path)
+    assert "no such file behind this link" in refusal(tmp_path / "broken")
+    assert "symbolic links" in refusal(tmp_path / "loop")
+    assert "is not a file name" in refusal(Path("a\0b"))
+
+
+def test_a_missing_file_suggests_a_near_one(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.txt", "x")
+    assert refusal(tmp_path / "corpsu.txt").endswith(f"did you mean {tmp_path / 'corpus.txt'}?")
+    with pytest.raises(DataFault, match="did you mean python-docs"):
+        find("python-doc")
+
+
+def test_globs_and_lists_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c [1].txt"):
+        write(tmp_path / name, name)
+    assert texts(tmp_path / "?.txt") == ["a.txt", "b.txt"]
+    assert texts([str(tmp_path / "b.txt"), str(tmp_path / "a*")]) == ["b.txt", "a.txt"]
+    assert texts(tmp_path / "c [1].txt") == ["c [1].txt"]
+    assert "no file matches" in refusal(tmp_path / "*.csv")
+
+
+def test_stdin_is_read_once_and_kept_under_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"one\n\ntwo\n")))
+    sources = find("-")
+    for _ in range(2):
+        assert [d.text for d in read(sources, Columns())] == ["one", "two"]
+
+
+def test_names_of_other_places_are_refused() -> None:
+    with pytest.raises(Unavailable, match="cannot be read yet"):
+        find("hf:roneneldan/TinyStories")
+    with pytest.raises(DataFault, match="must be a built-in corpus"):
+        find({"source": "a", "target": "b"})
+
+
+def test_a_field_that_nothing_reads_is_refused() -> None:
+    with pytest.raises(DataFault, match=r"data\.fields: label is not read here"):
+        Columns.of({"text": "a", "label": "b"}, "auto")

@@ -1,0 +1,368 @@
+"""Tokenizers: text comes back from its ids, the fast ways equal the library, foreign files are checked first."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
+from mini_tf.recipe import sections
+from mini_tf.system.errors import DataFault
+
+SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"
+STORIES = Path(__file__).parents[1] / "../shared/data/stories260k"
+SAMPLE = 'The cat sat on the mat. It\'s 3.5 "naïve" 日本!\n\n\tAnd </s> or [MASK], <pad> too.\n'
+KINDS = ("char", "byte", "bpe", "wordpiece", "unigram")
+KEEP_SPACES = ("char", "byte", "bpe", "unigram")
+KEEP_ALL = ("byte", "bpe", "unigram")
+NASTY = [
+    "",
+    " ",
+    "   \t ",
+    "\n\n\n",
+    " a\tb \r\n\r c\x0b\x0c",
+    "\0\x01\x1b[31m\x7f\x9b",
+    "👩‍👩‍👧‍👦🏳️‍🌈",
+    "漢字かな交じり文。",
+    "\u202eשלום عليكم",
+    "e\u0301\u0323o\u0308",
+    "\ufffd\ufffe\ue000\U0010fffd",
+    "</s>[MASK] [UNK]<unk><pad> <0x41> ##ing ## ▁ ▁the Ġthe",
+    "word " * 2000,
+    "x" * 10_000,
+    " " * 10_000,
+    "don't \u2028 can\u00a0not \u3000",
+]
+
+
+def trained(kind: str, vocab_size: int = 300, text: str = SAMPLE) -> Tokenizer:
+    return Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=vocab_size), [text])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KEEP_SPACES)
+def test_text_comes_back_from_its_ids_and_names_of_special_tokens_stay_text(kind: str) -> None:
+    tokenizer = trained(kind)
+    ids = tokenizer.encode(SAMPLE)
+    assert tokenizer.decode(ids) == SAMPLE
+    assert not set(ids.tolist()) & tokenizer.vocabulary.special_ids
+
+
+@pytest.mark.parametrize("kind", KEEP_ALL)
+@settings(deadline=None, max_examples=60)
+@given(text=st.text(st.characters(codec="utf-8")))
+def test_bytes_hold_any_text(kind: str, text: str) -> None:
+    assert _TRAINED[kind].decode(_TRAINED[kind].encode(text)) == text
+
+
+_TRAINED = {kind: trained(kind) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=60)
+@given(text=st.text(st.characters(codec="utf-8")) | st.text("The cat\n\t <>/s[MASK]#▁.'"))
+def test_a_text_comes_back_or_the_kind_said_what_it_loses(kind: str, text: str) -> None:
+    _assert_kept(_TRAINED[kind], text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_a_nasty_text_comes_back_or_the_kind_said_what_it_loses(kind: str, text: str) -> None:
+    _assert_kept(_TRAINED[kind], text)
+
+
+def _assert_kept(tokenizer: Tokenizer, text: str) -> None:
+    """All of the text comes back, but for what `losses` names; what came back once stays as it is; nothing became special."""
+    ids, spans = tokenizer.spans(text)
+    assert np.array_equal(ids, tokenizer.encode(text))
+    assert not (set(ids.tolist()) & tokenizer.vocabulary.special_ids) - {tokenizer.vocabulary.unk}
+    back = tokenizer.decode(ids)
+    assert tokenizer.decode(tokenizer.encode(back)) == back
+    told = " ".join(tokenizer.losses)
+    known = text
+    if "becomes unknown" in told:
+        known = _without(text, [span for id, span in zip(ids, spans, strict=True) if id == tokenizer.vocabulary.unk])
+    if "white space is not kept" in told:
+        known, back = "".join(known.split()), "".join(back.split())
+    assert back == known
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    gone = {i for first, last in spans for i in range(first, last)}
+    return "".join(character for i, character in enumerate(text) if i not in gone)
+
+
+def test_what_each_kind_loses_is_said_in_plain_words() -> None:
+    unknown = "that is not in the vocabulary becomes unknown, and comes back as nothing"
+    assert {kind: _TRAINED[kind].losses for kind in KINDS} == {
+        "char": [f"a character {unknown}"],
+        "byte": [],
+        "bpe": [],
+        "wordpiece": [
+            f"a word with a character {unknown}",
+            r"white space is not kept: 'A\tA' comes back as 'A A', 'A  A' comes back as 'A A', 'A.A' comes back as 'A . A'",
+            "a very long word comes back with blanks in it",
+        ],
+        "unigram": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "told"),
+    [
+        (normalizers.Lowercase(), "upper case becomes lower case: 'A' comes back as 'a'"),
+        (normalizers.NFC(), "some characters are replaced: 'e\u0301' comes back as 'é'"),
+        (normalizers.NFKC(), "some characters are replaced: 'e\u0301' comes back as 'é'"),
+        (normalizers.Replace("``", '"'), "some characters are replaced: '``' comes back as '\"'"),
+        (normalizers.Nmt(), r"some characters are dropped: '\x01' comes back as ''"),
+        (normalizers.Strip(), "white space is not kept: ' A' comes back as 'A', 'A ' comes back as 'A', ' ' comes back as ''"),
+        (normalizers.Replace("qz", "x"), None),
+        (normalizers.Replace("İ", "i"), None),
+    ],
+    ids=repr,
+)
+def test_what_a_normalizer_changes_is_found(normalizer: normalizers.Normalizer, told: str | None) -> None:
+    inner = tokenizers.Tokenizer.from_str(_TRAINED["byte"].to_json())
+    inner.normalizer = normalizer
+    losses = Tokenizer(inner).losses
+    assert told in losses if told else losses
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_span_of_an_id_is_the_text_it_stands_for(kind: str) -> None:
+    tokenizer = _TRAINED[kind]
+    text = "The cat  naïve\n日本 mat"
+    ids, spans = tokenizer.spans(text)
+    n_bytes = len(text.encode())
+    for id, piece, (first, last) in zip(ids, tokenizer.pieces(ids), spans, strict=True):
+        if id == tokenizer.vocabulary.unk:
+            assert not text[first:last].isspace()
+        elif "\\x" in piece:
+            as_bytes = re.sub(rb"\\x(..)", lambda found: bytes.fromhex(found[1].decode()), piece.encode())
+            assert as_bytes in text[first:last].encode()
+        else:
+            assert piece.removeprefix("##") == text[first:last]
+    covered = {i for first, last in spans for i in range(first, last)}
+    assert "".join(text[i] for i in covered).split() == "".join(c for c in text if kind != "wordpiece" or not c.isspace()).split()
+    if kind == "byte":
+        assert len(ids) == n_bytes
+        assert [last - first for first, last in spans] == [1] * n_bytes
+
+
+def test_a_token_may_begin_with_a_blank_in_the_kinds_that_join_words_so() -> None:
+    text = "the cat and the cat and the cat " * 5
+    assert {kind: trained(kind, text=text).joins_blanks for kind in KINDS} == {
+        "char": False,
+        "byte": False,
+        "bpe": True,
+        "wordpiece": False,
+        "unigram": True,
+    }
+    if STORIES.exists():
+        assert Tokenizer.load(STORIES).joins_blanks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_known_by_its_file(kind: str) -> None:
+    assert _TRAINED[kind].kind == kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_saved_file_is_a_standard_one_and_gives_the_same_ids(kind: str, tmp_path: Path) -> None:
+    tokenizer = trained(kind)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.encode_special_tokens = True
+    text = SAMPLE + "unknown: ÿ🙂\r"
+    assert library.encode(text, add_special_tokens=False).ids == tokenizer.encode(text).tolist()
+    assert library.decode(tokenizer.encode(SAMPLE).tolist()) == tokenizer.decode(tokenizer.encode(SAMPLE))
+    again = Tokenizer.load(tmp_path)
+    assert again.hash == tokenizer.hash
+    assert again.vocabulary == tokenizer.vocabulary
+    assert np.array_equal(again.encode(text), tokenizer.encode(text))
+
+
+def test_all_kinds_have_the_same_special_tokens_first() -> None:
+    for kind in KINDS:
+        vocabulary = trained(kind).vocabulary
+        size = {"char": 4 + len(set(SAMPLE)), "byte": 260, "bpe": 300}.get(kind, vocabulary.size)
+        assert vocabulary == Vocabulary(size, pad=0, unk=1, separator=2, mask=3)
+        assert size <= 300
+        assert list(trained(kind).special_tokens.items()) == [("<pad>", 0), ("<unk>", 1), ("</s>", 2), ("[MASK]", 3)]
+
+
+def test_characters_count_as_nanogpt_counts_them() -> None:
+    if not SHAKESPEARE.exists():
+        pytest.skip("shared/data is not here")
+    text = SHAKESPEARE.read_text()
+    tokenizer = trained("char", text=text)
+    order = sorted(set(text))
+    assert tokenizer.vocabulary.size == 4 + 65
+    assert (tokenizer.encode(text[:5000]) - 4).tolist() == [order.index(c) for c in text[:5000]]
+
+
+def test_unknown_characters_are_counted_by_name() -> None:
+    tokenizer = trained("char", text="abc ")
+    assert tokenizer.pieces(tokenizer.encode("a☃b☃é")) == ["a", "<unk>", "b", "<unk>", "<unk>"]
+    assert tokenizer.unknown_counts("a☃b☃é") == {"☃": 2, "é": 1}
+    assert not trained("byte").unknown_counts("☃")
+
+
+@pytest.mark.parametrize("kind", KEEP_SPACES)
+def test_words_begin_after_white_space(kind: str) -> None:
+    tokenizer = trained(kind)
+    text = "The cat\n\nsat  on It's"
+    ids, starts = tokenizer.encode(text), tokenizer.word_starts(tokenizer.encode(text))
+    pieces = tokenizer.pieces(ids)
+    words = "".join(("|" if start else "") + piece for start, piece in zip(starts, pieces, strict=True))
+    assert [word.strip() for word in words.split("|")[1:]] == text.split()
+    two_rows = np.stack([ids, ids])
+    assert np.array_equal(tokenizer.word_starts(two_rows), np.stack([starts, starts]))
+
+
+def test_pieces_are_readable() -> None:
+    tokenizer = trained("bpe", vocab_size=280, text="the the the cat cat\n")
+    assert tokenizer.pieces(tokenizer.encode("the cat\né")) == ["the", " cat", "\n", r"\xc3", r"\xa9"]
+    assert tokenizer.pieces([2, 3]) == ["</s>", "[MASK]"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_text_gives_the_same_file_in_another_process(kind: str, tmp_path: Path) -> None:
+    """Another process has another random seed for its hashes, which orders what the library counts."""
+    text = (SAMPLE + "abab baba cdcd dcdc " * 3) * 3
+    code = (
+        "import sys; from mini_tf.recipe import sections; from mini_tf.data.tokenization.tokenizer import Tokenizer;"
+        f"settings = sections.Tokenizer(kind={kind!r}, vocab_size=280);"
+        "sys.stdout.write(Tokenizer.train(settings, [sys.stdin.read()]).hash)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True, encoding="utf-8")
+    assert done.stdout == trained(kind, 280, text).hash
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("character", ["a", " ", "\n", "漢"])
+def test_a_text_that_is_one_word_is_cut_into_words_of_bounded_length(kind: str, character: str) -> None:
+    tokenizer = trained(kind, 400, character * 300_000)
+    assert max(map(len, tokenizer.pieces(range(tokenizer.vocabulary.size)))) <= 256
+    back = tokenizer.decode(tokenizer.encode(character * 1000))
+    assert ("".join(back.split()) if kind == "wordpiece" else back) == (
+        character * 1000 if kind != "wordpiece" else character.strip() * 1000
+    )
+
+
+def test_wordpiece_cuts_words_as_bert_does() -> None:
+    tokenizer = trained("wordpiece", 140, "low low low lower lower newest newest newest widest, widest.")
+    ids = tokenizer.encode("lowest wider, x <unk>")
+    pieces = tokenizer.pieces(ids)
+    assert "".join(pieces).replace("##", "") == "lowestwider,<unk><unk><unk><unk>"
+    assert tokenizer.word_starts(ids).tolist() == [not piece.startswith("##") for piece in pieces]
+    vocabulary = set(tokenizer.pieces(range(tokenizer.vocabulary.size)))
+    for word in ("lowest", "wider"):
+        rest, expected = word, []
+        while rest:  # the longest known beginning, again and again
+            mark = "##" if expected else ""
+            longest = next(n for n in range(len(rest), 0, -1) if mark + rest[:n] in vocabulary)
+            expected.append(mark + rest[:longest])
+            rest = rest[longest:]
+        assert tokenizer.pieces(tokenizer.encode(word)) == expected
+
+
+@pytest.mark.parametrize(("kind", "smallest"), [("bpe", 260), ("unigram", 260), ("wordpiece", 108)])
+def test_a_vocabulary_too_small_for_its_kind_is_refused(kind: str, smallest: int) -> None:
+    settings = sections.Tokenizer(kind=kind, vocab_size=smallest)  # type: ignore[arg-type]
+    text = SAMPLE + "".join(map(chr, range(0x4E00, 0x5200)))
+    assert Tokenizer.train(settings, [text]).vocabulary.size <= smallest
+    with pytest.raises(ValidationError, match=f"{smallest - 1} cannot hold .*; use at least {smallest}"):
+        sections.Tokenizer(kind=kind, vocab_size=smallest - 1)  # type: ignore[arg-type]
+
+
+def test_special_tokens_that_a_foreign_model_reads_out_of_text_are_split(tmp_path: Path) -> None:
+    """As T5's do: its unigram vocabulary holds </s> with the best score of all."""
+    scores = {"<unk>": 0.0, "</s>": 0.0, "<pad>": 0.0, "▁": -3.0, "a": -4.0, "s": -5.0, "<": -6.0, "/": -6.0, ">": -6.0}
+    inner = tokenizers.Tokenizer(models.Unigram(list(scores.items()), 0, False))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    inner.add_special_tokens(["<unk>", "</s>", "<pad>"])
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.pieces(tokenizer.encode("a </s>")) == [" ", "a", " ", "<", "/", "s", ">"]
+    assert tokenizer.notes == ["the tokenizer would read </s>, <pad> out of text; split there"]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path).hash == tokenizer.hash
+
+
+def test_a_real_tokenizer_is_read_and_completed() -> None:
+    if not STORIES.exists():
+        pytest.skip("shared/data is not here")
+    tokenizer = Tokenizer.load(STORIES)
+    assert tokenizer.vocabulary.size == 512
+    assert tokenizer.vocabulary.mask is None
+    text = "Once upon a time </s> there"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    masked = tokenizer.with_special("mask")
+    assert masked.vocabulary.mask == 512
+    assert masked.vocabulary.size == 513
+    assert np.array_equal(masked.encode(text + "[MASK]")[:-3], tokenizer.encode(text + "[MASK]")[:-3])
+    assert 512 not in masked.encode(text + "[MASK]")
+    assert masked.notes == ["the tokenizer has no mask token; [MASK] was added to it"]
+    assert masked.with_special("mask") is masked
+
+
+def content(**changes: object) -> dict[str, Any]:
+    return dict(json.loads(tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")).to_str())) | changes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not json", "not JSON"),
+        ("[]", "it has no model"),
+        ('{"model": {"type": "Strange"}}', "its model 'Strange' is not known here"),
+        (json.dumps(content(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000})), "writes 1000 characters"),
+        (
+            json.dumps(content(model={"type": "WordLevel", "vocab": {"<unk>": 0, "b": 4_000_000_000}, "unk_token": "<unk>"})),
+            "the highest id is 4000000000",
+        ),
+        (json.dumps(content(model={"type": "WordLevel", "vocab": {}, "unk_token": "<unk>"})), "tokenizer"),
+        (json.dumps(content(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="})), "crashed while loading"),
+    ],
+)
+def test_a_tokenizer_file_that_is_none_is_refused(text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(DataFault, match=message) as caught:
+        Tokenizer.load(tmp_path)
+    assert str(tmp_path) in caught.value.message
+    assert capfd.readouterr().err == ""
+
+
+def test_a_run_that_has_a_tokenizer_is_suggested_for_a_name_near_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs/tales").mkdir(parents=True)
+    (tmp_path / "outputs/tales/tokenizer.json").touch()
+    with pytest.raises(DataFault, match="no such file") as caught:
+        Tokenizer.load(tmp_path / "tale")
+    assert caught.value.hint == "did you mean outputs/tales?"
+
+
+def test_a_tokenizer_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataFault, match=r"tokenizer.json: no such file"):
+        Tokenizer.load(tmp_path)
+    with (tmp_path / "tokenizer.json").open("wb") as sparse:
+        sparse.truncate(65 << 20)
+    with pytest.raises(DataFault, match="larger than 64 MiB"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_tokenizer_that_multiplies_text_is_refused() -> None:
+    inner = tokenizers.Tokenizer(models.BPE({"a": 0}, []))
+    inner.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 10)] * 2)
+    with pytest.raises(DataFault, match="makes 10000 tokens of 100 characters"):
+        Tokenizer(inner).encode("a" * 100)
