@@ -37,7 +37,7 @@ class ClassPictures:
         """What gathers the answers for the pictures; UsageFault where the run has none of these pictures."""
         from mini_tf.pipelines.predictions import Confusion
 
-        form, labels, own = trained.recipe.objective.FORM, trained.labels, trained.objective.judge()
+        form, labels, own = trained.recipe.objective.DATASET, trained.labels, trained.objective.judge()
         for option, file, fitting in (("confusion", self.confusion, ("classes", "tags")), ("calibration", self.calibration, ("classes",))):
             if file is not None and form not in fitting:
                 told = f"it is of {' or '.join(fitting)}, and {trained.folder.name} was trained on {trained.recipe.objective.kind}"

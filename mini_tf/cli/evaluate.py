@@ -14,7 +14,7 @@ from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.data.opening import AnyStore
+    from mini_tf.data.store import Store
     from mini_tf.trained.opening import Trained
 
 CONFUSION = typer.Option("--confusion", metavar="FILE", help="Which classes are taken for which: .png, .svg or .json.")
@@ -70,26 +70,25 @@ def evaluate(
     return 0
 
 
-def _written(console: Console, trained: "Trained", store: "AnyStore") -> tuple[dict[str, float], dict[str, str]]:
+def _written(console: Console, trained: "Trained", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what a model of pairs or conversations writes, and by which rules they were made; nothing of others."""
-    from mini_tf.data.example_store import ExampleStore
-    from mini_tf.data.pair_store import PairStore
-    from mini_tf.data.pairing import Pairing
     from mini_tf.pipelines.responses import respond, responder_of
     from mini_tf.pipelines.translations import judge, translate, translator_of
     from mini_tf.scores import OF_TEXTS, available, packages_of
     from mini_tf.scores.translation import signatures
+    from mini_tf.training.evaluation import pack
 
     if not trained.recipe.objective.PREDICTS_TOKENS or not any(map(available, packages_of(*OF_TEXTS))):
         return {}, {}
-    if isinstance(store, PairStore):
-        if cut := Pairing(store, trained.model.context).n_cut:
+    dataset = trained.recipe.objective.dataset()
+    if dataset.SOURCE:
+        if cut := pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context).n_longer:
             console.say(
                 f"{cut:,} of {store.n_documents:,} pairs are longer than the model's context of {trained.model.context} and are cut there"
             )
-        written = judge(translate(translator_of(trained), store.pairs()))
-    elif isinstance(store, ExampleStore) and store.form == "turns":
-        written = judge(respond(responder_of(trained), store.examples()))
+        written = judge(translate(translator_of(trained), dataset.examples(store)))
+    elif dataset.kind == "chats":
+        written = judge(respond(responder_of(trained), dataset.examples(store)))
     else:
         return {}, {}
     return written, {f"{name}_signature": signature for name, signature in signatures().items()} if "bleu" in written else {}

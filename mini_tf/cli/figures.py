@@ -40,7 +40,7 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
     from mini_tf.scores.entities import mark_entities
 
     lacking = set[str]()
-    if recipe.objective.FORM == "tags" and classes is not None:
+    if recipe.objective.DATASET == "tags" and classes is not None:
         lacking |= {"f1_macro"} if mark_entities(classes) else {*OF_ENTITIES}
     if command == "training" and not recipe.eval.translations:
         lacking |= {*OF_TEXTS}

@@ -16,8 +16,8 @@ from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.data.examples import Reader
-    from mini_tf.data.forms import Example
+    from mini_tf.data.datasets import Reader
+    from mini_tf.data.examples import Example
     from mini_tf.pipelines.predictions import Prediction, Predictor
 
 ROWS = 32
@@ -48,13 +48,13 @@ def predict(
     held_to = [Gate.parse(gate) for gate in gates or []]
 
     from mini_tf.pipelines.predictions import Predictor
-    from mini_tf.trained.judging import read_as_own
+    from mini_tf.trained.judging import other_data
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
     predictor = Predictor(trained, judged=bool(held_to))
     check_gates(held_to, "predict", trained.recipe, predictor.labels.names)
-    reader, file = predictor.reader(read_as_own(trained, fields=fields)), None if input == Path("-") else input
+    reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0
     for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
         for example, prediction in _answered(predictor, batch):
@@ -79,12 +79,11 @@ def _at_once(texts: Sequence[str] | None, file: Path | None, wanted: int | None)
 
 def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Example]":
     """The arguments, the rows of a table, or lines, each as it comes; DataFault at the first that is none."""
-    from mini_tf.data.examples import find_tables
     from mini_tf.data.formats.sources import FORMATS
     from mini_tf.pipelines.predictions import read_line
 
     if file is not None and file.suffix.lower() in FORMATS:
-        yield from reader.read(find_tables(str(file), "--input"))
+        yield from reader.read(reader.dataset.find(str(file), "--input"))
         return
     name = "argument " if texts else f"{file or 'stdin'}:"
     for number, line in enumerate(texts or lines_of(file), 1):

@@ -30,14 +30,14 @@ def train(
     force: FORCE = False,
 ) -> None:
     """Learn the tokenizer that a recipe asks for from its training text; the file works here and in Hugging Face's library."""
-    from mini_tf.data.raw_text import RawText
+    from mini_tf.data.raw import RawData
     from mini_tf.recipe.reading import read, split_arguments
 
     check([output], [".json"], force)
     recipe = read(*split_arguments(arguments or [])).recipe
     if recipe.tokenizer.path is not None:
         raise RecipeFault(f"tokenizer.path: {recipe.tokenizer.path} is trained already", hint="tokenizer.path=null trains another")
-    tokenizer = RawText.of(recipe.data).learn_tokenizer(recipe.tokenizer)
+    tokenizer = RawData(recipe.objective.dataset(), recipe.data).tokenizers(recipe.tokenizer).target
     if tokenizer.vocabulary.size == len(tokenizer.special_tokens):
         raise DataFault("the training side of the text has nothing to learn from", hint=f"data.split holds {recipe.data.split} of it out")
     write(output, tokenizer.to_json().encode())

@@ -1,6 +1,7 @@
 """Rows of token ids on their way to a model: what the plan chose, and what an objective made of it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ class Rows:
     keys (B,): a 64-bit seed for each row, of (seed, step, row) in training and of (seed, example) in evaluation.
     word_starts (B, n): True where a token begins a word; None where the objective did not ask for it.
     source: of pairs, what is read besides: rows (B, m) of their own.
-    labels (B, n) float32: of labelled examples, what is asked at each place, NaN = nothing. examples (B,) int64: which example each
-    row is, or is a part of.
+    labels (B, n) float32: of labelled tokens, NaN = none. row_labels (B, k) float32: of rows labelled as a whole. examples (B,) int64:
+    which example each row is, or is a part of.
     """
 
     ids: np.ndarray
@@ -28,6 +29,7 @@ class Rows:
     word_starts: np.ndarray | None = None
     source: "Rows | None" = None
     labels: np.ndarray | None = None
+    row_labels: np.ndarray | None = None
     examples: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -35,13 +37,9 @@ class Rows:
 
     def part(self, first: int, last: int) -> "Rows":
         """Rows first..last-1, as one micro-batch."""
-        cut = slice(first, last)
-        segments = None if self.segments is None else self.segments[cut]
-        starts = None if self.word_starts is None else self.word_starts[cut]
-        source = None if self.source is None else self.source.part(first, last)
-        labels = None if self.labels is None else self.labels[cut]
-        examples = None if self.examples is None else self.examples[cut]
-        return Rows(self.ids[cut], self.keys[cut], segments, starts, source, labels, examples)
+        given = {name: part for name, part in vars(self).items() if part is not None}
+        cut: Any = {name: part.part(first, last) if isinstance(part, Rows) else part[first:last] for name, part in given.items()}
+        return Rows(**cut)
 
 
 @dataclass(frozen=True, eq=False)

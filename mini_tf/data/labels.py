@@ -1,15 +1,9 @@
 """What the labels of labelled data are: the classes by name, or how numbers are spread; kept with the model that learnt them."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
-
-import numpy as np
-
-from mini_tf.system.errors import DataFault
-from mini_tf.system.strict_json import short
 
 
 @dataclass(frozen=True)
@@ -44,25 +38,3 @@ class Labels:
         if type(n_texts) is not int or n_texts not in (1, 2):
             raise ValueError("labels.n_texts must be 1 or 2")
         return cls(tuple(names), tuple(counts), mean, scale, n_texts)
-
-
-def labels_of(form: str, answers: Sequence[Sequence[str]], wanted: Sequence[str] | None = None) -> Labels:
-    """What there is to learn in the answers of the training side; wanted: the classes, where the recipe names them, in its order."""
-    if form == "turns":
-        return Labels()
-    if form == "numbers":
-        numbers = np.array([float(one[0]) for one in answers])
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, scale = float(numbers.mean()), float(numbers.std())
-        if numbers.min() == numbers.max():
-            raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
-        if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large, or too close, to compute with")
-        return Labels(mean=mean, scale=scale)
-    found = Counter(name for one in answers for name in one)
-    whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
-    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
-    if len(order) < 2:
-        hint = "give data.val a file of its own, or another data.split, if another class was held out"
-        raise DataFault(f"all labels to learn from are {short(order[0])!r}; there must be two classes at least", hint=hint)
-    return Labels(tuple(order), tuple(found[name] for name in order))

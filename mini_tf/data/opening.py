@@ -1,60 +1,116 @@
-"""The text of any recipe, in whichever form its objective reads it: which kind of store it comes to."""
+"""From a recipe's data to stores of ids, whatever a row of it is: the one way, through the cache.
 
-from collections.abc import Mapping
+Ids are found again by the contents of files and the settings that they are read with. What a run keeps of its data is a hash of the
+ids themselves, so what changes no id is the same data: another name, a column that is not read, a remark.
+"""
 
-from mini_tf.data import example_store, pair_store, token_store
-from mini_tf.data.example_store import ExampleStore, ExampleText, Question
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mini_tf.data.datasets import Dataset, Text
+from mini_tf.data.encoding import write
 from mini_tf.data.labels import Labels
-from mini_tf.data.pair_store import PairStore, PairText, Tokenizers
-from mini_tf.data.token_store import Say, Text, TokenStore
-from mini_tf.recipe import kind_settings, sections
+from mini_tf.data.raw import Files, RawData
+from mini_tf.data.store import Store, Tokenizers, open_store
+from mini_tf.recipe import sections
+from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.system.cache import Cached, cached, found_by, hash_of
+from mini_tf.system.errors import DataFault
 
-AnyText = Text | PairText | ExampleText
-AnyStore = TokenStore | PairStore | ExampleStore
+FORMAT = 3
+Say = Callable[[str], None]
+_IDS = (".ids", ".starts", ".labels", ".row_labels")
 
 
 def open_text(
-    data: sections.Data, tokenizer: sections.Tokenizer, objective: kind_settings.ObjectiveSettings, say: Say = lambda line: None
-) -> AnyText:
-    """What a recipe's data and tokenizer come to; see token_store.open_text, pair_store.open_pairs and example_store.open_examples."""
-    if objective.FORM == "text":
-        return token_store.open_text(data, tokenizer, say, objective.TOKENS)
-    if objective.FORM == "pairs":
-        return pair_store.open_pairs(data, tokenizer, say)
-    return example_store.open_examples(data, tokenizer, question_of(objective), say)
+    data: sections.Data,
+    tokenizer: sections.Tokenizer,
+    objective: ObjectiveSettings,
+    say: Say = lambda line: None,
+    used: Tokenizers | None = None,
+) -> Text:
+    """Both sides of a recipe's data as ids, out of the cache or made now. used: a trained run's own tokenizers.
+
+    Raises DataFault where a file, a line, a label or a tokenizer is unfit, or a side has nothing to predict.
+    """
+    dataset: Dataset = objective.dataset()
+    raw = RawData(dataset, data)
+    used = used or raw.tokenizers(tokenizer, objective.TOKENS)
+
+    def build(folder: Path) -> dict[str, Any]:
+        labels = dataset.labels_of(example for side, example in raw.division.read() if side == "train")
+        facts = write(folder, dataset, raw.division.read(), used, labels, dataset.separated(data))
+        notes = [*raw.division.notes, *facts["notes"]]
+        return facts | {"labels": None if labels is None else labels.to_json(), "notes": notes}
+
+    return _opened(cached("tokens", _key(raw.hash, used), build, say), dataset, used, say)
 
 
 def reopen(
-    data: sections.Data,
-    used: Tokenizers,
-    objective: kind_settings.ObjectiveSettings,
-    hashes: Mapping[str, str],
-    say: Say = lambda line: None,
-) -> AnyText:
-    """The text of a trained run by its own tokenizers; see token_store.reopen."""
-    if objective.FORM == "text":
-        return token_store.reopen(data, used[1], hashes, say)
-    if objective.FORM == "pairs":
-        return pair_store.open_pairs(data, sections.Tokenizer(), say, used)
-    return example_store.open_examples(data, sections.Tokenizer(), question_of(objective), say, used[1])
+    data: sections.Data, used: Tokenizers, objective: ObjectiveSettings, hashes: Mapping[str, str], say: Say = lambda line: None
+) -> Text:
+    """The data of a trained run by its own tokenizers; what was read from stdin, out of the cache by the recorded `hashes`.
+
+    Raises DataFault where stdin's text is not in the cache any more. Files are read as they are now: compare the hashes.
+    """
+    names = [name for corpus in (data.train, data.val) for name in ([corpus] if isinstance(corpus, str) else corpus or ())]
+    if "-" not in names:
+        return open_text(data, sections.Tokenizer(), objective, say, used)
+    found = found_by("tokens", lambda one: _hash(one) == hashes["data"])
+    if found is None:
+        raise DataFault("this run read its text from stdin, and the text is not in the cache any more", hint="--data FILE names another")
+    return _opened(found, objective.dataset(), used, say)
 
 
 def encode(
-    spec: object,
-    used: Tokenizers,
-    data: sections.Data,
-    objective: kind_settings.ObjectiveSettings,
-    labels: Labels | None = None,
-    say: Say = lambda line: None,
-) -> AnyStore:
-    """All of another text, of the same form, as ids, nothing held out."""
-    if objective.FORM == "text":
-        return token_store.encode_file(spec, used[1], data, say)
-    if objective.FORM == "pairs":
-        return pair_store.encode_pairs(spec, used, data, say)
-    return example_store.encode_examples(spec, used[1], data, question_of(objective, labels), say)
+    data: sections.Data, used: Tokenizers, objective: ObjectiveSettings, labels: Labels | None, say: Say = lambda line: None
+) -> Store:
+    """All of data.train as ids, nothing held out; labels: those of the run."""
+    dataset: Dataset = objective.dataset()
+    files = Files(dataset, data, data.train, "--data", labels)
+    known = hash_of({"all": files.hash, "dataset": dataset.kind, "labels": None if labels is None else labels.to_json()})
+
+    def build(folder: Path) -> dict[str, Any]:
+        facts = write(folder, dataset, (("val", example) for example in files.read()), used, labels, dataset.separated(data))
+        return facts | {"notes": [*files.notes, *facts["notes"]]}
+
+    found = cached("tokens", _key(known, used), build, say)
+    for note in found.facts["notes"]:
+        say(note)
+    return _open(found, "val", used, "--data")
 
 
-def question_of(objective: kind_settings.ObjectiveSettings, labels: Labels | None = None) -> Question:
-    """How an objective reads labelled rows."""
-    return Question(objective.FORM, getattr(objective, "labels", None), labels)
+def _key(known: str, used: Tokenizers) -> str:
+    return hash_of({"format": FORMAT, "data": known, "tokenizers": [one.hash for one in used]})
+
+
+def _hash(found: Cached) -> str:
+    """Of the ids and labels of both sides."""
+    return hash_of({name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)})
+
+
+def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> Text:
+    train, val = (_open(found, side, used, f"data.{side}") for side in ("train", "val"))
+    hashes = {"data": _hash(found), "tokenizer": used.target.hash}
+    hashes |= {} if used.source is used.target else {"source_tokenizer": used.source.hash}
+    labels = None if found.facts["labels"] is None else Labels.of_json(found.facts["labels"])
+    notes = [*dict.fromkeys(note for one in used for note in one.notes), *found.facts["notes"]]
+    text = Text(train, val, used, notes, hashes, labels)
+    say(f"text: {dataset.opened(text)}")
+    return text
+
+
+def _open(found: Cached, side: str, used: Tokenizers, key: str) -> Store:
+    """One side; DataFault where there is nothing in it."""
+    stores = found.facts["stores"]
+    numbers = [stores[name] for name in (side, f"{side}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
+    smallest = min(numbers, key=lambda one: one["tokens"])
+    if smallest["tokens"] < 2 or not smallest["raw_bytes"]:
+        what = "there is no text in it" if key != "data.val" else "nothing is held out"
+        more = "give more text" if key == "--data" else "give more text, or a larger data.split"
+        raise DataFault(f"{key}: {what} ({smallest['tokens']} tokens; at least 2 are needed)", hint=more)
+    source = None
+    if (name := f"{side}.source") in stores:
+        source = open_store(found.folder, name, stores[name], used.source.vocabulary)
+    return open_store(found.folder, side, stores[side], used.target.vocabulary, source)

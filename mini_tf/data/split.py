@@ -1,157 +1,109 @@
-"""Which documents are learnt from and which are held out: the same on every machine, and never one document on both sides.
+"""Which examples are learnt from and which are held out: the same on every machine, and never one on both sides.
 
-A document's side is decided by a hash of its text alone, so a corpus that grows keeps its split. A document longer than
-formats.PART is known by its first part.
+An example's side is decided by a hash of what it is known by, so data that grow keep their split. A document that is so long that it
+comes in parts is known by its first part.
 """
 
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from mini_tf.data.formats.documents import Document
-from mini_tf.recipe.data import Split
 from mini_tf.system.errors import DataFault
 
 Side = Literal["train", "val"]
-Documents = Callable[[], Iterator[Document]]
-"""Makes the documents anew, as often as it is called: they are never held all at once."""
+Read = Callable[[], Iterator[Any]]
+"""Makes the examples anew, as often as it is called: they are never held all at once."""
 FEW = 10
-"""Documents. A text of fewer is split at its tail."""
+"""Examples, of which a share would be none, or by chance many."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """Every document with its side, as often as asked; `characters` of both sides together; `notes` for people."""
+    """Every example with its side, as often as asked; `characters` of both sides together; `notes` for people."""
 
-    read: Callable[[], Iterator[tuple[Side, Document]]]
+    read: Callable[[], Iterator[tuple[Side, Any]]]
     characters: int
     notes: tuple[str, ...] = ()
 
 
-def divide(documents: Documents, split: Split) -> Division:
-    """Hold out a part of `documents`: by hash, or the tail where `split` says so or there are too few to choose from."""
-    hashes, characters = _scan(documents())
-    if not characters:
-        raise DataFault("data.train: there is no text in it")
-    # int() of the product as nanoGPT writes it, so that its split comes out to the character.
-    cut = int(characters * (1 - split.share))
-    if split.tail:
-        return Division(lambda: _at_tail(documents(), cut), characters)
-    n_documents, distinct = len(hashes), np.unique(hashes)
-    if n_documents < FEW or len(distinct) < 2:
-        return _divide_few(documents, split, n_documents - len(distinct))
-    # At least the smallest hash is held out and at least the largest is not.
-    threshold = min(max(int(split.share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
-    return Division(lambda: _by_hash(documents(), threshold), characters)
+@dataclass(frozen=True)
+class Known:
+    """What examples are known by; size: their characters; opens: False for a part of one after the first.
+
+    unit: how messages call them; nothing: what is said where there is none.
+    """
+
+    by: Callable[[Any], str]
+    size: Callable[[Any], int]
+    opens: Callable[[Any], bool] = lambda example: True
+    unit: str = "examples"
+    nothing: str = "there are no examples"
+
+    def scan(self, examples: Iterable[Any]) -> tuple[np.ndarray, int]:
+        """The hash of every example (uint64), and the number of characters of all."""
+        hashes, characters = array("Q"), 0  # eight bytes an example, however many there are
+        for example in examples:
+            characters += self.size(example)
+            if self.opens(example):
+                hashes.append(hash_text(self.by(example)))
+        return np.array(hashes, np.uint64), characters
+
+    def hashed(self, examples: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Every example with its hash; a later part has that of the first."""
+        one = 0
+        for example in examples:
+            if self.opens(example):
+                one = hash_text(self.by(example))
+            yield one, example
 
 
-def keep_apart(train: Documents, val: Documents) -> Division:
-    """Two texts that were given: nothing is held out, but what stands in `train` too is left out of `val`."""
-    train_hashes, n_train = _scan(train())
-    val_hashes, n_val = _scan(val())
+def hold_out(read: Read, known: Known, share: float) -> Division:
+    """Hold out about this share of what examples are known by, by hash; of few the last."""
+    hashes, characters = known.scan(read())
+    distinct = np.unique(hashes)
+    if len(distinct) < 2:
+        raise DataFault(f"data.train: {len(distinct)} different {known.unit}; at least 2 are needed, one of them to be held out")
+    if len(distinct) < FEW:
+        last = int(hashes[-1])
+        notes = (f"fewer than {FEW} different {known.unit}: the last is held out",)
+        return Division(lambda: _sided(read(), known, lambda hashed: hashed == last), characters, notes)
+    return hold_out_by_hash(read, known, share, distinct, characters)
+
+
+def hold_out_by_hash(read: Read, known: Known, share: float, distinct: np.ndarray, characters: int) -> Division:
+    """distinct: the different hashes in order. At least the smallest is held out and at least the largest is not."""
+    threshold = min(max(int(share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
+    return Division(lambda: _sided(read(), known, lambda hashed: hashed < threshold), characters)
+
+
+def keep_apart(train: Read, val: Read, known: Known) -> Division:
+    """Two sides that were given: nothing is held out, but what stands in `train` too is left out of `val`."""
+    (train_hashes, n_train), (val_hashes, n_val) = known.scan(train()), known.scan(val())
     for key, n in (("data.train", n_train), ("data.val", n_val)):
         if not n:
-            raise DataFault(f"{key}: there is no text in it")
-    known = np.unique(train_hashes)
-    shared = int(np.isin(val_hashes, known).sum())
-    if shared == len(val_hashes):
-        raise DataFault(
-            f"data.val: all of its {shared} documents also stand in data.train", hint="leave data.val out: a part is then held out"
-        )
-    known_set = frozenset(known[np.isin(known, val_hashes)].tolist())
+            raise DataFault(f"{key}: {known.nothing} in it")
+    shared = np.isin(val_hashes, np.unique(train_hashes))
+    if shared.all():
+        hint = "leave data.val out: a part is then held out"
+        raise DataFault(f"data.val: all of its {len(shared)} {known.unit} also stand in data.train", hint=hint)
+    left_out = frozenset(val_hashes[shared].tolist())
 
-    def read() -> Iterator[tuple[Side, Document]]:
-        for document in train():
-            yield "train", document
-        for document in _without(val(), known_set):
-            yield "val", document
+    def read() -> Iterator[tuple[Side, Any]]:
+        yield from (("train", example) for example in train())
+        yield from (("val", example) for hashed, example in known.hashed(val()) if hashed not in left_out)
 
-    notes = (f"{shared} of {len(val_hashes)} documents of data.val also stand in data.train; they were left out of it",) if shared else ()
-    return Division(read, n_train + n_val, notes)
-
-
-def side_by_side(train: Documents, val: Documents) -> Division:
-    """Two raw streams as they are."""
-    characters = 0
-    for key, documents in (("data.train", train), ("data.val", val)):
-        if not (n := sum(len(d.text) for d in documents())):
-            raise DataFault(f"{key}: there is no text in it")
-        characters += n
-
-    def read() -> Iterator[tuple[Side, Document]]:
-        yield from (("train", document) for document in train())
-        yield from (("val", document) for document in val())
-
-    return Division(read, characters)
+    told = f"{int(shared.sum())} of {len(shared)} {known.unit} of data.val also stand in data.train; they were left out of it"
+    return Division(read, n_train + n_val, (told,) if left_out else ())
 
 
 def hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _scan(documents: Iterable[Document]) -> tuple[np.ndarray, int]:
-    """The hash of every document (uint64), and the number of characters of all."""
-    hashes, characters = array("Q"), 0  # eight bytes a document, however many there are
-    for document in documents:
-        characters += len(document.text)
-        if document.opens:
-            hashes.append(hash_text(document.text))
-    return np.array(hashes, np.uint64), characters
-
-
-def _by_hash(documents: Iterable[Document], threshold: int) -> Iterator[tuple[Side, Document]]:
-    side: Side = "train"
-    for document in documents:
-        if document.opens:
-            side = "val" if hash_text(document.text) < threshold else "train"
-        yield side, document
-
-
-def _divide_few(documents: Documents, split: Split, n_repeats: int) -> Division:
-    """The tail of few documents; what is repeated counts once, since its end could stand on the other side."""
-
-    def once() -> Iterator[Document]:
-        seen: set[int] = set()
-        fresh = True
-        for document in documents():
-            if document.opens:
-                fresh = (one := hash_text(document.text)) not in seen
-                seen.add(one)
-            if fresh:
-                yield document
-
-    characters = sum(len(document.text) for document in once())
-    cut = int(characters * (1 - split.share))
-    notes = [f"fewer than {FEW} different documents: the last {split.share:.4g} of the characters is held out"]
-    if n_repeats:
-        notes.append(f"{n_repeats} repeated documents were left out")
-    return Division(lambda: _at_tail(once(), cut), characters, tuple(notes))
-
-
-def _without(documents: Iterable[Document], known: frozenset[int]) -> Iterator[Document]:
-    leave = False
-    for document in documents:
-        if document.opens:
-            leave = hash_text(document.text) in known
-        if not leave:
-            yield document
-
-
-def _at_tail(documents: Iterable[Document], cut: int) -> Iterator[tuple[Side, Document]]:
-    """The first `cut` characters, then the rest, which opens anew."""
-    seen = 0
-    for document in documents:
-        text, where = document.text, document.where
-        here = cut - seen
-        if here >= len(text):
-            yield "train", document
-        elif here > 0:
-            yield "train", Document(text[:here], where, document.opens)
-            yield "val", Document(text[here:], where)
-        else:
-            yield "val", Document(text, where, document.opens or here == 0)
-        seen += len(text)
+def _sided(examples: Iterator[Any], known: Known, held_out: Callable[[int], bool]) -> Iterator[tuple[Side, Any]]:
+    for hashed, example in known.hashed(examples):
+        yield "val" if held_out(hashed) else "train", example

@@ -67,7 +67,7 @@ class Writer:
     ) -> None:
         self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
         self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
-        self.separated, self.in_turns = not recipe.data.split.tail, recipe.objective.FORM == "turns"
+        self.separated, self.in_turns = not recipe.data.split.tail, recipe.objective.DATASET == "chats"
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
         self.ends = frozenset(opening(tokenizer, self.separated))
         self.ahead = 1 if next(model.parameters()).device.type == "cpu" else STEPS_AHEAD

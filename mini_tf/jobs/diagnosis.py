@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from mini_tf.data.opening import AnyStore
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.copying import RUN, copied_share
 from mini_tf.recipe.kind_settings import ObjectiveSettings
@@ -37,13 +37,13 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss {train_loss:.2f}{verdict}"
 
 
-def copying(sample: str, store: AnyStore, tokenizer: Tokenizer) -> str:
+def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
     """How much of a sample stands in the training text word for word."""
     share = copied_share(sample, _documents(store, tokenizer))
     return f"of the last sample {share:.0%} stands word for word in the training text (runs of {RUN} words or more)"
 
 
-def _documents(store: AnyStore, tokenizer: Tokenizer) -> Iterator[str]:
+def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:
     """The text in pieces that overlap, since one document may be the whole of it."""
     left = COPY_CHECK_TOKENS
     for n in range(store.n_documents):

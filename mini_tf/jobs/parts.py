@@ -6,7 +6,8 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
-from mini_tf.data.opening import AnyText
+from mini_tf.data.datasets import Text
+from mini_tf.data.packing import Packing
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective
@@ -14,7 +15,7 @@ from mini_tf.optimizers import Optimizer
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import Taken
 from mini_tf.training.divergence import Tolerance
-from mini_tf.training.evaluation import AnyRows, evaluate, pack, rows_at_once
+from mini_tf.training.evaluation import evaluate, pack, rows_at_once
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
@@ -27,7 +28,7 @@ class Parts:
     """All that is made from the recipe and the text before the first step."""
 
     recipe: Recipe
-    text: AnyText
+    text: Text
     objective: Objective
     setup: Setup
     model: Model
@@ -52,11 +53,11 @@ class Parts:
         objective_network.load_own(self.model, self.task, own)
 
     @cached_property
-    def train(self) -> AnyRows:
+    def train(self) -> Packing:
         return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
 
     @cached_property
-    def val(self) -> AnyRows:
+    def val(self) -> Packing:
         return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
 
     @cached_property

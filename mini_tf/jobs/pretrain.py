@@ -8,11 +8,9 @@ from pathlib import Path
 
 import torch
 
+from mini_tf.data.datasets import Text
 from mini_tf.data.labels import Labels
-from mini_tf.data.opening import AnyText, open_text, reopen
-from mini_tf.data.pairing import Pairing
-from mini_tf.data.summary import summary
-from mini_tf.data.token_store import Say
+from mini_tf.data.opening import Say, open_text, reopen
 from mini_tf.jobs.cost.whole import Cost, cost_of
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Outcome, Session, Voice
@@ -92,7 +90,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             return session.finish(session.learn(stop), stop)
 
 
-def identified(resolved: Resolved, place: Place, voice: Voice) -> tuple[Identity, AnyText]:
+def identified(resolved: Resolved, place: Place, voice: Voice) -> tuple[Identity, Text]:
     """Which run a recipe means, by the contents of all that it reads; and its text.
 
     Where the run that it begins with is gone, the one that stands at `place` says what that was, and with which tokenizer.
@@ -103,7 +101,7 @@ def identified(resolved: Resolved, place: Place, voice: Voice) -> tuple[Identity
     return Identity.of(resolved, text.hashes | begins), text
 
 
-def opened(recipe: Recipe, voice: Voice) -> AnyText:
+def opened(recipe: Recipe, voice: Voice) -> Text:
     """The text as ids, with what there is to say of it."""
     text = open_text(recipe.data, recipe.tokenizer, recipe.objective, voice.detail)
     for note in text.notes:
@@ -111,7 +109,7 @@ def opened(recipe: Recipe, voice: Voice) -> AnyText:
     return text
 
 
-def build(recipe: Recipe, text: AnyText, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:
+def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:
     """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided.
 
     begun: the run's own folder, where its own weights are to be loaded: then the run that it began with is not opened.
@@ -198,10 +196,10 @@ def introduce(parts: Parts, voice: Voice) -> None:
     if parts.whole is not None:
         whole = [name for name, parameter in parts.model.named_parameters() if name in parts.whole and parameter.requires_grad]
         voice.say(f"as a whole, beside the adapter: {listed(whole)}" if whole else "nothing but the adapter learns")
-    for line in summary(text):
+    dataset = parts.recipe.objective.dataset()
+    for line in dataset.summary(text):
         voice.say(line)
-    form = parts.recipe.objective.FORM
-    if form in ("classes", "numbers", "tags") and (lacking := left_out(*packages_of(*figures_of(parts.recipe.objective)))):
+    if not parts.recipe.objective.PREDICTS_TOKENS and (lacking := left_out(*packages_of(*figures_of(parts.recipe.objective)))):
         voice.say(lacking)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"
@@ -211,9 +209,8 @@ def introduce(parts: Parts, voice: Voice) -> None:
     else:
         how_long = f"{horizon.steps:,} steps, {horizon.steps / parts.plan.epoch_steps:.2g} epochs"
     voice.say(f"training: {how_long}, {train.step_tokens:,} tokens a step ({rows})")
-    if cut := getattr(parts.train, "n_cut", 0):
-        what = "pairs" if isinstance(parts.train, Pairing) else "examples"
-        voice.warn(f"{cut:,} of {text.train.n_documents:,} {what} are longer than train.context {train.context} and are cut there")
+    if dataset.CUTS and (cut := parts.train.n_longer):
+        voice.warn(f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are cut there")
     if parts.train.n_rows < most:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
 
@@ -222,7 +219,7 @@ def estimate(recipe: Recipe, voice: Voice, seconds: float | None = None) -> Cost
     """What a run would take, from its own beginning and `seconds` of its steps, which are then forgotten."""
     text = opened(recipe, voice)
     began = time.monotonic()
-    reopen(recipe.data, (text.source_tokenizer, text.tokenizer), recipe.objective, text.hashes)  # out of the cache, as a run will find it
+    reopen(recipe.data, text.used, recipe.objective, text.hashes)  # out of the cache, as a run will find it
     parts = build(recipe, text, settle(recipe.runtime), voice.detail)
     introduce(parts, voice)
     return cost_of(parts, time.monotonic() - began, seconds)

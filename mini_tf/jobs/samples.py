@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
-from mini_tf.data.example_store import ExampleText
-from mini_tf.data.pair_store import PairText
 from mini_tf.generation.translating import Translator
 from mini_tf.generation.writing import Writer
 from mini_tf.jobs.diagnosis import copying
@@ -28,7 +26,7 @@ def answers(recipe: Recipe) -> bool:
 
 def continues(recipe: Recipe) -> bool:
     """Whether a model of this recipe continues texts."""
-    return recipe.objective.PREDICTS_TOKENS and recipe.objective.FORM == "text" and recipe.model.causal
+    return recipe.objective.PREDICTS_TOKENS and recipe.objective.DATASET == "text" and recipe.model.causal
 
 
 class Samples:
@@ -72,19 +70,17 @@ class Samples:
     def _written(self, most: int | None, each_chunk: Callable[[], None]) -> Iterator[tuple[str, Sequence[str]]]:
         """What the model makes of the first held-out pairs or conversations, None = all, and the references beside it."""
         text, recipe, model = self.parts.text, self.parts.recipe, self.parts.model
-        if isinstance(text, PairText):
+        if recipe.objective.SOURCE:
             translator = Translator(model, text.tokenizer, text.source_tokenizer, recipe.generate)
-            return translate(translator, islice(text.val.pairs(), most), each_chunk)
-        assert isinstance(text, ExampleText)
-        return respond(responder(model, text.tokenizer, recipe), islice(text.val.examples(), most), each_chunk)
+            return translate(translator, islice(recipe.objective.dataset().examples(text.val), most), each_chunk)
+        return respond(responder(model, text.tokenizer, recipe), islice(recipe.objective.dataset().examples(text.val), most), each_chunk)
 
     def _questions(self) -> list[str]:
         """The first pairs or conversations as they are shown, up to what the model makes of them."""
-        text = self.parts.text
-        if isinstance(text, PairText):
-            return [f"source: {pair.source}\ntarget: {pair.target}\nmodel:  " for pair in islice(text.val.pairs(), SHOWN)]
-        assert isinstance(text, ExampleText)
-        conversations = [asked(example) for example in islice(text.val.examples(), SHOWN)]
+        examples = islice(self.parts.recipe.objective.dataset().examples(self.parts.text.val), SHOWN)
+        if self.parts.recipe.objective.SOURCE:
+            return [f"source: {pair.source}\ntarget: {pair.target}\nmodel:  " for pair in examples]
+        conversations = [asked(example) for example in examples]
         return ["\n".join([*(f"{who}: {said}" for who, said in one.before), f"expected: {one.answer}", "model: "]) for one in conversations]
 
     def _continued(self) -> str:

@@ -262,7 +262,7 @@ class Session:
         sample = self.run.last_sample()
         if copied := self.samples.copied(sample):
             yield copied
-        folder, form = _quoted(self.run.folder), self.parts.recipe.objective.FORM
+        folder, form = _quoted(self.run.folder), self.parts.recipe.objective.DATASET
         use = "predict" if form in ("classes", "numbers", "tags") else "generate" if sample else ""
         yield f"next: minitf evaluate {folder}" + (f"; minitf {use} {folder}" if use else "")
 

@@ -22,7 +22,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.data import Text
 from mini_tf.recipe.kind_settings import ModelSettings
-from mini_tf.recipe.kinds import Rule, Rules
+from mini_tf.recipe.kinds import Rule, Rules, settings_of
 from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
 
@@ -96,6 +96,9 @@ class ClassSettings(TaskSettings):
             yield "labels", "a class stands there twice"
         if self.labels is not None and (strange := self._without_class(self.labels)):
             yield Rule("class_weights", _no_such_class(strange[0], self.labels), ("labels",))
+
+    def dataset(self) -> Any:
+        return settings_of("data.datasets", self.DATASET).model_validate({"labels": self.labels})
 
     def _without_class(self, names: Sequence[str]) -> list[str]:
         """What has a weight and is no class."""

@@ -19,7 +19,7 @@ PART = "classify"
 
 
 class Settings(PooledSettings, ClassSettings):
-    FORM = "classes"
+    DATASET = "classes"
     METRICS = OF_CLASSES
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
@@ -34,8 +34,8 @@ class Classify(Task):
         self.loss = classified(settings.weights(labels), settings.label_smoothing)
 
     def prepare(self, rows: Rows) -> Batch:
-        assert rows.labels is not None
-        return self.ask(rows, torch.from_numpy(rows.labels[:, 0].astype(np.int64)), PART)
+        assert rows.row_labels is not None
+        return self.ask(rows, torch.from_numpy(rows.row_labels[:, 0].astype(np.int64)), PART)
 
     def task(self, model: Model) -> nn.Module:
         return Answering(model, PART, self.loss, self.pool)

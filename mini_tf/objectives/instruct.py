@@ -22,7 +22,7 @@ PART = "instruct"
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
-    FORM = "turns"
+    DATASET = "chats"
     TOKENS = ("separator",)
     PREDICTS_TOKENS, REFERENCES, TOKEN_LOSS, METRICS = True, True, PART, ("accuracy",)
     UNLIKE = SMOOTHED

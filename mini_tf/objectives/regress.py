@@ -21,7 +21,7 @@ PART = "regress"
 
 
 class Settings(PooledSettings):
-    FORM = "numbers"
+    DATASET = "numbers"
     METRICS = OF_NUMBERS
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":
@@ -35,8 +35,8 @@ class Regress(Task):
         self.pool, self.labels = settings.pool, labels
 
     def prepare(self, rows: Rows) -> Batch:
-        assert rows.labels is not None
-        return self.ask(rows, torch.from_numpy(rows.labels[:, 0]), PART)
+        assert rows.row_labels is not None
+        return self.ask(rows, torch.from_numpy(rows.row_labels[:, 0]), PART)
 
     def task(self, model: Model) -> nn.Module:
         return Answering(model, PART, _square, self.pool)

@@ -28,7 +28,7 @@ PART = "seq2seq"
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     SOURCE = True
-    FORM = "pairs"
+    DATASET = "pairs"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
     PREDICTS_TOKENS, REFERENCES, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, True, PART, True, ("accuracy",)
     UNLIKE = SMOOTHED

@@ -18,7 +18,7 @@ PART = "tag"
 
 
 class Settings(ClassSettings):
-    FORM = "tags"
+    DATASET = "tags"
     METRICS = OF_TAGS
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":

@@ -3,19 +3,18 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.example_store import in_memory
-from mini_tf.data.examples import Reader
+from mini_tf.data.datasets import Dataset, Reader
+from mini_tf.data.examples import Example
 from mini_tf.data.formats.cells import Cell
 from mini_tf.data.formats.documents import Row
-from mini_tf.data.forms import Example
-from mini_tf.data.labelling import Labelling
+from mini_tf.data.store import Tokenizers, in_memory
 from mini_tf.objectives import Judge
 from mini_tf.recipe.sections import Data
 from mini_tf.scores.classes import confusion
@@ -23,6 +22,7 @@ from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.opening import Trained
+from mini_tf.training.evaluation import pack
 
 FORMS = ("classes", "numbers", "tags")
 """The forms of data whose answers can be told as labels."""
@@ -44,23 +44,25 @@ class Predictor:
     """
 
     def __init__(self, trained: Trained, judged: bool = False) -> None:
-        self.trained, self.form = trained, trained.recipe.objective.FORM
+        self.trained, self.form = trained, trained.recipe.objective.DATASET
         if self.form not in FORMS or trained.labels is None:
             kind = trained.recipe.objective.kind
             hint = f"use `minitf generate {trained.folder.name}`" if trained.recipe.objective.PREDICTS_TOKENS else None
             raise UsageFault(f"{trained.folder.name} was trained on {kind}, whose answers are no labels", hint=hint)
+        self.dataset: Dataset = trained.recipe.objective.dataset()
         self.labels, self.task = trained.labels, trained.task()
         self.judge = trained.objective.judge() if judged else None
         self._n_answered = 0
 
     def reader(self, data: Data) -> Reader:
         """How the rows of tables are read whose columns `data` names; without labels unless they are judged."""
-        return Reader.of(data, self.form, answered=self.judge is not None, labels=self.labels)
+        return self.dataset.reader(data, labelled=self.judge is not None, labels=self.labels)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """An answer for each example, one or more; DataFault where the tokenizer leaves nothing of a text, or a true label is unknown."""
-        store = in_memory(examples, self.trained.tokenizer, self.form, self.labels)
-        rows = Labelling(store, self.trained.recipe.train.context).eval_rows(ROWS)
+        used = Tokenizers(self.trained.source_tokenizer, self.trained.tokenizer)
+        store = in_memory(self.dataset.encode(examples, used, self.labels), used)
+        rows = pack(self.trained.recipe, store, self.trained.tokenizer, self.trained.objective).eval_rows(ROWS)
         setup, objective, found = self.trained.setup, self.trained.objective, list[Tensor]()
         with torch.no_grad(), torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
             torch.manual_seed(seed_of("evaluate"))  # a model may draw noise of its own
@@ -96,7 +98,7 @@ class Predictor:
         return [Prediction([names[n] for n in tags.tolist()], p.tolist()) for tags, p in zip(chosen.split(lengths), sure, strict=True)]
 
 
-def read_line(reader: Reader, line: str, where: str) -> Example:
+def read_line(reader: Reader, line: str, where: str) -> Any:
     """The example of a line: a text, or an object of JSON, told by its first character; DataFault where it is neither.
 
     In JSON a text is called as its column is, or by its role: text, text_pair; the words of tagged text `words` too.
@@ -113,7 +115,7 @@ def read_line(reader: Reader, line: str, where: str) -> Example:
         hint = f"a text that begins with {{ is written in JSON too: {_written(reader)}"
         raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
     names = [*columns.names, *columns.optional]
-    found = [_key(given, name or role, role, reader.form) for name, role in zip(names, reader.roles, strict=True)]
+    found = [_key(given, name or role, role, reader.dataset.kind) for name, role in zip(names, reader.roles, strict=True)]
     for key, role in zip(found[:needed], reader.roles[:needed], strict=True):
         if key is None:
             raise DataFault(f"{where}: there is no {role!r}", hint=_written(reader), where=(where,))

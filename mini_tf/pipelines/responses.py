@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from mini_tf.data.forms import ASKED, Example
+from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.writing import Writer
 from mini_tf.nn.model import Model
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 def asked(example: Example) -> Asked:
     """What is asked for in a conversation, and what is known of it then."""
     turns = list(zip(example.answers, example.texts, strict=True))
-    last = max(number for number, (who, _) in enumerate(turns) if who == ASKED)
+    last = max(number for number, (who, _) in enumerate(turns) if who == ASSISTANT)
     return Asked(turns[:last], turns[last][1])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from mini_tf.data.pairs import Pair
+from mini_tf.data.examples import Pair
 from mini_tf.generation.translating import Translator
 from mini_tf.recipe.sections import Generate
 from mini_tf.scores import available

@@ -15,19 +15,6 @@ BUILT_IN_PAIRS = ("docs-summaries", "translate-toy")
 BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
 """Corpora that need no file; a file of such a name is written ./grammar."""
 
-Form = Literal["text", "pairs", "classes", "numbers", "tags", "turns"]
-"""What an objective reads of a row: a text; a source and a target; a text with its class, with a number; words with a tag each; a
-conversation."""
-COLUMNS: dict[Form, tuple[str, ...]] = {
-    "text": ("text",),
-    "pairs": ("source", "target"),
-    "classes": ("text", "text_pair", "label"),
-    "numbers": ("text", "text_pair", "label"),
-    "tags": ("text", "label"),
-    "turns": ("prompt", "response", "messages"),
-}
-"""The columns that each form may read; data.fields says what they are called in the file."""
-
 Text = Annotated[str, Field(min_length=1)]
 Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
 
@@ -67,6 +54,11 @@ class TwoFiles(Section):
     """What is read: a path, a glob, or a list of them."""
     target: Corpus
     """What is written, in as many lines."""
+
+
+def is_of_pairs(corpus: object) -> bool:
+    """Whether data.train or data.val is a corpus of pairs that comes along."""
+    return corpus in BUILT_IN_PAIRS or corpus in [(name,) for name in BUILT_IN_PAIRS]
 
 
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
@@ -116,9 +108,4 @@ class Data(Section):
     @property
     def pairs(self) -> bool:
         """Whether documents are pairs of a source and a target."""
-        return isinstance(self.train, TwoFiles) or self.built_in_pairs or bool({"source", "target"} & set(self.fields))
-
-    @property
-    def built_in_pairs(self) -> bool:
-        """Whether documents are those of a built-in corpus of pairs."""
-        return not isinstance(self.train, TwoFiles) and (self.train in BUILT_IN_PAIRS or self.train in [(one,) for one in BUILT_IN_PAIRS])
+        return isinstance(self.train, TwoFiles) or is_of_pairs(self.train) or bool({"source", "target"} & set(self.fields))

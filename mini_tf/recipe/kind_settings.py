@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from mini_tf.recipe.data import Form, Text
-from mini_tf.recipe.kinds import Kind, Rules
+from mini_tf.recipe.data import Text
+from mini_tf.recipe.kinds import Kind, Rules, settings_of
 from mini_tf.recipe.values import Share
 
 
@@ -136,6 +136,29 @@ class ModelSettings(Kind):
         raise NotImplementedError
 
 
+class DatasetSettings(Kind):
+    """What the recipe needs to know of a dataset."""
+
+    REQUIRED: ClassVar[tuple[str, ...]]
+    """Columns that there must be, by their roles; `data.fields` says what they are called in the file."""
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    """Columns that there may be."""
+    TOGETHER: ClassVar[tuple[str, ...]] = ()
+    """Columns of which none is named without the others."""
+    OF_PAIRS: ClassVar[Mapping[str, str]] = {}
+    """What a corpus of pairs that comes along calls the columns, where its rows can be read."""
+    ADVICE: ClassVar[str]
+    """Which columns are read, in a sentence."""
+    UNIT: ClassVar[str] = "examples"
+    """What several of them are called."""
+    STREAM: ClassVar[bool] = False
+    """They are texts on end, which `data.pack`, `data.split: tail` and `train.stream` are about; others stand one a row."""
+    SOURCE: ClassVar[bool] = False
+    """They have a source side, which may have files and a tokenizer of its own."""
+    SHORTEST: ClassVar[int] = 1
+    """Tokens of context that one needs at least, its separators among them."""
+
+
 class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
@@ -146,8 +169,8 @@ class ObjectiveSettings(Kind):
     """Its rows have a source, to which the model attends."""
     STREAMS: ClassVar[bool] = False
     """Its rows may go on from step to step: it leaves their positions to the model, and its task has `start` and `trim`."""
-    FORM: ClassVar[Form] = "text"
-    """What is read of the data."""
+    DATASET: ClassVar[str] = "text"
+    """What a row of data is: a word of the package `data.datasets`."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
     PREDICTS_TOKENS: ClassVar[bool] = False
@@ -162,6 +185,10 @@ class ObjectiveSettings(Kind):
     """What evaluation measures besides, by the names that --assert uses; a name that ends in a dot goes on with a class or a type."""
     UNLIKE: ClassVar[Mapping[str, str]] = {}
     """Settings that make the training loss another than the validation loss, each with its name in words."""
+
+    def dataset(self) -> Any:
+        """What a row of its data is, as settings of the package `data.datasets`."""
+        return settings_of("data.datasets", self.DATASET)()
 
     @classmethod
     def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:

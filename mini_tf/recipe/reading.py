@@ -9,12 +9,15 @@ from typing import Any
 
 import yaml
 
-from mini_tf.recipe.data import BUILT_IN_DATA
+from mini_tf.recipe.data import BUILT_IN_DATA, Data
+from mini_tf.recipe.dataset_rules import column_rules
+from mini_tf.recipe.kind_settings import DatasetSettings
+from mini_tf.recipe.kinds import Section
 from mini_tf.recipe.parsing import inheriting
 from mini_tf.recipe.parsing.checking import COMMAND_LINE, check, written
 from mini_tf.recipe.parsing.layers import is_blank, merge
 from mini_tf.recipe.parsing.secrets import REASON, holds_secret, names_secret, without_secrets
-from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse
+from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse, recipe_fault
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import Written, near, one_line, show
@@ -77,9 +80,27 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     tree = _chain(text, path, shown, ())
     above = _command_line(overrides)
     tree = merge(inheriting.below(above, tree), above, Recipe) if above.value else tree
-    made = check(tree)
+    made = check(tree, Recipe)
     shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
     return Resolved(made, name, _sources(made, tree), shipped, text, path, tree)
+
+
+class _Given(Section):
+    data: Data = Data()
+
+
+def read_data(own: Data, dataset: DatasetSettings, data: str | None, fields: str | None) -> Data:
+    """The section of other data that a run is judged by: its `train` is all of them, written as a recipe writes it.
+
+    fields: their columns, as data.fields; by default they are read as the run's `own`. Raises RecipeFault with every fault found.
+    """
+    given = {"data.train": data, "data.fields": fields}
+    read = check(_command_line([f"{key}={text.strip()}" for key, text in given.items() if text is not None]), _Given).data
+    kept = ("errors", "split", "pack", *(("fields", "header") if fields is None else ()))
+    read = read.model_copy(update={key: getattr(own, key) for key in kept})
+    if faults := [(COMMAND_LINE, ": ".join(rule[:2])) for rule in column_rules(read, dataset)]:
+        raise recipe_fault(faults)
+    return read
 
 
 def dump(recipe: Recipe) -> str:

@@ -8,16 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from mini_tf.recipe.forms import form_rules
+from mini_tf.recipe.dataset_rules import dataset_rules
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, seen
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, listing, settings_of
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
-
-SHORTEST = 8
-"""Tokens of context that an example needs at least, its separators among them."""
 
 
 class Recipe(Section):
@@ -86,7 +83,8 @@ def _objective(word: str) -> type[ObjectiveSettings]:
 def _rules(recipe: Recipe) -> Rules:
     yield from _reading(recipe)
     yield from recipe.objective.rules_with(recipe.model)
-    yield from form_rules(recipe.data, recipe.objective, recipe.tokenizer.source is not None)
+    dataset = recipe.objective.dataset()
+    yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from _streaming(recipe)
     yield from _positions(recipe)
     if recipe.adapter is not None and recipe.model.init_from is None:
@@ -95,8 +93,8 @@ def _rules(recipe: Recipe) -> Rules:
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         what = "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
         yield Rule("adapter.merge", what, ("checkpoint.keep_best",))
-    if recipe.objective.FORM not in ("text", "pairs") and recipe.train.context < SHORTEST:
-        yield Rule("train.context", f"{recipe.train.context} tokens hold no example; use at least {SHORTEST}", ("objective",))
+    if recipe.train.context < dataset.SHORTEST:
+        yield Rule("train.context", f"{recipe.train.context} tokens hold no example; use at least {dataset.SHORTEST}", ("objective",))
     for word in _words(part for part in (recipe.model, *recipe.model.mixers()) if recipe.data.pack == "docs" and not part.PACKS):
         yield Rule("data.pack", f"{word} cannot keep documents of one row apart; use pack: none or concat", ("model.attention",))
     schedule, train = recipe.schedule, recipe.train
@@ -126,7 +124,7 @@ def _reading(recipe: Recipe) -> Rules:
             yield Rule("objective", what, ("model.attention",))
         return
     fitting = [word for word in listing("objectives") if _objective(word).direction(model)]
-    fitting = [word for word in fitting if _objective(word).FORM == recipe.objective.FORM] or fitting
+    fitting = [word for word in fitting if _objective(word).DATASET == objective.DATASET] or fitting
     others = [word for word in listing("models") if objective.direction(_model(word))]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
@@ -140,9 +138,9 @@ def _streaming(recipe: Recipe) -> Rules:
     for word in _words(mixer for mixer in recipe.model.mixers() if not mixer.STREAMS):
         what = f"attention {word} cannot carry its state from step to step; use stream: false or another attention"
         yield Rule("train.stream", what, ("model.attention",))
-    form = recipe.objective.FORM
-    if form != "text":
-        yield Rule("train.stream", f"{'pairs' if form == 'pairs' else 'examples'} are no stream of text; use stream: false", ("objective",))
+    dataset = recipe.objective.dataset()
+    if not dataset.STREAM:
+        yield Rule("train.stream", f"{dataset.UNIT} are no stream of text; use stream: false", ("objective",))
     elif not recipe.objective.STREAMS and recipe.model.causal:
         yield Rule("train.stream", f"{recipe.objective.kind} is not learnt from a stream; use stream: false", ("objective",))
     elif not recipe.model.causal:

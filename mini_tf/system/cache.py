@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mini_tf.system.drafts import draft_of, remove
 from mini_tf.system.errors import StorageFault
@@ -44,52 +44,58 @@ def cache_folder() -> Path:
     return folder
 
 
-def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
-    """The folder group/key of the cache and the facts it was built with; `build(folder)` fills it and returns the facts.
+class Cached(NamedTuple):
+    """A folder of the cache, the facts it was built with, and size and sha256 of each of its files."""
+
+    folder: Path
+    facts: dict[str, Any]
+    files: dict[str, tuple[int, str]]
+
+
+def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: Callable[[str], None]) -> Cached:
+    """The folder group/key; `build(folder)` fills it where it is not there, and returns the facts.
 
     `say` is told whether it was there, and why not.
     """
     folder = cache_folder() / group / key
-    facts = None
     if not os.path.lexists(folder):
         say(f"text: not in the cache yet ({key[:12]}); reading and encoding it")
-    elif isinstance(facts := _verify(folder), dict):
+    elif isinstance(found := _verify(folder), Cached):
         say(f"text: taken from the cache ({key[:12]}): same text, same settings")
-        return folder, facts
+        return found
     else:
-        say(f"text: the cache is damaged ({key[:12]}: {facts}); making it anew")
+        say(f"text: the cache is damaged ({key[:12]}: {found}); making it anew")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(folder)
     draft.mkdir()
     try:
         facts = build(draft)
-        files = {f.name: [f.stat().st_size, sha256_of(f)] for f in sorted(draft.iterdir())}
+        files = {f.name: (f.stat().st_size, sha256_of(f)) for f in sorted(draft.iterdir())}
         manifest = {"facts": facts, "files": files}
-        (draft / MANIFEST).write_text(json.dumps(manifest | {"sha256": _sum(manifest)}, indent=1))
+        (draft / MANIFEST).write_text(json.dumps(manifest | {"sha256": hash_of(manifest)}, indent=1))
         _publish(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return folder, facts
+    return Cached(folder, facts, files)
 
 
-def kept(group: str, key: str) -> tuple[Path, dict[str, Any]] | None:
-    """The folder group/key and its facts if it is in the cache, and sound."""
-    folder = cache_folder() / group / key
-    facts = _verify(folder)
-    return (folder, facts) if isinstance(facts, dict) else None
+def found_by(group: str, wanted: Callable[[Cached], bool]) -> Cached | None:
+    """The first sound folder of a group that is `wanted`."""
+    folders = sorted(path.parent for path in (cache_folder() / group).glob(f"[!.]*/{MANIFEST}"))
+    return next((found for folder in folders if isinstance(found := _verify(folder), Cached) and wanted(found)), None)
 
 
 def _publish(draft: Path, folder: Path) -> None:
     """Rename; where another process was faster its folder is as good, since both hold what the key says."""
     with _alone_in(folder.parent):  # else what is found damaged here may be mended, and in use, when it is moved aside
-        if os.path.lexists(folder) and not isinstance(_verify(folder), dict):
+        if os.path.lexists(folder) and not isinstance(_verify(folder), Cached):
             damaged = draft_of(folder.with_name(f"{folder.name}.bad"))
             os.replace(folder, damaged)
             remove(damaged)
         try:
             os.replace(draft, folder)
         except OSError:
-            if not isinstance(_verify(folder), dict):
+            if not isinstance(_verify(folder), Cached):
                 raise
 
 
@@ -107,23 +113,24 @@ def _alone_in(group: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _verify(folder: Path) -> dict[str, Any] | str:
-    """The facts, or what is wrong."""
+def _verify(folder: Path) -> Cached | str:
+    """What is there, or what is wrong."""
     try:
         manifest = json.loads(read_plain(folder / MANIFEST, limits().record_bytes))
         sealed = manifest.pop("sha256")
-        if sealed != _sum(manifest):
+        if sealed != hash_of(manifest):
             return f"{MANIFEST} has changed"
         for name, (size, sha) in manifest["files"].items():
             file = folder / Path(name).name
             if file.stat().st_size != size or sha256_of(file) != sha:
                 return f"{name} has changed"
-        return dict(manifest["facts"])
+        return Cached(folder, dict(manifest["facts"]), manifest["files"])
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"{type(error).__name__} in {MANIFEST}"
 
 
-def _sum(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def hash_of(content: object) -> str:
+    """SHA-256, as hexadecimal, of what JSON can say; the order of keys does not matter."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -50,8 +50,8 @@ class TinyObjective:
 
 def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> TinyObjective:
     """The case of an objective; `dropout` is set wherever there is dropout."""
-    objective = settings.build(VOCABULARY, labels_for(settings.FORM))
-    rows = rows_for(settings.FORM, objective.lookahead, objective.whole_words)
+    objective = settings.build(VOCABULARY, labels_for(settings.DATASET))
+    rows = rows_for(settings.DATASET, objective.lookahead, objective.whole_words)
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
     fitting = [one for one in models if settings.direction(one)]

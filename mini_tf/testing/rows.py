@@ -1,4 +1,4 @@
-"""Rows that an objective can be tried on, by the form of data that it reads: eight, the last four of which end in padding."""
+"""Rows that an objective can be tried on, by the dataset that it reads: eight, the last four of which end in padding."""
 
 import numpy as np
 
@@ -13,32 +13,33 @@ FIRST_PLAIN = 4
 _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 
 
-def labels_for(form: str) -> Labels | None:
-    """What there is to answer in rows of this form; None where rows have no labels."""
-    return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "turns": Labels()}.get(form)
+def labels_for(dataset: str) -> Labels | None:
+    """What there is to answer in rows of this dataset; None where rows have no labels."""
+    return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(dataset)
 
 
-def rows_for(form: str, lookahead: int, words: bool, length: int = 8) -> Rows:
+def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8) -> Rows:
     """Rows of `length` + `lookahead` tokens; of pairs or labelled texts of up to `length`.
 
-    Each row begins with a token of its own, so that all that follows can be learnt by heart. ValueError where the form is unknown.
+    Each row begins with a token of its own, so that all that follows can be learnt by heart. ValueError where the dataset is unknown.
     """
     draw = np.random.default_rng(0)
     keys = draw.integers(0, 2**63, N_ROWS).astype(np.uint64)
-    if form == "text":
+    if dataset == "text":
         ids = _plain(draw, length + lookahead)
         starts = draw.random(ids.shape) < 0.5
         return Rows(ids, keys, _segments(ids.shape[1], 2 + lookahead), starts if words else None)
-    if form == "pairs":
+    if dataset == "pairs":
         source, target = (_closed(_plain(draw, length - 2), opened) for opened in (False, True))
         return Rows(target, keys, _segments(target.shape[1]), None, Rows(source, keys, _segments(source.shape[1])))
-    if form not in ("classes", "tags", "numbers", "turns"):
-        raise ValueError(f"no rows are known of the form {form!r}")
+    if dataset not in ("classes", "tags", "numbers", "chats"):
+        raise ValueError(f"no rows are known of the dataset {dataset!r}")
     ids = _closed(_plain(draw, length - 2), opened=True)
     segments = _segments(ids.shape[1])
-    labels = _labels(form, ids, draw)
-    labels[segments == 0] = np.nan
-    return Rows(ids, keys, segments, labels=labels, examples=np.arange(N_ROWS))
+    labels, row_labels = _labels(dataset, ids, draw)
+    if labels is not None:
+        labels[segments == 0] = np.nan
+    return Rows(ids, keys, segments, labels=labels, row_labels=row_labels, examples=np.arange(N_ROWS))
 
 
 def _plain(draw: np.random.Generator, length: int) -> np.ndarray:
@@ -61,14 +62,14 @@ def _segments(length: int, n_pads: int = 2) -> np.ndarray:
     return segments
 
 
-def _labels(form: str, ids: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def _labels(dataset: str, ids: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Of tokens, and of whole rows."""
+    if dataset in ("classes", "numbers"):
+        row_labels = draw.normal(size=N_ROWS) if dataset == "numbers" else np.arange(N_ROWS) % len(_CLASSES.names)
+        return None, row_labels[:, None].astype(np.float32)
     labels = np.full(ids.shape, np.nan, np.float32)
-    if form == "tags":
+    if dataset == "tags":
         labels[:, 1:-3] = draw.integers(0, len(_CLASSES.names), labels[:, 1:-3].shape)
-    elif form == "turns":
-        labels[:, 3:] = 1
-    elif form == "numbers":
-        labels[:, 0] = draw.normal(size=N_ROWS)
     else:
-        labels[:, 0] = np.arange(N_ROWS) % len(_CLASSES.names)
-    return labels
+        labels[:, 3:] = 1
+    return labels, None

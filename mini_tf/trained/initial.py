@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mini_tf.data.opening import AnyText
+from mini_tf.data.datasets import Text
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import seen
 from mini_tf.recipe.recipe import Recipe
@@ -107,7 +107,7 @@ def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
         raise RunFault(f"model.init_from: {recipe.model.init_from} was changed just now", hint=hint, where=[str(recipe.model.init_from)])
 
 
-def begin(meta: Model, recipe: Recipe, text: AnyText) -> Beginning:
+def begin(meta: Model, recipe: Recipe, text: Text) -> Beginning:
     """What a model takes over of the run that its recipe begins with; `meta` is the model without content.
 
     RecipeFault where tokenizer, settings or shapes are others than the run's: what is loaded means what it meant there.
@@ -154,7 +154,7 @@ def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]
     return None
 
 
-def _same_answers(recipe: Recipe, trained: Loaded, text: AnyText) -> bool:
+def _same_answers(recipe: Recipe, trained: Loaded, text: Text) -> bool:
     """Whether a head is asked for what the run's head was: words of the same vocabulary, the same classes, or numbers in the same unit."""
     mine, theirs = recipe.objective, trained.recipe.objective
     if mine.PREDICTS_TOKENS and theirs.PREDICTS_TOKENS:
@@ -163,7 +163,7 @@ def _same_answers(recipe: Recipe, trained: Loaded, text: AnyText) -> bool:
     return mine.kind == theirs.kind and len(answers) == 1
 
 
-def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: AnyText) -> None:
+def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: Text) -> None:
     name = trained.folder.name
     for key in ("tokenizer", "source_tokenizer"):
         if getattr(text, key).hash != getattr(trained, key).hash:

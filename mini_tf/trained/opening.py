@@ -170,12 +170,8 @@ def _weights(
 
 def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels | None:
     """The answers of a task; RunFault where it has none."""
-    if recipe.objective.FORM in ("text", "pairs"):
-        return None
     try:
-        labels = Labels.of_json(config["labels"])
-        if recipe.objective.FORM in ("classes", "tags") and len(labels.names) < 2:
-            raise ValueError("labels.names must be two classes at least")
+        labels: Labels | None = recipe.objective.dataset().read_labels(config)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         what = "there are no labels" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path}: not a config.json of this run: {what}", where=[str(path)]) from error

@@ -6,36 +6,28 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from mini_tf.data.example_store import ExampleStore
-from mini_tf.data.labelling import Labelling
-from mini_tf.data.opening import AnyStore
-from mini_tf.data.packing import Packing
-from mini_tf.data.pair_store import PairStore
-from mini_tf.data.pairing import Pairing
+from mini_tf.data.packing import Packing, Shape
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.objectives import Judge, Objective
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
 
-AnyRows = Packing | Pairing | Labelling
 
-
-def pack(recipe: Recipe, store: AnyStore, tokenizer: Tokenizer, objective: Objective) -> AnyRows:
-    """The text as rows for this recipe's question."""
-    if isinstance(store, PairStore):
-        return Pairing(store, recipe.train.context)
-    if isinstance(store, ExampleStore):
-        return Labelling(store, recipe.train.context)
+def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
+    """A store as the rows that a recipe's objective reads. context: by default the recipe's."""
     word_starts = tokenizer.word_starts if objective.whole_words else None
-    return Packing(store, recipe.train.context, objective.lookahead, recipe.data.pack, word_starts, recipe.train.seed)
+    shape = Shape(context or recipe.train.context, objective.lookahead, recipe.data.pack, recipe.train.seed, word_starts)
+    packing: Packing = recipe.objective.dataset().packing(store, shape)
+    return packing
 
 
 @torch.no_grad()
 def evaluate(
     task: nn.Module,
     objective: Objective,
-    packing: AnyRows,
+    packing: Packing,
     setup: Setup,
     batch_size: int,
     tokens: int | None = None,

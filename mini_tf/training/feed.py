@@ -8,19 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 import numpy as np
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.packing import Packing
 from mini_tf.training.plan import Plan
-
-
-class Text(Protocol):
-    """What rows are taken from: a Packing, or a Pairing."""
-
-    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows: ...
-    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +21,7 @@ class Feed:
     """The micro-batches of any step. prepare: the objective's. A step of fewer rows than the largest is cut into as many parts."""
 
     plan: Plan
-    packing: Text
+    packing: Packing
     prepare: Callable[[Rows], Batch]
     micro_batch_size: int
 
@@ -92,6 +85,7 @@ def _join(parts: list[Rows]) -> Rows:
     starts = [widen(part.word_starts) for part in parts if part.word_starts is not None]
     sources = [part.source for part in parts if part.source is not None]
     labels = [widen(part.labels, np.nan) for part in parts if part.labels is not None]
+    row_labels = [part.row_labels for part in parts if part.row_labels is not None]
     return Rows(
         np.concatenate([widen(part.ids) for part in parts]),
         np.concatenate([part.keys for part in parts]),
@@ -99,4 +93,5 @@ def _join(parts: list[Rows]) -> Rows:
         np.concatenate(starts) if starts else None,
         _join(sources) if sources else None,
         np.concatenate(labels) if labels else None,
+        np.concatenate(row_labels) if row_labels else None,
     )

@@ -73,7 +73,7 @@ class Plan(Protocol):
 
 
 class Rows(Protocol):
-    """What a plan has to know of the rows it plans: a Packing, or a Pairing."""
+    """What a plan has to know of the rows it plans."""
 
     @property
     def n_rows(self) -> int: ...

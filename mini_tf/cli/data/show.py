@@ -1,23 +1,17 @@
-"""`minitf data show`: rows as the model reads them, and what is asked at each place."""
+"""`minitf data show`: rows as the model reads them, and what is predicted at each place."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mini_tf.cli.data.places import asked_of, labelled, read_of
-from mini_tf.cli.data.reading import open_recipe
-from mini_tf.cli.data.tables import label_table, pair_table, table
+from mini_tf.cli.data.stats import open_recipe
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
     from mini_tf.data.batch import Rows
+    from mini_tf.data.packing import Packing
     from mini_tf.recipe.recipe import Recipe
-    from mini_tf.training.evaluation import AnyRows
-
-
-_ROWS = {"text": "pack PACK", "pairs": "pairs"}
-"""What a row is of each form of data; PACK stands for the word of the recipe."""
 
 
 @command
@@ -30,25 +24,16 @@ def show(
     """The first rows of the first step, or of the held-out text: sources, inputs, targets, labels, document borders."""
     from mini_tf.training.evaluation import pack
 
-    recipe, text = open_recipe(console, arguments)
-    objective, form = recipe.objective.build(text.tokenizer.vocabulary, text.labels), recipe.objective.FORM
-    packing = pack(recipe, text.train if split == "train" else text.val, text.tokenizer, objective)
+    recipe, text, objective = open_recipe(console, arguments)
+    packing, dataset = pack(recipe, text.sides[split], text.tokenizer, objective), recipe.objective.dataset()
     numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
     batch = objective.prepare(chosen)
-    if form in ("classes", "numbers", "tags"):
-        assert text.labels is not None
-        # Nothing is hidden from a model that is judged.
-        read = batch.draws["ids"].numpy() if split == "train" and "ids" in batch.draws else chosen.ids
-        shown = [{"row": number} | labelled(text.tokenizer, text.labels, chosen, read[row], row) for row, number in enumerate(numbers)]
-    else:
-        shown = [asked_of(text.tokenizer, chosen, batch, row, number) for row, number in enumerate(numbers)]
-    if chosen.source is not None:
-        shown = [row | {"source": read_of(text.source_tokenizer, chosen.source, n)} for n, row in enumerate(shown)]
+    shown = [{"row": n} | dataset.shown(text, chosen, batch, row, split == "train") for row, n in enumerate(numbers)]
     sees = _sees(recipe, split)
     result = {"split": split, "objective": recipe.objective.kind, "pack": packing.pack, "sees": sees, "n_rows": n_rows, "rows": shown}
-    head = f"{split}, {recipe.objective.kind}, {_ROWS.get(form, 'one example a row')}: {sees}".replace("PACK", packing.pack)
-    drawn = {"text": table, "pairs": pair_table, "turns": table}.get(form, label_table)
-    console.answer("\n\n".join([head, *(drawn(row, n_rows) for row in shown)]), result=result)
+    head = f"{split}, {recipe.objective.kind}, {dataset.ROW.format(pack=packing.pack)}: {sees}"
+    tables = ("\n".join(dataset.table(row, f"row {row['row']} of {n_rows} (counted from 0)")) for row in shown)
+    console.answer("\n\n".join([head, *tables]), result=result)
 
 
 def _sees(recipe: "Recipe", split: str) -> str:
@@ -60,14 +45,13 @@ def _sees(recipe: "Recipe", split: str) -> str:
     return recipe.model.attends(border + before, direction)
 
 
-def _choose(recipe: "Recipe", packing: "AnyRows", split: str, n: int) -> "tuple[list[int], Rows, int]":
+def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
     """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
     from mini_tf.training.plan import plan_of
 
     if split == "val":
         found = next(iter(packing.eval_rows(n)))
-        windows = -(-(len(packing.store) - packing.lookahead) // packing.context)
-        return list(range(len(found))), found, packing.n_rows if packing.pack == "none" else windows
+        return list(range(len(found))), found, len(packing.held_out_tokens)
     step = plan_of(recipe.train, packing).rows(0)
     first = step.epochs == step.epochs[0]
     numbers = step.rows[first][:n]

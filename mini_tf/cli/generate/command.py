@@ -93,7 +93,7 @@ def _answerer(
         unfit = (name for name in BEAMS if name in given)
         refuse_unfit(unfit, f"it is for the translations of an encoder-decoder, and {trained.folder.name} is of the kind {model.kind}")
     answerer: type[Continue | Fill | Translate] = Translate if model.SOURCE else Continue if model.causal else Fill
-    answerer = Respond if objective.FORM == "turns" else answerer
+    answerer = Respond if objective.DATASET == "chats" else answerer
     return answerer(console, trained, _context(trained, longest), given, by_line)
 
 

@@ -35,8 +35,8 @@ def _turns_of(prompt: str) -> list[str] | None:
 
     Where the assistant speaks last, that is the answer, which a file of conversations to learn from has and the model is not shown.
     """
+    from mini_tf.data.examples import ASSISTANT
     from mini_tf.data.formats import cells
-    from mini_tf.data.forms import ASKED
     from mini_tf.system import strict_json
 
     try:
@@ -46,11 +46,11 @@ def _turns_of(prompt: str) -> list[str] | None:
     if not isinstance(read, dict) or "messages" not in read:
         return None
     messages = read["messages"]
-    answer = [{"role": ASKED, "content": "what is asked for"}]
+    answer = [{"role": ASSISTANT, "content": "what is asked for"}]
     try:
         turns = cells.turns_of(messages + answer if isinstance(messages, list) else messages, "the prompt", "messages")[:-1]
     except DataFault as fault:
         raise UsageFault(fault.message) from fault
-    if turns and turns[-1][0] == ASKED:
+    if turns and turns[-1][0] == ASSISTANT:
         turns.pop()
     return [text for _, text in turns]

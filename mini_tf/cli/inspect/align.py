@@ -17,7 +17,7 @@ from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.data.pairs import Pair
+    from mini_tf.data.examples import Pair
     from mini_tf.drawing.panel import Panel
     from mini_tf.inspection.alignments.alignment import Aligned, WordWeights
     from mini_tf.inspection.alignments.error import Sweep
@@ -105,7 +105,7 @@ class _Study:
 
 
 def _pairs(console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None) -> "list[Pair]":
-    from mini_tf.data.pairs import Pair
+    from mini_tf.data.examples import Pair
     from mini_tf.inspection.framing import reads_pairs
 
     if not reads_pairs(trained):
@@ -125,12 +125,9 @@ def _pairs(console: Console, trained: "Trained", source: str | None, target: str
 
 
 def _held_out(trained: "Trained", data: str | None) -> "list[Pair]":
-    from mini_tf.data.pair_store import PairStore
     from mini_tf.trained.judging import text_of
 
-    store = text_of(trained, data, "val")
-    assert isinstance(store, PairStore)
-    return list(store.pairs())
+    return list(trained.recipe.objective.dataset().examples(text_of(trained, data, "val")))
 
 
 def _links(pairs: "Sequence[Pair]", gold: Path | None) -> "list[Gold | None]":

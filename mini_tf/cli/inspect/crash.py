@@ -13,8 +13,8 @@ from mini_tf.cli.terminal.options import RUN
 from mini_tf.system.errors import RunFault
 
 if TYPE_CHECKING:
-    from mini_tf.data.opening import AnyText
-    from mini_tf.data.pair_store import Tokenizers
+    from mini_tf.data.datasets import Text
+    from mini_tf.data.store import Tokenizers
     from mini_tf.inspection.crash import Findings, Outcome
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
@@ -36,6 +36,7 @@ def crash(
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps; else the run's own.")] = None,
 ) -> None:
     """The step that diverged, once more: whether it does again, where the first value comes from that is not finite, what to try."""
+    from mini_tf.data.store import Tokenizers
     from mini_tf.drawing.terminal import sentence
     from mini_tf.inspection.crash import investigate
     from mini_tf.run import manifest
@@ -46,11 +47,12 @@ def crash(
     folder = find(run)
     facts, record = read_facts(folder), manifest.read(folder)
     recipe, tokenizer, source_tokenizer = read_made_with(folder)
-    parts = _build(folder, recipe, _text(folder, recipe, (source_tokenizer, tokenizer), record.hashes, console), facts, device)
+    used = Tokenizers(source_tokenizer, tokenizer)
+    parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), facts, device)
     training, start = _before(folder, parts, record.extensions)
     findings = investigate(training, start)
     same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
-    read = _read(training, start.step, findings.outcome.micro, (source_tokenizer, tokenizer))
+    read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
         console.picture(sentence(f"since that step the run was started again: it is {state_of(folder, record)}", console.width))
@@ -64,7 +66,7 @@ def crash(
     console.answer(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
-def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "AnyText":
+def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "Text":
     from mini_tf.data.opening import reopen
 
     text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
@@ -73,7 +75,7 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
     return text
 
 
-def _build(folder: Path, recipe: "Recipe", text: "AnyText", facts: "Facts", device: str | None) -> "Parts":
+def _build(folder: Path, recipe: "Recipe", text: "Text", facts: "Facts", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
     from mini_tf.jobs.pretrain import build
     from mini_tf.training.machine.device import settle

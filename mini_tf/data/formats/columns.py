@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
-from mini_tf.recipe.data import COLUMNS
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
-_ROLES = {role for roles in COLUMNS.values() for role in roles}
+
+@cache
+def _roles() -> frozenset[str]:
+    """What columns may hold, of all datasets."""
+    datasets: list[Any] = [settings_of("data.datasets", word) for word in listing("data.datasets")]
+    return frozenset(role for dataset in datasets for role in (*dataset.REQUIRED, *dataset.OPTIONAL))
 
 
 class Chosen(NamedTuple):
@@ -64,9 +70,9 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
     if _is_number(name):
         hint = "here columns have names; in csv and tsv data.header=false asks for them by number"
     elif len(wanted) > 1:
-        says = (
-            _fields(key, {role: "COLUMN" for role in wanted}) if set(wanted) <= _ROLES else "--fields" if key[:1] == "-" else "data.fields"
-        )
+        says = "--fields" if key[:1] == "-" else "data.fields"
+        if set(wanted) <= _roles():
+            says = _fields(key, {role: "COLUMN" for role in wanted})
         hint = f"{says} says which they are"
     else:
         hint = f"say which one is the text: {_fields(key, {'text': short(there[-1])})}" if there else ""
@@ -78,7 +84,7 @@ def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str
     by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
     order = [by_length[0], by_length[-1]] if "text" in wanted else range(len(first))
     hint = "without a header columns are asked for by number, from 0"
-    if set(wanted) <= _ROLES and len(wanted) <= len(first):
+    if set(wanted) <= _roles() and len(wanted) <= len(first):
         hint = _fields(key, {role: str(n) for role, n in zip(wanted, order, strict=False)})
     there = _listed([str(n) for n in range(len(first))])
     if len(first) == 1 and ";" in first[0]:

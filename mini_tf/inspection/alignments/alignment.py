@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mini_tf.data.pairs import Pair
+from mini_tf.data.examples import Pair
 from mini_tf.generation.translating import padded_right
 from mini_tf.inspection.alignments.links import Link
 from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture

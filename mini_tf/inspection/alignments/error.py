@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mini_tf.data.pairs import Pair
+from mini_tf.data.examples import Pair
 from mini_tf.inspection.alignments.alignment import SHIFTS, Aligned, HeadShift, links_at
 from mini_tf.inspection.alignments.links import Gold, Link, diagonal
 from mini_tf.inspection.choice import Choice, HeadPlace

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mini_tf.data.examples import Pair
 from mini_tf.data.formats.lines import lines_of
-from mini_tf.data.pairs import Pair
 from mini_tf.system.errors import DataFault
 
 Link = tuple[int, int]

@@ -1,6 +1,6 @@
 """What is drawn of a pair's alignment: a row a target word, a column a source word, the head's links and those of people marked."""
 
-from mini_tf.data.pairs import Pair
+from mini_tf.data.examples import Pair
 from mini_tf.drawing.panel import Marks, Panel
 from mini_tf.inspection.alignments.alignment import HeadShift, WordWeights
 from mini_tf.inspection.alignments.links import Gold, Link

@@ -1,14 +1,14 @@
 """From a tree of what was written to a Recipe, or to all of its faults at once, each with the line it stands on."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from mini_tf.recipe.kinds import Section
 from mini_tf.recipe.parsing.faults import Fault, faults_of
 from mini_tf.recipe.parsing.hints import no_such_key
 from mini_tf.recipe.parsing.yaml_tree import MOST_TOLD, Node, recipe_fault
-from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import Written, near
 from mini_tf.system.errors import RecipeFault
 
@@ -17,8 +17,11 @@ _PASSES = 16
 Path = tuple[str | int, ...]
 
 
-def check(tree: Node) -> Recipe:
-    """The recipe that a tree describes; RecipeFault with one line a fault.
+Made = TypeVar("Made", bound=Section)
+
+
+def check(tree: Node, section: type[Made]) -> Made:
+    """The recipe, or what else has sections of one, that a tree describes; RecipeFault with one line a fault.
 
     A rule that joins several keys can only be judged once they are valid. So what is wrong is taken out and the rest is
     judged again; a rule that depends on a key taken out stays silent, since it would speak of the key's default.
@@ -27,7 +30,7 @@ def check(tree: Node) -> Recipe:
     found: list[Fault] = []
     for _ in range(_PASSES):
         try:
-            recipe = Recipe.model_validate(given)
+            made = section.model_validate(given)
             break
         except ValidationError as error:
             told = faults_of(error)
@@ -37,7 +40,7 @@ def check(tree: Node) -> Recipe:
                 break
     if found:
         raise _refusal(found, tree)
-    return recipe
+    return made
 
 
 def _follows(fault: Fault, earlier: Sequence[Fault]) -> bool:

@@ -1,0 +1,30 @@
+"""A text, or two, and the class they belong to: sep text (sep text) sep, labelled as a whole."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mini_tf.data.datasets._labelled import Texts, class_labels, class_numbers, classes_of_json
+from mini_tf.data.examples import Example
+from mini_tf.data.formats import cells
+from mini_tf.data.formats.cells import Cell
+from mini_tf.data.labels import Labels
+from mini_tf.data.store import Encoded, Tokenizers
+
+
+class Settings(Texts):
+    labels: tuple[str, ...] | None = None
+    """The classes by name; by default those of the training side."""
+
+    def answer(self, cell: Cell, where: str, name: str) -> str:
+        return cells.label_of(cell, where, name)
+
+    def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
+        return class_labels(answers, self.labels)
+
+    def read_labels(self, config: Mapping[str, Any]) -> Labels:
+        return classes_of_json(config["labels"])
+
+    def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
+        assert labels is not None
+        numbers = [class_numbers(one, labels)[0] if one.answers else 0 for one in examples]
+        return self.encode_texts(examples, used.target, numbers, labels.n_texts)

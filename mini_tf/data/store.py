@@ -1,0 +1,194 @@
+"""Documents as ids in memory-mapped files: written once, in bounded memory, then opened by anybody.
+
+Documents stand one after another with one separator between, and one at both ends: sep d1 sep d2 sep. A raw stream
+(`data.split: tail 10%`) has no separator at all. A document may have a source, which is a document of a store of its own,
+labels beside its ids, and labels of its own as a whole.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
+from mini_tf.system.errors import DataFault
+
+
+class Tokenizers(NamedTuple):
+    """Of the source side, and of the targets or of whatever is labelled; the same object where they share one vocabulary."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+
+class Encoded(NamedTuple):
+    """A document as ids (n,) int32, without its separators.
+
+    labels (n + 1,) float32: of each id and of the separator behind them, NaN = none. row_labels (k,) float32: of the document as a
+    whole. source (m,): ids of what it is the target of.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray | None = None
+    row_labels: np.ndarray | None = None
+    source: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """ids (N,); starts (n_documents,): where each document's opening separator stands (0 for a raw stream).
+
+    raw_bytes: UTF-8 bytes of the text, without separators: what bits per byte are divided by. labels (N,) and row_labels
+    (n_documents, k) as of `Encoded`. source: a store of as many documents, which these are the targets of. raw: the examples as they
+    were written, a line of JSON each. path: None of what stands in memory.
+    """
+
+    path: Path | None
+    ids: np.ndarray
+    starts: np.ndarray
+    raw_bytes: int
+    separated: bool
+    vocabulary: Vocabulary
+    labels: np.ndarray | None = None
+    row_labels: np.ndarray | None = None
+    source: "Store | None" = None
+    raw: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def n_documents(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(n_documents,): tokens of each, without separators."""
+        return np.diff(self.starts, append=len(self) - self.separated) - self.separated
+
+    def document(self, n: int) -> np.ndarray:
+        """The ids of document n, without separators."""
+        first, last = self.span(n)
+        return self.ids[first + self.separated : last]
+
+    def span(self, n: int) -> tuple[int, int]:
+        """Where document n begins, opening separator included, and where it ends, closing separator excluded."""
+        first = int(self.starts[n])
+        return first, first + self.separated + int(self.lengths[n])
+
+    def check(self) -> None:
+        """DataFault where a file was cut meanwhile: reading on would kill the process (SIGBUS)."""
+        if self.source is not None:
+            self.source.check()
+        held = {"ids": self.ids, "starts": self.starts, "labels": self.labels, "row_labels": self.row_labels}
+        for name, array in held.items():
+            if self.path is None or array is None:
+                continue
+            path = self.path.with_suffix(f".{name}")
+            if (path.stat().st_size if path.exists() else 0) != array.nbytes:
+                raise DataFault(f"{path} changed during training", hint="run the same command again", where=(str(path),))
+
+
+@dataclass
+class Writer:
+    """A store on its way into the files `name`.ids, ...; `files` closes them."""
+
+    files: ExitStack
+    folder: Path
+    name: str
+    vocabulary: Vocabulary
+    separated: bool
+    n_tokens: int = 0
+    n_documents: int = 0
+    raw_bytes: int = 0
+    columns: int = 0
+    _open: dict[str, BinaryIO] = field(default_factory=dict)
+
+    def add(self, text: str, ids: np.ndarray, opens: bool = True) -> None:
+        """A document, or a part of one. DataFault where the tokenizer made an id that it should not have."""
+        if ids.size and int(ids.max()) >= self.vocabulary.size:
+            raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {self.vocabulary.size} tokens")
+        if opens:
+            self._write("starts", np.array([self.n_tokens], np.int64))
+            self.n_documents += 1
+            self._separate()
+        self._write("ids", ids.astype(_dtype(self.vocabulary)))
+        self.n_tokens += len(ids)
+        self.raw_bytes += len(text.encode())
+
+    def label(self, one: Encoded, as_written: str | None) -> None:
+        """The labels of the document that was added last, and the document as it was written, which may be left out."""
+        if one.labels is not None:
+            before = [] if "labels" in self._open else [np.nan]  # of the first separator
+            self._write("labels", np.append(before, one.labels).astype(np.float32))
+        if one.row_labels is not None:
+            self.columns = len(one.row_labels)
+            self._write("row_labels", one.row_labels.astype(np.float32))
+        if as_written is not None:
+            self._write("jsonl", np.frombuffer(f"{as_written}\n".encode(), np.uint8))
+
+    def close(self) -> dict[str, Any]:
+        """The facts that it is opened with."""
+        self._separate()
+        facts = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
+        return facts | {"labels": "labels" in self._open, "columns": self.columns, "separated": self.separated}
+
+    def _separate(self) -> None:
+        if self.separated:
+            self._write("ids", np.array([self.vocabulary.separator], _dtype(self.vocabulary)))
+            self.n_tokens += 1
+
+    def _write(self, what: str, array: np.ndarray) -> None:
+        if what not in self._open:
+            self._open[what] = self.files.enter_context((self.folder / f"{self.name}.{what}").open("wb"))
+        self._open[what].write(array.tobytes())
+
+
+def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
+    return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32
+
+
+def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
+    """What a writer of this name has written; facts: what its `close` gave."""
+    n, n_documents, columns, raw = facts["tokens"], facts["documents"], facts["columns"], folder / f"{name}.jsonl"
+
+    def mapped(what: str, dtype: Any, *shape: int) -> np.ndarray:
+        return np.memmap(folder / f"{name}.{what}", dtype, "r", shape=shape)
+
+    return Store(
+        folder / f"{name}.ids",
+        mapped("ids", _dtype(vocabulary), n),
+        mapped("starts", np.int64, n_documents),
+        facts["raw_bytes"],
+        facts["separated"],
+        vocabulary,
+        mapped("labels", np.float32, n) if facts["labels"] else None,
+        mapped("row_labels", np.float32, n_documents, columns) if columns else None,
+        source,
+        raw if raw.exists() else None,
+    )
+
+
+def in_memory(encoded: Sequence[Encoded], used: Tokenizers) -> Store:
+    """A few documents without a file."""
+    separator = np.array([used.target.vocabulary.separator], np.int32)
+    ids = np.concatenate([piece for one in encoded for piece in (separator, one.ids)] + [separator])
+    starts = np.cumsum([0, *(1 + len(one.ids) for one in encoded)])[:-1]
+    labels = [one.labels for one in encoded if one.labels is not None]
+    row_labels = [one.row_labels for one in encoded if one.row_labels is not None]
+    sources = [Encoded(one.source) for one in encoded if one.source is not None]
+    return Store(
+        None,
+        ids,
+        starts,
+        0,
+        True,
+        used.target.vocabulary,
+        np.concatenate([[np.nan], *labels]).astype(np.float32) if labels else None,
+        np.stack(row_labels) if row_labels else None,
+        in_memory(sources, Tokenizers(used.source, used.source)) if sources else None,
+    )

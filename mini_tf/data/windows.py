@@ -1,0 +1,125 @@
+"""Rows cut from a stream of ids: windows of it that ignore document borders or respect them, or one document a row.
+
+An epoch of windows begins somewhere else each time, so that a token is not always read with the same past; the first
+begins at 0. Evaluation asks for every target of the text exactly once.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mini_tf.data.batch import Rows
+from mini_tf.data.packing import Packing
+from mini_tf.system.seeds import seed_of
+
+FEWEST_TO_SHIFT = 8
+"""Windows. With fewer, giving one up to let epochs begin elsewhere would waste too much of the text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(Packing):
+    """Rows of a text.
+
+    concat: windows of the stream. docs: the same windows, with the document of each token in `segments`, from 1; a
+    document begins at its opening separator, and the label of its last token is the separator that follows. none: one
+    document a row, from its opening separator on, cut where it is longer; shorter ones are padded (segment 0).
+    """
+
+    @property
+    def _usable(self) -> int:
+        """Tokens that have all they need behind them."""
+        return len(self.store) - self.shape.lookahead
+
+    @cached_property
+    def n_rows(self) -> int:
+        if self.pack == "none":
+            return self._n_pieces
+        full = self._usable // self.shape.context
+        return full - 1 if full >= FEWEST_TO_SHIFT else max(1, full)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.held_out_tokens if self.pack == "none" else np.full(self.n_rows, self.shape.context)
+
+    @property
+    def row_tokens(self) -> float:
+        return self.shape.context if self.pack != "none" else self._usable / self.n_rows
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+        return self._rows(*self._spans(rows, epoch), keys)
+
+    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        if not self.store.separated or self.store.n_documents < 2:
+            return np.empty(0, np.int64)
+        first, last = self._spans(rows, epoch)
+        index = first[:, None] + np.arange(self.shape.context)
+        read = index[index < last[:, None]]
+        return np.unique(np.searchsorted(self.store.starts, read, side="right") - 1)
+
+    @property
+    def held_out_tokens(self) -> np.ndarray:
+        n = self._n_pieces if self.pack == "none" else -(-self._usable // self.shape.context)
+        first, last = self._held_out_spans(np.arange(n))
+        tokens: np.ndarray = last - first
+        return tokens
+
+    def held_out(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
+        return self._rows(*self._held_out_spans(rows), keys)
+
+    def _spans(self, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The first token of each row (B,) of an epoch, and the one after its last, lookahead not counted."""
+        return self._held_out_spans(rows, self._shift(epoch))
+
+    def _held_out_spans(self, rows: np.ndarray, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        if self.pack == "none":
+            return self._pieces(rows)
+        first = rows * self.shape.context + shift
+        return first, np.minimum(first + self.shape.context, self._usable)
+
+    def _shift(self, epoch: int) -> int:
+        slack = self._usable - self.n_rows * self.shape.context
+        return seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1) if epoch and slack > 0 else 0
+
+    def _rows(self, first: np.ndarray, last: np.ndarray, keys: np.ndarray) -> Rows:
+        """Rows that read the tokens from `first` to before `last` (B,), padded to the same length."""
+        self.store.check()
+        last = last + self.shape.lookahead
+        length = self.shape.context + self.shape.lookahead if self.pack != "none" else int((last - first).max())
+        index = first[:, None] + np.arange(length)
+        real = index < last[:, None]
+        ids = self.store.ids[np.minimum(index, len(self.store) - 1)].astype(np.int64)
+        segments = None
+        if not real.all():
+            ids[~real], segments = self._pad, real.astype(np.int64)
+        if self.pack == "docs":
+            document = np.searchsorted(self.store.starts, index, side="right")
+            segments = np.where(real, document - document[:, :1] + 1, 0)
+        word_starts_of = self.shape.word_starts_of
+        return Rows(ids, keys, segments, None if word_starts_of is None else word_starts_of(ids))
+
+    @property
+    def _pad(self) -> int:
+        vocabulary = self.store.vocabulary
+        return next((id for id in (vocabulary.pad, vocabulary.separator) if id is not None), 0)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Where each document's last readable token is, plus one."""
+        end = len(self.store) - 1 if self.store.separated else self._usable
+        return np.append(self.store.starts[1:], end)
+
+    @cached_property
+    def _first_piece(self) -> np.ndarray:
+        """The number of each document's first piece, and at the end how many there are."""
+        pieces = np.maximum(1, -(-(self._ends - self.store.starts) // self.shape.context))
+        return np.concatenate([[0], np.cumsum(pieces)])
+
+    @property
+    def _n_pieces(self) -> int:
+        return int(self._first_piece[-1])
+
+    def _pieces(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        document = np.searchsorted(self._first_piece, numbers, side="right") - 1
+        first = self.store.starts[document] + (numbers - self._first_piece[document]) * self.shape.context
+        return first, np.minimum(first + self.shape.context, self._ends[document])
