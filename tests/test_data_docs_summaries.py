@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from mini_tf.data.pairs import columns_of, find_pairs
 
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries
 from mini_tf.data.corpora.docs_summaries import Pair, pair_of, pairs
-from mini_tf.data.pairs import columns_of, find_pairs
 from mini_tf.recipe.sections import Data
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import Unavailable

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from mini_tf.data.example_store import ExampleStore, ExampleText, Question, encode_examples, in_memory, open_examples
-from mini_tf.data.examples import Reader, find_tables
 from mini_tf.data.forms import Example
-from mini_tf.data.split import hash_text
 from mini_tf.data.summary import summary
+
+from mini_tf.data.examples import Reader, find_tables
+from mini_tf.data.split import hash_text
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
 from mini_tf.system import cache

@@ -11,9 +11,9 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mini_tf.data.forms import ASKED, FORMS, Encoded, Example
 from tokenizers import models, normalizers, pre_tokenizers
 
-from mini_tf.data.forms import ASKED, FORMS, Encoded, Example
 from mini_tf.data.labels import Labels, labels_of
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections

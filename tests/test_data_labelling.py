@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.example_store import in_memory
 from mini_tf.data.forms import ASKED, Example
 from mini_tf.data.labelling import Labelling
+
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections

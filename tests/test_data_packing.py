@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mini_tf.data.token_store import TokenStore
 
 from mini_tf.data.packing import Packing
-from mini_tf.data.token_store import TokenStore
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 
 SEPARATOR = 2

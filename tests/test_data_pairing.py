@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from mini_tf.data.batch import Rows
 from mini_tf.data.pair_store import PairText, open_pairs
 from mini_tf.data.pairing import Pairing
 from mini_tf.data.summary import summary
+
+from mini_tf.data.batch import Rows
 from mini_tf.objectives.seq2seq import Settings as Seq2Seq
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data

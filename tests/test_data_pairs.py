@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mini_tf.data.pair_store import PairStore, PairText, encode_pairs, open_pairs
+from mini_tf.data.pairs import Pair, by_source, columns_of, find_pairs, size, whole
 
 from mini_tf.data import raw_text
 from mini_tf.data import sides as text_sides
 from mini_tf.data.formats import sources
-from mini_tf.data.pair_store import PairStore, PairText, encode_pairs, open_pairs
-from mini_tf.data.pairs import Pair, by_source, columns_of, find_pairs, size, whole
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.data import TwoFiles as Files

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mini_tf.data.token_store import Text, TokenStore, encode_file, open_text, reopen
 
 from mini_tf.data import token_store
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.formats.sources import _file
 from mini_tf.data.split import FEW, Division, Side, divide, keep_apart
-from mini_tf.data.token_store import Text, TokenStore, encode_file, open_text, reopen
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split

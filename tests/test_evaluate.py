@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from commands import TINY
+from mini_tf.data.token_store import TokenStore
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing
-from mini_tf.data.token_store import TokenStore
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens

@@ -21,10 +21,10 @@ import pytest
 from commands import QUIET, TINY, Done, content, minitf, refused, trained
 from hang import ending
 from hostile import STEERING
+from mini_tf.data.token_store import open_text
 
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.sources import find
-from mini_tf.data.token_store import open_text
 from mini_tf.jobs.cost import chores
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data

@@ -18,9 +18,9 @@ import pytest
 import tokenizers
 from commands import QUIET, TINY, content, in_a_fork, minitf, refused, trained
 from hang import ending
+from mini_tf.data.token_store import open_text
 from tokenizers import models
 
-from mini_tf.data.token_store import open_text
 from mini_tf.data.tokenization import foreign, guard
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from commands import DATA, minitf, refused, tiny_model, trained
 from conversations import BY_HEART, learnt_in, turned
-from test_generation_writing import Parrot
-from test_models import model_of
-
 from mini_tf.data.example_store import in_memory
 from mini_tf.data.forms import Example
 from mini_tf.data.labelling import Labelling
+from test_generation_writing import Parrot
+from test_models import model_of
+
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.writing import Prompt, Writer

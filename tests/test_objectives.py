@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from mini_tf.data.token_store import TokenStore, encode_file
 from test_models import Largest
 from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing
-from mini_tf.data.token_store import TokenStore, encode_file
 from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from commands import DATA, EXACT, TINY, Done, content, minitf, refused, tiny_model, trained
-
 from mini_tf.data.pair_store import PairStore
+
 from mini_tf.generation.translating import Translator
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run

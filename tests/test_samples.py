@@ -10,10 +10,10 @@ import pytest
 import torch
 from commands import EXACT, minitf, trained
 from conversations import recipe_in
-
 from mini_tf.data.example_store import ExampleStore
 from mini_tf.data.forms import Example
 from mini_tf.data.pair_store import PairStore
+
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines.responses import asked, respond, responder_of
 from mini_tf.pipelines.translations import judge, translate, translator_of

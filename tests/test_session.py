@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import trained
-
 from mini_tf.data.token_store import TokenStore
+
 from mini_tf.jobs.session import Session
 from mini_tf.objectives.next_token import PART, NextToken
 from mini_tf.trained.judging import evaluate_trained, text_of

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.packing import Packing
 from mini_tf.data.pair_store import PairStore
 from mini_tf.data.pairing import Pairing
 from mini_tf.data.token_store import TokenStore
+
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of

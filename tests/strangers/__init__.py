@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 
 def words(package: str) -> list[str]:
     """Those of a package."""
-    return sorted(file.stem for file in (FOLDER / package).glob("*.py"))
+    return sorted(file.stem for file in (FOLDER / package.replace(".", "/")).glob("*.py"))
 
 
 def made(package: str) -> dict[str, Any]:
@@ -27,7 +27,6 @@ def made(package: str) -> dict[str, Any]:
 def strangers() -> Iterator[None]:
     """The packages have these kinds too, as if their files lay in them."""
     with ExitStack() as entered:
-        for folder in FOLDER.iterdir():
-            if words(folder.name):
-                entered.enter_context(kinds_in(folder.name, folder))
+        for folder in sorted({file.parent for file in FOLDER.rglob("*.py")} - {FOLDER}):
+            entered.enter_context(kinds_in(".".join(folder.relative_to(FOLDER).parts), folder))
         yield

@@ -1,0 +1,89 @@
+"""The contract of datasets over every kind, over one of other people's, and against datasets that break it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from strangers import strangers, words
+
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import datasets as contract
+
+__all__ = ["strangers"]
+
+WORDS = ["a", "dog", "barks", "loud", "while", "seven", "grey", "cats", "sleep", "under", "the", "old", "oak", "tree", "all", "day", "long"]
+TEXTS = [" ".join([*WORDS[n:], *WORDS[:n]]) for n in range(len(WORDS))]
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "text": [{"text": text} for text in TEXTS],
+    "pairs": [{"source": text, "target": [text.upper(), text], "alignment": "0-0"} for text in TEXTS],
+    "classes": [{"text": text, "text_pair": text[:9], "label": "ab"[n % 2]} for n, text in enumerate(TEXTS)],
+    "numbers": [{"text": text, "label": n / 3} for n, text in enumerate(TEXTS)],
+    "tags": [{"text": text, "label": ["O" if len(word) < 4 else "B-x" for word in text.split()]} for text in TEXTS],
+    "chats": [{"prompt": text, "response": [text[::-1], text]} for text in TEXTS],
+    "labelsets": [{"text": text, "labels": ["a", "b", "c"][: n % 4]} for n, text in enumerate(TEXTS)],
+}
+
+
+@pytest.mark.usefixtures("strangers")
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("kind", [*listing("data.datasets"), *words("data.datasets")])
+def test_every_dataset(kind: str, holds: Any) -> None:
+    cases = {case.name: case for case in contract.cases(settings_of("data.datasets", kind)(), ROWS[kind])}  # type: ignore[arg-type]
+    cases[holds.__name__].run()
+
+
+def test_conversations_of_messages_keep_the_contract() -> None:
+    turns = [[{"role": "user", "content": text}, {"role": "assistant", "content": text[5:]}] for text in TEXTS]
+    chats: Any = settings_of("data.datasets", "chats")()
+    for case in contract.cases(chats, [{"messages": messages} for messages in turns]):
+        case.run()
+
+
+Classes: Any = settings_of("data.datasets", "classes")
+
+
+class Forgets(Classes):
+    def to_json(self, example: Any) -> list[Any]:
+        return [example.texts[:1], example.answers, ()]
+
+
+class TellsNoPlace(Classes):
+    def example(self, *given: Any) -> Any:
+        return super().example(*given)._replace(where="somewhere")
+
+
+class KnowsNothing(Classes):
+    def known_by(self, example: Any) -> str:
+        return example.where
+
+
+class Mixes(Classes):
+    def encode(self, examples: Sequence[Any], *given: Any) -> Any:
+        return super().encode(sorted(examples), *given)
+
+
+class ReadsBeyond(Classes):
+    def packing(self, store: Any, shape: Any) -> Any:
+        return super().packing(store, type(shape)(512, shape.lookahead))
+
+
+class LosesARow(Classes):
+    def read(self, *given: Any) -> Any:
+        return [*super().read(*given)][1:]
+
+
+BREAKS: dict[type[Any], str] = {
+    Forgets: "keeps_examples_as_they_were_written",
+    TellsNoPlace: "reads_every_row_and_says_where_it_stands",
+    KnowsNothing: "holds_out_by_what_an_example_is_known_by",
+    Mixes: "encodes_each_example_by_itself",
+    ReadsBeyond: "keeps_rows_within_the_context",
+    LosesARow: "reads_every_row_and_says_where_it_stands",
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
+def test_a_dataset_that_breaks_the_contract_is_caught(broken: type[Any]) -> None:
+    [case] = [case for case in contract.cases(broken(), ROWS["classes"]) if case.name == BREAKS[broken]]
+    with pytest.raises(AssertionError):
+        case.run()
