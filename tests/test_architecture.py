@@ -168,3 +168,10 @@ def test_files_functions_and_signatures_stay_small() -> None:
     assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 60] == []
     many = [f"{part_of(file)}: {f.name}" for file, f in functions if len(f.args.args) > 8]
     assert [name for name in many if not name.startswith("cli: ")] == []  # there a parameter is an option of the command
+
+
+def test_the_way_from_recipe_to_run_is_readable_in_one_function() -> None:
+    file = PACKAGE / "jobs/pretrain.py"
+    assert len({(one.line, one.module.split(".")[0]) for one in imports_of(file)}) <= 15
+    lengths = [f.end_lineno - f.lineno + 1 for f in ast.parse(file.read_text()).body if isinstance(f, ast.FunctionDef) and f.end_lineno]
+    assert max(lengths) <= 45

@@ -14,11 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import mini_tf.jobs.samples
 from mini_tf.data.opening import open_text
+from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cost.chores import Chores, chores_of, how_often
 from mini_tf.jobs.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
 from mini_tf.jobs.cost.whole import whole_run
 from mini_tf.jobs.parts import Parts
-from mini_tf.jobs.pretrain import build
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.training.feed import Feed

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch
 from mini_tf.data.opening import open_text
+from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.jobs.pretrain import build
 from mini_tf.objectives import Sums
 from mini_tf.objectives._prediction import Prediction
 from mini_tf.recipe.kinds import listing

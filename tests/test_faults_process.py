@@ -25,6 +25,7 @@ import torch
 from commands import ARITHMETIC, DATA, QUIET, ROOT, TINY, content, minitf, tiny_model
 from hang import ending
 
+import mini_tf.jobs.assembling
 import mini_tf.jobs.parts
 import mini_tf.jobs.pretrain
 import mini_tf.jobs.samples
@@ -143,7 +144,7 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
 
 
 MOMENTS = [
-    pytest.param(mini_tf.jobs.pretrain, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
+    pytest.param(mini_tf.jobs.assembling, "open_text", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
     pytest.param(Run, "begin", 1, -signal.SIGTERM, id="P3-before-run.json"),
     pytest.param(mini_tf.jobs.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
     pytest.param(mini_tf.jobs.parts, "evaluate", 1, 143, id="P3-evaluation"),

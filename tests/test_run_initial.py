@@ -12,9 +12,9 @@ from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.data.opening import open_text
-from mini_tf.jobs import pretrain
+from mini_tf.jobs import assembling
+from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
-from mini_tf.jobs.pretrain import build
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.reading import read
@@ -377,7 +377,7 @@ def test_torch_is_set_up_as_the_recipe_says_and_opening_the_run_that_it_begins_w
 def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     applied: list[Setup] = []
     monkeypatch.setattr(Setup, "apply", lambda setup: applied.append(setup))
-    monkeypatch.setattr(pretrain, "remembered", lambda shape, work, setup, *given: replace(setup, threads=1))
+    monkeypatch.setattr(assembling, "remembered", lambda shape, work, setup, *given: replace(setup, threads=1))
     recipe = read(TINY, [*SHORT, "runtime.threads=2", "train.batch_size=1"]).recipe
     setup = replace(settle(recipe.runtime), undecided=frozenset({"threads"}))
     parts = build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), setup)

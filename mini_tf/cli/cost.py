@@ -56,7 +56,7 @@ def cost(
         overrides.append(f"runtime.device={device}")
     resolved = [reading.read(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
 
-    from mini_tf.jobs.pretrain import estimate
+    from mini_tf.jobs.cost.estimating import estimate
 
     costs = []
     for one in resolved:

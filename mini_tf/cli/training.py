@@ -12,7 +12,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import GATES, RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.data.labels import Labels
+    from mini_tf.data.datasets import Text
     from mini_tf.jobs.pretrain import Options
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
@@ -45,8 +45,8 @@ def training_command(
         from mini_tf.jobs.pretrain import Options
         from mini_tf.run.opening import Place
 
-        def check(labels: "Labels | None") -> None:
-            check_gates(held_to, "training", resolved.recipe, None if labels is None else labels.names)
+        def check(text: "Text") -> None:
+            check_gates(held_to, "training", resolved.recipe, None if text.labels is None else text.labels.names)
 
         options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), check)
         return _train(console, resolved, options, held_to)

@@ -53,7 +53,7 @@ def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         way = "extend its seed folders one by one: minitf pretrain RUN/seed-1 -d RUN/seed-1 --extend N"
         raise UsageFault(f"--extend: a run of {seeds} seeds is not extended as a whole", hint=way)
     identity, text = identified(resolved, options.place, voice)
-    options.check(text.labels)
+    options.check(text)
     with open_run(options.place, identity, options.command) as run:
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
             voice.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")

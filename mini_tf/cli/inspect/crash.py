@@ -77,7 +77,7 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
 
 def _build(folder: Path, recipe: "Recipe", text: "Text", facts: "Facts", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
-    from mini_tf.jobs.pretrain import build
+    from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import settle
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})

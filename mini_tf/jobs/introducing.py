@@ -1,0 +1,45 @@
+"""What a person wants to know before a run begins."""
+
+from mini_tf.jobs.parts import Parts
+from mini_tf.jobs.session import Voice
+from mini_tf.scores import figures_of, left_out, packages_of
+from mini_tf.trained.initial import listed
+
+
+def introduce(parts: Parts, voice: Voice) -> None:
+    """Say what a person wants to know before a run: machine, model, text and the arithmetic of a batch."""
+    train, text, horizon, micro = parts.recipe.train, parts.text, parts.course.horizon, parts.setup.micro_batch_size
+    voice.say(parts.setup.spoken())
+    parameters = sum(p.numel() for p in parts.model.parameters())
+    voice.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
+    if own := sum(p.numel() for p in parts.trainable.parameters()) - parameters:
+        voice.say(f"objective: {parts.recipe.objective.kind}, {own:,} parameters of its own, which are not part of the model")
+    if parts.taken is not None:
+        voice.say(parts.taken.spoken())
+        for line in parts.taken.lists():
+            voice.detail(line)
+        if parts.taken.reads:
+            voice.warn(parts.taken.reads)
+    learning = sum(p.numel() for p in parts.model.parameters() if p.requires_grad)
+    if learning < parameters:
+        voice.say(f"learning: {learning:,} of the parameters, the others stay as they are")
+    if parts.whole is not None:
+        whole = [name for name, parameter in parts.model.named_parameters() if name in parts.whole and parameter.requires_grad]
+        voice.say(f"as a whole, beside the adapter: {listed(whole)}" if whole else "nothing but the adapter learns")
+    dataset = parts.recipe.objective.dataset()
+    for line in dataset.summary(text):
+        voice.say(line)
+    if not parts.recipe.objective.PREDICTS_TOKENS and (lacking := left_out(*packages_of(*figures_of(parts.recipe.objective)))):
+        voice.say(lacking)
+    most = parts.plan.batch_size
+    passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"
+    rows = f"at most {passes} rows of like length" if train.batch_tokens else f"{passes} rows of {train.context}"
+    if horizon.steps is None:
+        how_long = f"{horizon.seconds:g} seconds"
+    else:
+        how_long = f"{horizon.steps:,} steps, {horizon.steps / parts.plan.epoch_steps:.2g} epochs"
+    voice.say(f"training: {how_long}, {train.step_tokens:,} tokens a step ({rows})")
+    if dataset.CUTS and (cut := parts.train.n_longer):
+        voice.warn(f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are cut there")
+    if parts.train.n_rows < most:
+        voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
