@@ -2,9 +2,9 @@
 
 A package of kinds is a folder whose files have a class `Settings`; the files' names are its words. Many of them are ordinary words
 ("linear", "none", "window"), so a string alone is no finding: counted are comparisons, match cases and tables whose other side is a
-declaration (`.kind`, `.FORM`, `getattr` of these, or a name that was bound to one, or is `kind`), collections of
+declaration (`.kind`, `.DATASET`, `.PIPELINE`, `getattr` of these, or a name that was bound to one, or is `kind`), collections of
 words of one package, `isinstance` and `type(x) is` on a class of a kind, and `getattr` by a name that only kinds declare. Not counted is
-`.attaches`, whose "rotary" is a place to attach, and what reaches its test as an argument, unless its type is `Form`.
+`.attaches`, whose "rotary" is a place to attach, and what reaches its test as an argument.
 """
 
 import ast
@@ -14,14 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-DECLARED = {"FORM": "objectives"}
+DECLARED = {"DATASET": "datasets", "PIPELINE": "pipelines"}
 """What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it is."""
-_FORMS = {"form": "FORM"}
-"""Attributes that hold a declaration (`store.form`)."""
-CONTRACTS = {"Mixer": "attention", "Position": "positions", "Model": "models", "Objective": "objectives"}
+CONTRACTS = {"Mixer": "attention", "Position": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
 """The classes that every kind of a package is; what stands between them and a kind (`Headed`, `OneStack`) is some kinds' class."""
-HEADS = {"Answer": "objectives"}
-"""Classes that only some kinds of a package build, but that are not of the contract."""
 _GATHERED = (ast.Tuple, ast.List, ast.Set)
 
 
@@ -53,7 +49,7 @@ def packages(root: Path) -> list[Path]:
 
 
 def kinds_of(root: Path) -> Kinds:
-    found, folders = Kinds(classes=dict(HEADS)), packages(root)
+    found, folders = Kinds(), packages(root)
     shared: set[str] = set()
     for file in sorted(root.rglob("*.py")):
         inside = file.parent in folders
@@ -143,7 +139,7 @@ def _asks(node: ast.expr, env: Mapping[str, set[str]]) -> set[str]:
     """The declarations that an expression holds."""
     match node:
         case ast.Attribute():
-            return {_FORMS.get(node.attr, node.attr)} & {*DECLARED, "kind"}
+            return {node.attr} & {*DECLARED, "kind"}
         case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
             return {name} & {*DECLARED, "kind"}
         case ast.Call(func=ast.Name(id="set" | "tuple" | "list" | "sorted" | "frozenset" | "str")):
@@ -172,8 +168,6 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[list[ast.AST], dict[str, set[str
     outermost = [one for one in functions if one not in nested]
     for scope in outermost:
         nodes, env = list(ast.walk(scope)), dict[str, set[str]]()
-        arguments = [arg for arg in nodes if isinstance(arg, ast.arg)]
-        env |= {arg.arg: {"FORM"} for arg in arguments if arg.annotation is not None and _name(arg.annotation) == "Form"}
         for name, value in _bound(nodes):
             env[name] = env.get(name, set()) | _asks(value, env)
         yield nodes, env

@@ -9,8 +9,8 @@ from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.objectives import Judge
     from mini_tf.trained.opening import Trained
+    from mini_tf.training.evaluation import Judge
 
 SUFFIXES = (".png", ".svg", ".json")
 SHOWN = 12
@@ -33,24 +33,24 @@ class ClassPictures:
         if len(asked) == 2 and len({file.resolve() for file in asked.values()}) == 1:
             raise UsageFault("--confusion and --calibration name one file", hint="give each its own")
 
-    def judge(self, trained: "Trained") -> "Judge | None":
-        """What gathers the answers for the pictures; UsageFault where the run has none of these pictures."""
-        from mini_tf.pipelines.predictions import Confusion
+    def judge(self, trained: "Trained", own: "Judge | None") -> "Judge | None":
+        """What gathers the outputs for the pictures besides the pipeline's `own`; UsageFault where the run has none of these pictures."""
+        from mini_tf.pipelines._confusion import Confusion
 
-        form, labels, own = trained.recipe.objective.DATASET, trained.labels, trained.objective.judge()
-        for option, file, fitting in (("confusion", self.confusion, ("classes", "tags")), ("calibration", self.calibration, ("classes",))):
-            if file is not None and form not in fitting:
-                told = f"it is of {' or '.join(fitting)}, and {trained.folder.name} was trained on {trained.recipe.objective.kind}"
-                raise UsageFault(f"--{option}: {told}")
-        if own is None or labels is None or not (self.confusion or (form == "classes" and len(labels.names) <= SHOWN)):
-            return own
-        return Confusion(own, len(labels.names))
+        objective, labels = trained.recipe.objective, trained.labels
+        settings = objective.pipeline()
+        pictures = {} if settings is None else settings.PICTURES
+        for name, file, of in (("confusion", self.confusion, "classes or tags"), ("calibration", self.calibration, "classes")):
+            if file is not None and name not in pictures:
+                raise UsageFault(f"--{name}: it is of {of}, and {trained.folder.name} was trained on {objective.kind}")
+        unasked = pictures.get("confusion") and labels is not None and len(labels.names) <= SHOWN
+        return Confusion(own, len(labels.names)) if own is not None and labels is not None and (self.confusion or unasked) else own
 
     def write(self, console: Console, trained: "Trained", judge: "Judge | None") -> dict[str, Any]:
         """Write the files; what they show, as JSON says it."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
-        from mini_tf.pipelines.predictions import Confusion
+        from mini_tf.pipelines._confusion import Confusion
         from mini_tf.scores.classes import calibration
 
         names = trained.labels.names if trained.labels is not None else ()
@@ -73,7 +73,7 @@ class ClassPictures:
     def show(self, console: Console, judge: "Judge | None", trained: "Trained") -> None:
         """The confusion matrix of a few classes on stdout, where no file was asked for."""
         from mini_tf.drawing.confusion import confusion_text
-        from mini_tf.pipelines.predictions import Confusion
+        from mini_tf.pipelines._confusion import Confusion
 
         if self.confusion is None and isinstance(judge, Confusion) and trained.labels is not None:
             names = trained.labels.names

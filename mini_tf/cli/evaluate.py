@@ -15,6 +15,7 @@ from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.data.store import Store
+    from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
 
 CONFUSION = typer.Option("--confusion", metavar="FILE", help="Which classes are taken for which: .png, .svg or .json.")
@@ -47,6 +48,7 @@ def evaluate(
     pictures, held_to = ClassPictures(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
+    from mini_tf.pipelines import pipeline_of
     from mini_tf.scores import figures_of, left_out, packages_of
     from mini_tf.trained.judging import evaluate_trained, text_of
     from mini_tf.trained.opening import open_trained
@@ -55,11 +57,12 @@ def evaluate(
     check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
     if lacking := left_out(*packages_of(*figures_of(trained.recipe.objective))):
         console.say(lacking)
-    judge = pictures.judge(trained)
+    pipeline = pipeline_of(trained)
+    judge = pictures.judge(trained, pipeline.judge())
     store = text_of(trained, data, split or "val", console.detail, fields)
     scores = evaluate_trained(trained, store, judge)
     told = {"split": "data" if data is not None else split or "val"}
-    written, signatures = _written(console, trained, store)
+    written, signatures = _written(console, trained, pipeline, store)
     scores |= written
     result = pictures.write(console, trained, judge)
     metrics = {**scores, **told, **signatures}
@@ -70,27 +73,19 @@ def evaluate(
     return 0
 
 
-def _written(console: Console, trained: "Trained", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
-    """The figures of what a model of pairs or conversations writes, and by which rules they were made; nothing of others."""
-    from mini_tf.pipelines.responses import respond, responder_of
-    from mini_tf.pipelines.translations import judge, translate, translator_of
-    from mini_tf.scores import OF_TEXTS, available, packages_of
+def _written(console: Console, trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
+    """The figures of what the model writes, and by which rules they were made; nothing where it writes nothing that has references."""
+    from mini_tf.pipelines._references import scores_of
+    from mini_tf.scores import available, packages_of
     from mini_tf.scores.translation import signatures
     from mini_tf.training.evaluation import pack
 
-    if not trained.recipe.objective.PREDICTS_TOKENS or not any(map(available, packages_of(*OF_TEXTS))):
+    settings = trained.recipe.objective.pipeline()
+    if settings is None or not any(map(available, packages_of(*settings.WRITTEN))):
         return {}, {}
-    dataset = trained.recipe.objective.dataset()
-    if dataset.SOURCE:
-        if cut := pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context).n_longer:
-            console.say(
-                f"{cut:,} of {store.n_documents:,} pairs are longer than the model's context of {trained.model.context} and are cut there"
-            )
-        written = judge(translate(translator_of(trained), dataset.examples(store)))
-    elif dataset.kind == "chats":
-        written = judge(respond(responder_of(trained), dataset.examples(store)))
-    else:
-        return {}, {}
+    if cut := pipeline.cut(pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context)):
+        console.say(cut)
+    written = scores_of(pipeline.written(store))
     return written, {f"{name}_signature": signature for name, signature in signatures().items()} if "bleu" in written else {}
 
 

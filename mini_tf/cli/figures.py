@@ -30,26 +30,27 @@ def check_gates(
         if not _is_among(figure, names):
             raise _no_such_figure(gate.metric, figure, command, recipe, names)
         if classes is not None:
-            _check_class(gate.metric, figure, classes)
+            _check_class(gate.metric, figure, classes, recipe)
         require(*packages_of(figure.removeprefix("val.")))
 
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All that a command measures; a name that ends in a dot goes on with a class or a type."""
-    from mini_tf.scores import OF_ENTITIES, OF_TEXTS, figures_of
-    from mini_tf.scores.entities import mark_entities
+    from mini_tf.scores import figures_of
 
-    lacking = set[str]()
-    if recipe.objective.DATASET == "tags" and classes is not None:
-        lacking |= {"f1_macro"} if mark_entities(classes) else {*OF_ENTITIES}
+    lacking = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
-        lacking |= {*OF_TEXTS}
-    if command == "predict":
-        lacking |= {"loss"}
-    found = [name for name in figures_of(recipe.objective) if name not in lacking]
+        lacking |= _written(recipe)
+    found = [name for name in figures_of(recipe.objective, classes) if name not in lacking]
     if command == "training":
         return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
     return [*found, "targets"] if command == "evaluate" else found
+
+
+def _written(recipe: "Recipe") -> set[str]:
+    """Figures of what the model writes."""
+    pipeline = recipe.objective.pipeline()
+    return set() if pipeline is None else {*pipeline.WRITTEN}
 
 
 def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
@@ -70,10 +71,10 @@ def _is_among(figure: str, names: Sequence[str]) -> bool:
 
 def _no_such_figure(told: str, figure: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import listing, settings_of
-    from mini_tf.scores import COMMON, OF_TEXTS, figures_of
+    from mini_tf.scores import COMMON, figures_of
 
     kind, bare = recipe.objective.kind, figure.removeprefix("val.")
-    if bare in OF_TEXTS and bare in figures_of(recipe.objective):
+    if bare in _written(recipe):
         return UsageFault(f"--assert {told}: with eval.translations=0 nothing is written that could be judged", hint="leave that out")
     found: dict[str, Any] = {word: settings_of("objectives", word) for word in listing("objectives")}
     others = [word for word, settings in found.items() if _is_among(bare, figures_of(settings)) and bare not in COMMON]
@@ -82,9 +83,11 @@ def _no_such_figure(told: str, figure: str, command: str, recipe: "Recipe", name
     return UsageFault(f"--assert {told}: {command} measures no such figure; it does {listed}", hint=hint)
 
 
-def _check_class(told: str, figure: str, classes: Sequence[str]) -> None:
+def _check_class(told: str, figure: str, classes: Sequence[str], recipe: "Recipe") -> None:
     """UsageFault where a figure is of one class, or of one type of entities, that there is not."""
     kind, _, wanted = figure.removeprefix("val.").partition(".")
-    known = [*dict.fromkeys(tag.partition("-")[2] or "_" for tag in classes if tag != "O")] if kind == "entity_f1" else [*classes]
-    if kind in ("f1", "entity_f1") and wanted and wanted not in known:
+    pipeline = recipe.objective.pipeline()
+    if pipeline is None or not wanted or f"{kind}." not in pipeline.FIGURES:
+        return
+    if wanted not in (known := pipeline.classes_of(kind, classes)):
         raise UsageFault(f"--assert {told}: there is no class {wanted!r}", hint=f"there are: {', '.join(known[:20])}")

@@ -6,7 +6,6 @@ import typer
 
 from mini_tf.cli.training import training_command
 
-TASKS = ("classify", "tag", "regress", "seq2seq", "instruct")
 TASK_RECIPE = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE [KEY=VALUE ...]", help="A preset, a file or a run folder, and what to change."),
@@ -20,17 +19,14 @@ def _ask_for_recipe() -> NoReturn:
 
 
 def task_recipes() -> list[str]:
-    """The shipped recipes whose own text names one of TASKS as their objective; resolving them all would take torch."""
+    """The shipped recipes that name an objective of their own, which is a task."""
     import yaml
 
     from mini_tf.recipe.presets import presets
+    from mini_tf.recipe.reading import read
 
-    found = []
-    for name, file in presets().items():
-        objective = yaml.safe_load(file.read_text(encoding="utf-8")).get("objective")
-        if (objective.get("kind") if isinstance(objective, dict) else objective) in TASKS:
-            found.append(name)
-    return found
+    naming = (name for name, file in presets().items() if yaml.safe_load(file.read_text(encoding="utf-8")).get("objective"))
+    return [name for name in naming if read(name).recipe.objective.TASK]
 
 
 finetune = training_command(

@@ -1,5 +1,6 @@
 """`minitf predict`: the labels that a trained model gives to texts, as lines of JSON."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,8 +18,7 @@ from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Reader
-    from mini_tf.data.examples import Example
-    from mini_tf.pipelines.predictions import Prediction, Predictor
+    from mini_tf.pipelines import Prediction, Predictor
 
 ROWS = 32
 """Texts of a file that are answered together unless --batch-size says otherwise."""
@@ -47,18 +47,23 @@ def predict(
         raise UsageFault("there is no text to predict of", hint='give one: "a text", or -i FILE')
     held_to = [Gate.parse(gate) for gate in gates or []]
 
-    from mini_tf.pipelines.predictions import Predictor
+    from mini_tf.pipelines import pipeline_of
     from mini_tf.trained.judging import other_data
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
-    predictor = Predictor(trained, judged=bool(held_to))
-    check_gates(held_to, "predict", trained.recipe, predictor.labels.names)
+    settings = trained.recipe.objective.pipeline()
+    if settings is None or settings.COMMAND != "predict":
+        hint = f"use `minitf generate {trained.folder.name}`" if settings is not None else None
+        raise UsageFault(f"{trained.folder.name} was trained on {trained.recipe.objective.kind}, whose answers are no labels", hint=hint)
+    predictor = pipeline_of(trained).prediction(trained, judged=bool(held_to))
+    check_gates(held_to, "predict", trained.recipe, None if trained.labels is None else trained.labels.names)
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0
     for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
         for example, prediction in _answered(predictor, batch):
-            console.print_product(to_json(_line(predictor.form, example, prediction)))
+            line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
+            console.print_product(to_json(line))
             n_read += 1
     if not held_to:
         return 0
@@ -77,20 +82,19 @@ def _at_once(texts: Sequence[str] | None, file: Path | None, wanted: int | None)
     return wanted or (ROWS if texts else ahead_by_default(file, ROWS))
 
 
-def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Example]":
+def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
     """The arguments, the rows of a table, or lines, each as it comes; DataFault at the first that is none."""
     from mini_tf.data.formats.sources import FORMATS
-    from mini_tf.pipelines.predictions import read_line
 
     if file is not None and file.suffix.lower() in FORMATS:
         yield from reader.read(reader.dataset.find(str(file), "--input"))
         return
     name = "argument " if texts else f"{file or 'stdin'}:"
     for number, line in enumerate(texts or lines_of(file), 1):
-        yield read_line(reader, line, f"{name}{number}")
+        yield reader.line(line, f"{name}{number}")
 
 
-def _answered(predictor: "Predictor", examples: "list[Example]") -> "Iterator[tuple[Example, Prediction]]":
+def _answered(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":
     """Each with its answer; where one cannot be answered those before it still are."""
     try:
         found = predictor.predict(examples)
@@ -103,8 +107,8 @@ def _answered(predictor: "Predictor", examples: "list[Example]") -> "Iterator[tu
     yield from zip(examples, found, strict=True)
 
 
-def _line(form: str, example: "Example", prediction: "Prediction") -> dict[str, Any]:
-    from mini_tf.pipelines.predictions import number_of
-
-    words = {"words": example.texts} if form == "tags" else {}
-    return {"line": number_of(example), **words, "label": prediction.label, "scores": prediction.scores}
+def _number_of(where: str) -> int:
+    """The line, or the row of a parquet file, that an example stands in."""
+    found = re.search(r"[0-9]+$", where)
+    assert found is not None
+    return int(found[0])

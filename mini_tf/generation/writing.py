@@ -48,7 +48,7 @@ class Written(NamedTuple):
 
 
 class Writer:
-    """A decoder that continues prompts as its recipe's `generate` says; one that learnt from conversations answers them.
+    """A decoder that continues prompts as its recipe's `generate` says; `in_turns`: answers them, as it learnt from conversations.
 
     context: the longest text that it reads at once, by default the one it was trained on. n_top: None, or how many of the
     likeliest tokens are told with each token. over_borders: after a document's end another one follows, a blank line between.
@@ -64,10 +64,11 @@ class Writer:
         context: int | None = None,
         n_top: int | None = None,
         over_borders: bool = False,
+        in_turns: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
         self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
-        self.separated, self.in_turns = not recipe.data.split.tail, recipe.objective.DATASET == "chats"
+        self.separated, self.in_turns = not recipe.data.split.tail, in_turns
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
         self.ends = frozenset(opening(tokenizer, self.separated))
         self.ahead = 1 if next(model.parameters()).device.type == "cpu" else STEPS_AHEAD

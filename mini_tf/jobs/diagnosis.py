@@ -12,17 +12,14 @@ COPY_CHECK_TOKENS = 10_000_000
 _PIECE, _OVERLAP = 1 << 16, 1 << 8  # tokens that are looked at together; eight words are fewer than overlap
 WIDE_GAP = 0.25
 """Share of the held-out loss by which it may exceed the training loss before we speak of overfitting."""
-_SPOKEN = (
-    *("loss", "bits_per_byte", "accuracy", "f1_macro", "entity_f1", "pearson", "spearman"),
-    *("rouge1", "rougeL", "bleu", "chrf", "exact_match"),
-)
-SPOKEN = tuple(f"val.{name}" for name in _SPOKEN)
-"""Figures that are told in words; the rest stands in metrics.jsonl."""
+_COMMON = ("loss", "bits_per_byte", "accuracy")
 
 
-def spoken(metrics: Mapping[str, float]) -> str:
+def spoken(metrics: Mapping[str, float], objective: ObjectiveSettings) -> str:
     """The held-out figures that people ask for first."""
-    return ", ".join(f"{name} {metrics[name]:.4f}" for name in SPOKEN if name in metrics)
+    pipeline = objective.pipeline()
+    names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SPOKEN)))
+    return ", ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
 
 
 def overfitting(epochs: float, train_loss: float, val_loss: float, objective: ObjectiveSettings) -> str:

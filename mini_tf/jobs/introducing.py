@@ -2,7 +2,7 @@
 
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Voice
-from mini_tf.scores import figures_of, left_out, packages_of
+from mini_tf.scores import left_out, packages_of
 from mini_tf.trained.initial import listed
 
 
@@ -29,7 +29,8 @@ def introduce(parts: Parts, voice: Voice) -> None:
     dataset = parts.recipe.objective.dataset()
     for line in dataset.summary(text):
         voice.say(line)
-    if not parts.recipe.objective.PREDICTS_TOKENS and (lacking := left_out(*packages_of(*figures_of(parts.recipe.objective)))):
+    pipeline = parts.recipe.objective.pipeline()
+    if pipeline is not None and (lacking := left_out(*packages_of(*pipeline.FIGURES))):
         voice.say(lacking)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"

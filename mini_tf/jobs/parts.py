@@ -7,11 +7,14 @@ from functools import cached_property
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import Text
+from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights import objective_network
 from mini_tf.objectives import Objective
 from mini_tf.optimizers import Optimizer
+from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import Taken
 from mini_tf.training.divergence import Tolerance
@@ -37,6 +40,19 @@ class Parts:
     """What the model took over of another run; None too where it has weights of its own."""
     whole: Sequence[str] | None = None
     """Beside an adapter, the parameters that learn as a whole."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of what the model predicts."""
+        return self.text.used.target
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        return self.text.used.source
+
+    @property
+    def labels(self) -> Labels | None:
+        return self.text.labels
 
     @cached_property
     def trainable(self) -> nn.Module:
@@ -68,7 +84,7 @@ class Parts:
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Figures of the model on the held-out text, or on its first `tokens`, as every evaluation of a run takes them."""
         rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch)
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).judge())
 
     @property
     def course(self) -> Course:

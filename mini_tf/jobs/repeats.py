@@ -14,6 +14,7 @@ from typing import Any
 from mini_tf.jobs.diagnosis import spoken
 from mini_tf.jobs.pretrain import Options, identified, pretrain
 from mini_tf.jobs.session import Outcome, Voice
+from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run import finding, loading, manifest, seed_runs
 from mini_tf.run.folder import Run
@@ -23,8 +24,6 @@ from mini_tf.training.signals import StopRequest
 
 Figures = Mapping[str, float | None]
 """By the names that --assert uses; None where it was not finite."""
-_OF_TEXTS = ("val.chrf", "val.rougeL")
-"""chrF first: it is fair to every script, while ROUGE knows only a to z."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
                     return _stopped(run, outcome.exit_code, f"in seed-{number}")
                 done.append(_finished(outcome.folder, single.recipe.train.seed))
                 seed_runs.record_seeds(run, (one.line for one in done))
-            return _finish(run, done, voice)
+            return _finish(run, done, voice, resolved.recipe.objective)
 
 
 def _stopped(run: Run, exit_code: int, where: str) -> Outcome:
@@ -85,18 +84,15 @@ def singles(resolved: Resolved) -> Iterator[Resolved]:
         yield replace(resolved, recipe=recipe.model_copy(update={"train": one}))
 
 
-def main_figure(figures: Figures) -> str:
-    """The figure by which runs are ranked: the task's, where there is one, else the loss. All but the loss are better when larger.
-
-    A language model's accuracy, beside which there is a perplexity, is no task's.
-    """
-    of_tasks = _OF_TEXTS if "val.perplexity" in figures else ("val.entity_f1", "val.accuracy", *_OF_TEXTS)
-    return next((name for name in of_tasks if name in figures), "val.loss")
+def main_figure(figures: Figures, objective: ObjectiveSettings) -> str:
+    """The figure by which runs are ranked: the pipeline's, where there is one, else the loss. All but the loss are better when larger."""
+    pipeline = objective.pipeline()
+    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    return next((name for name in names if name in figures), "val.loss")
 
 
-def median_run(figures: Sequence[Figures]) -> int:
-    """The index of the run whose main figure is the median: the lower one of an even number, the first of equal ones."""
-    name = main_figure(figures[0])
+def median_run(figures: Sequence[Figures], name: str) -> int:
+    """The index of the run whose main figure, of this name, is the median: the lower one of an even number, the first of equal ones."""
     worst = math.inf if name == "val.loss" else -math.inf
     values = [worst if (value := one.get(name)) is None else value for one in figures]
     return values.index(median_low(values))
@@ -134,25 +130,27 @@ def _finished(folder: Path, seed: int) -> Repeat:
     return Repeat(seed, folder, figures)
 
 
-def _finish(run: Run, done: Sequence[Repeat], voice: Voice) -> Outcome:
+def _finish(run: Run, done: Sequence[Repeat], voice: Voice, objective: ObjectiveSettings) -> Outcome:
     """Give the run the median run's model, and tell of all."""
     figures = [one.figures for one in done]
-    median, metrics = done[median_run(figures)], spread(figures)
+    name = main_figure(figures[0], objective)
+    median, metrics = done[median_run(figures, name)], spread(figures)
     seed_runs.record_seeds(run, (one.line | ({"median": True} if one is median else {}) for one in done))
     seed_runs.adopt(run, median.folder)
     for one in done:
-        voice.say(f"{one.folder.name}  train.seed {one.seed}  {_told(one.figures)}{'  <- the median' if one is median else ''}")
-    voice.say(f"each figure's own median over {len(done)} seeds: {_spread_of(main_figure(median.figures), metrics)}")
+        voice.say(
+            f"{one.folder.name}  train.seed {one.seed}  {_told(one.figures, name, objective)}{'  <- the median' if one is median else ''}"
+        )
+    voice.say(f"each figure's own median over {len(done)} seeds: {_spread_of(name, metrics)}")
     voice.say(f"the model is that of {median.folder.name}, which has all checkpoints too")
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
     return Outcome(run.folder, metrics)
 
 
-def _told(figures: Figures) -> str:
+def _told(figures: Figures, name: str, objective: ObjectiveSettings) -> str:
     """What people ask for first, the main figure before all."""
     finite = {name: math.nan if value is None else value for name, value in figures.items()}
-    name = main_figure(figures)
-    rest = spoken({other: value for other, value in finite.items() if other != name})
+    rest = spoken({other: value for other, value in finite.items() if other != name}, objective)
     return f"{name} {finite[name]:.4f}" + (f", {rest}" if rest else "")
 
 

@@ -167,7 +167,7 @@ class Session:
         if aloud:
             # A live bar shows the ordinary steps itself.
             tell = self.voice.say if evaluated or bar.disable else self.run.log
-            told = f", {spoken(evaluated)}" if evaluated else ""
+            told = f", {spoken(evaluated, self.parts.recipe.objective)}" if evaluated else ""
             tell(f"step {report.step}: loss {report.loss:.4f}{told}{self._time_left(report)}")
 
     def _line(self, report: Report) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Session:
     def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model
         best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
-        yield f"done: {spoken(metrics)}{best}"
+        yield f"done: {spoken(metrics, self.parts.recipe.objective)}{best}"
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
         epochs = step / self.training.feed.plan.epoch_steps
@@ -262,8 +262,8 @@ class Session:
         sample = self.run.last_sample()
         if copied := self.samples.copied(sample):
             yield copied
-        folder, form = _quoted(self.run.folder), self.parts.recipe.objective.DATASET
-        use = "predict" if form in ("classes", "numbers", "tags") else "generate" if sample else ""
+        folder, pipeline = _quoted(self.run.folder), self.samples.settings
+        use = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
         yield f"next: minitf evaluate {folder}" + (f"; minitf {use} {folder}" if use else "")
 
 

@@ -5,7 +5,7 @@ The contract stands here; every other file of this package is one objective, and
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -34,13 +34,6 @@ class Sums(NamedTuple):
     answers: Tensor | None = None
 
 
-class Judge(Protocol):
-    """Gathers the answers of an evaluation, batch by batch, for figures that are no means."""
-
-    def add(self, batch: Batch, answers: Tensor) -> None: ...
-    def scores(self) -> dict[str, float]: ...
-
-
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
         """labels: what there is to answer, where rows are labelled. Raises DataFault where the vocabulary lacks a token that is needed."""
@@ -63,10 +56,6 @@ class Objective:
 
     def equip(self, model: Model) -> None:
         """Give a model what this question needs besides; weights are drawn from torch's generator."""
-
-    def judge(self) -> Judge | None:
-        """What makes figures of the answers, where the loss and its like do not say all."""
-        return None
 
     def prepare(self, rows: Rows) -> Batch:
         """The question about these rows: pure, on the CPU; each row draws from its own key, so any split gives the same."""

@@ -5,22 +5,20 @@ Source: Devlin et al. 2018, arXiv:1810.04805, section 4.1 (pool first); Joulin e
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, ClassSettings, PooledSettings, Task, classified
-from mini_tf.scores import OF_CLASSES
-from mini_tf.scores.classes import class_scores
 
 PART = "classify"
 
 
 class Settings(PooledSettings, ClassSettings):
     DATASET = "classes"
-    METRICS = OF_CLASSES
+    PIPELINE, TASK = "text_classification", True
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Classify":
         assert labels is not None
@@ -39,29 +37,3 @@ class Classify(Task):
 
     def task(self, model: Model) -> nn.Module:
         return Answering(model, PART, self.loss, self.pool)
-
-    def judge(self) -> "Classes":
-        return Classes(self.labels)
-
-
-class Classes:
-    """The classes that were named, beside those that are right; probabilities (N, C)."""
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self._truth, self._probabilities = list[np.ndarray](), list[np.ndarray]()
-
-    def add(self, batch: Batch, answers: Tensor) -> None:
-        self._truth.append(batch.labels.cpu().numpy())
-        self._probabilities.append(answers.softmax(-1).cpu().numpy())
-
-    @property
-    def truth(self) -> np.ndarray:
-        return np.concatenate(self._truth)
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        return np.concatenate(self._probabilities)
-
-    def scores(self) -> dict[str, float]:
-        return class_scores(self.truth, self.probabilities.argmax(1), self.labels.names)

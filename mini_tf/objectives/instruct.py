@@ -23,8 +23,9 @@ PART = "instruct"
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     DATASET = "chats"
+    PIPELINE, TASK = "chat", True
     TOKENS = ("separator",)
-    PREDICTS_TOKENS, REFERENCES, TOKEN_LOSS, METRICS = True, True, PART, ("accuracy",)
+    PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
     UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -27,6 +27,7 @@ SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 toke
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"bidirectional"})
+    PIPELINE = "fill_mask"
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 

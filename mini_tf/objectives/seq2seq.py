@@ -29,8 +29,9 @@ class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
     SOURCE = True
     DATASET = "pairs"
+    PIPELINE, TASK = "text2text_generation", True
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
-    PREDICTS_TOKENS, REFERENCES, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, True, PART, True, ("accuracy",)
+    PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
     UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -2,24 +2,21 @@
 
 from dataclasses import replace
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives._answering import Answering, ClassSettings, Task, classified
-from mini_tf.scores import OF_TAGS
-from mini_tf.scores.entities import entity_scores
 
 PART = "tag"
 
 
 class Settings(ClassSettings):
     DATASET = "tags"
-    METRICS = OF_TAGS
+    PIPELINE, TASK = "token_classification", True
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Tag":
         assert labels is not None
@@ -41,34 +38,3 @@ class Tag(Task):
 
     def task(self, model: Model) -> nn.Module:
         return Answering(model, PART, self.loss)
-
-    def judge(self) -> "Tags":
-        return Tags(self.labels)
-
-
-class Tags:
-    """The tags that were named, beside those that are right, sentence by sentence.
-
-    One that is longer than the context comes as several rows, one behind the other, of the same example.
-    """
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self._truth, self._given = list[list[str]](), list[list[str]]()
-        self._example: int | None = None
-
-    def add(self, batch: Batch, answers: Tensor) -> None:
-        assert batch.at is not None
-        rows, length = batch.inputs.ids.shape
-        borders = np.cumsum(np.bincount((batch.at // length).cpu().numpy(), minlength=rows))[:-1]
-        truth, given = (np.split(tags.cpu().numpy(), borders) for tags in (batch.labels, answers.argmax(-1)))
-        examples = batch.draws["examples"].tolist() if "examples" in batch.draws else [None] * rows
-        for example, *row in zip(examples, truth, given, strict=True):
-            for sentences, tags in zip((self._truth, self._given), row, strict=True):
-                if example is None or example != self._example:
-                    sentences.append([])
-                sentences[-1] += [self.labels.names[tag] for tag in tags.tolist()]
-            self._example = example
-
-    def scores(self) -> dict[str, float]:
-        return entity_scores(self._truth, self._given, self.labels.names)

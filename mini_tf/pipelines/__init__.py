@@ -1,1 +1,144 @@
-"""Inputs and outputs of trained models."""
+"""Pipelines: inputs and outputs of trained models, named as Hugging Face names them.
+
+The contract stands here; every other file of this package is one pipeline, whose name an objective says (`PIPELINE`). What a pipeline
+can do it overrides: `generation` or `prediction` for one of the two commands, `judge` and `written` for figures, `sample` for what is
+kept of a point in training.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from mini_tf.data.labels import Labels
+from mini_tf.data.packing import Packing
+from mini_tf.data.store import Store
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.nn.model import Model
+from mini_tf.recipe import kind_settings
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sections import Data
+from mini_tf.trained.opening import Trained
+from mini_tf.training.evaluation import Judge
+
+
+class Subject(Protocol):
+    """A model and what it was made with: of a run in training, or of one that was opened."""
+
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def source_tokenizer(self) -> Tokenizer: ...
+    @property
+    def labels(self) -> Labels | None: ...
+
+
+class Answer(NamedTuple):
+    """What is made of one prompt: as JSON; as lines of a file; and as it is shown where the prompt was an argument."""
+
+    result: dict[str, Any]
+    lines: list[str]
+    shown: list[str]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What `generate` is asked for. given: the options that were given, by name; context: tokens that are read at most.
+
+    by_line: prompts are lines, each of which gives lines. terminal: a person looks on. json: answers are taken as JSON. say: hears
+    remarks; hear: pieces of text as they are written, where one text is written at a time.
+    """
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+    by_line: bool = False
+    terminal: bool = False
+    json: bool = False
+    say: Callable[[str], None] = lambda line: None
+    hear: Callable[[str], None] = lambda piece: None
+
+
+class Generation(Protocol):
+    """What `minitf generate` does with prompts. ahead: prompts that are best given together."""
+
+    ahead: int
+
+    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
+        """An answer for each prompt, in order; places: where the prompts stand, where they are lines.
+
+        UsageFault at a prompt that cannot be answered; of lines those before it are answered.
+        """
+
+
+class Prediction(NamedTuple):
+    """A label, and its scores, as `minitf predict` prints them; more: what else stands in the line."""
+
+    label: Any
+    scores: Any
+    more: Mapping[str, Any] = {}
+
+
+class Predictor(Protocol):
+    """What `minitf predict` does with examples of the run's dataset."""
+
+    def reader(self, data: Data) -> Any:
+        """How rows are read whose columns `data` names; without labels unless they are judged."""
+
+    def predict(self, examples: Sequence[Any]) -> list[Prediction]:
+        """A prediction for each example, one or more; DataFault where one cannot be read, or its true label is unknown."""
+
+    def scores(self) -> dict[str, float]:
+        """Figures of all predictions so far, where they are judged."""
+
+
+class PipelineSettings(kind_settings.PipelineSettings):
+    def build(self, subject: Subject) -> "Pipeline":
+        return Pipeline(subject)
+
+
+class Pipeline:
+    """What a model can be asked for, beside its loss."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.recipe = subject.recipe
+
+    def judge(self) -> Judge | None:
+        """What makes figures of the outputs of an evaluation."""
+        return None
+
+    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> "Written":
+        """What the model makes of the first `most` examples, None = all, each beside what it is compared with (`WRITTEN`).
+
+        each_chunk is called now and then; what it raises ends the work.
+        """
+        raise NotImplementedError
+
+    def sample(self, held_out: Store) -> str | None:
+        """What is kept of a point in training, for people; None where the model writes nothing."""
+        return None
+
+    def generation(self, wish: Wish) -> Generation:
+        """Of the command `generate`. UsageFault where the wish makes no sense."""
+        raise NotImplementedError
+
+    def prediction(self, trained: Trained, judged: bool = False) -> Predictor:
+        """Of the command `predict`. judged: examples have their true labels, and `scores` then says how good predictions are."""
+        raise NotImplementedError
+
+    def cut(self, packing: Packing) -> str:
+        """A remark on what of held-out examples the model cannot read whole, or ""."""
+        return ""
+
+
+Written = Iterator[tuple[str, Sequence[str]]]
+
+
+def pipeline_of(subject: Subject) -> Pipeline:
+    """The pipeline of a model's objective; one that can do nothing where it has none."""
+    settings = subject.recipe.objective.pipeline()
+    built: Pipeline = Pipeline(subject) if settings is None else settings.build(subject)
+    return built

@@ -159,6 +159,45 @@ class DatasetSettings(Kind):
     """Tokens of context that one needs at least, its separators among them."""
 
 
+OF_BEAMS = frozenset({"num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best"})
+"""Options of `generate` that mean something where several texts are followed side by side."""
+GENERATE_OPTIONS = OF_BEAMS | {
+    *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
+    *("logprobs", "stream", "batch_size"),
+}
+
+
+class PipelineSettings(Kind):
+    """What commands need to know of a pipeline. Figures are told by the names that --assert uses; all are better when larger."""
+
+    COMMAND: ClassVar[Literal["generate", "predict"] | None] = None
+    """The command that asks such a model."""
+    WITHOUT: ClassVar[frozenset[str]] = frozenset()
+    """Options of `generate` that mean nothing here."""
+    WHY_WITHOUT: ClassVar[str] = ""
+    """What is said of these; {run} is the run's name."""
+    FIGURES: ClassVar[tuple[str, ...]] = ()
+    """What the outputs of an evaluation are judged by; a name that ends in a dot goes on with a class or a type."""
+    WRITTEN: ClassVar[tuple[str, ...]] = ()
+    """What texts that the model writes are judged by, beside their references."""
+    MAIN: ClassVar[tuple[str, ...]] = ()
+    """Figures by which runs are ranked, the first that is there; where none is, by the loss."""
+    SPOKEN: ClassVar[tuple[str, ...]] = ()
+    """Figures that are told in words."""
+    PICTURES: ClassVar[Mapping[str, bool]] = {}
+    """Pictures of an evaluation (confusion, calibration), and whether each is shown unasked where classes are few."""
+    COPIES: ClassVar[bool] = False
+    """Its samples may stand word for word in the training text, so they are looked for there."""
+
+    def figures(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
+        """FIGURES, or those of them that there are with these classes."""
+        return self.FIGURES
+
+    def classes_of(self, figure: str, classes: Sequence[str]) -> Sequence[str]:
+        """What may stand behind the dot of a figure's name, of a run with these classes."""
+        return classes
+
+
 class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
@@ -171,24 +210,31 @@ class ObjectiveSettings(Kind):
     """Its rows may go on from step to step: it leaves their positions to the model, and its task has `start` and `trim`."""
     DATASET: ClassVar[str] = "text"
     """What a row of data is: a word of the package `data.datasets`."""
+    PIPELINE: ClassVar[str | None] = None
+    """What its models can be asked for: a word of the package `pipelines`; None: for nothing but their loss."""
+    TASK: ClassVar[bool] = False
+    """It is learnt for its own sake, rather than to begin with."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
     PREDICTS_TOKENS: ClassVar[bool] = False
     """The logits of the model are scores of the vocabulary's tokens: text is generated and masks are filled with such a model."""
-    REFERENCES: ClassVar[bool] = False
-    """Its rows have texts that generated ones are compared with (BLEU, chrF, ROUGE, exact match)."""
     TOKEN_LOSS: ClassVar[str | None] = None
     """The part of the loss that is the cross-entropy of tokens in nats, of which perplexity is made; None where there is none."""
     EVERY_TOKEN: ClassVar[bool] = False
     """That part has every token of a text as a target once, so that it can be given in bits per byte."""
     METRICS: ClassVar[tuple[str, ...]] = ()
-    """What evaluation measures besides, by the names that --assert uses; a name that ends in a dot goes on with a class or a type."""
+    """What its task measures besides, by the names that --assert uses; the pipeline has figures of its own."""
     UNLIKE: ClassVar[Mapping[str, str]] = {}
     """Settings that make the training loss another than the validation loss, each with its name in words."""
 
     def dataset(self) -> Any:
         """What a row of its data is, as settings of the package `data.datasets`."""
         return settings_of("data.datasets", self.DATASET)()
+
+    @classmethod
+    def pipeline(cls) -> Any:
+        """The settings of its pipeline, None where it has none."""
+        return None if cls.PIPELINE is None else settings_of("pipelines", cls.PIPELINE)()
 
     @classmethod
     def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:

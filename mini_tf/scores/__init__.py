@@ -5,6 +5,7 @@ The figures come from well-kept packages that a base install lacks. What is triv
 Unavailable. Who goes without them says so (`left_out`); who promised a figure asks first (`require`).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mini_tf.recipe.kind_settings import ObjectiveSettings
@@ -36,11 +37,11 @@ COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
 """Figures of more than one kind of objective."""
 
 
-def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings]) -> tuple[str, ...]:
-    """What evaluation measures; a name that ends in a dot goes on with a class or a type."""
+def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
+    """What evaluation measures, of a run with these classes if they are known; a name that ends in a dot goes on with a class or type."""
     of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
-    written = OF_TEXTS if objective.REFERENCES else ()
-    return ("loss", *of_tokens, *objective.METRICS, *written)
+    pipeline = objective.pipeline()
+    return ("loss", *of_tokens, *objective.METRICS, *(() if pipeline is None else (*pipeline.figures(classes), *pipeline.WRITTEN)))
 
 
 def packages_of(*figures: str) -> tuple[str, ...]:

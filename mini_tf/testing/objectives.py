@@ -5,6 +5,7 @@ Each check builds the objective with the smallest model that it can be trained o
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.labels import Labels
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.objective_network import own_tensors, trained_together
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import figures_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
+from mini_tf.training.evaluation import Judge
 
 CLOSE = 1e-6
 STEPS = 400
@@ -34,6 +38,13 @@ class TinyObjective:
     model: Model
     task: nn.Module
     rows: Rows
+    labels: Labels | None
+
+    @property
+    def judge(self) -> Judge | None:
+        """What the objective's pipeline makes figures with."""
+        recipe = SimpleNamespace(objective=self.objective.settings)
+        return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels)).judge()
 
     def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, Sums]:
         batch = self.objective.prepare(self.rows if rows is None else rows)
@@ -50,7 +61,8 @@ class TinyObjective:
 
 def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> TinyObjective:
     """The case of an objective; `dropout` is set wherever there is dropout."""
-    objective = settings.build(VOCABULARY, labels_for(settings.DATASET))
+    labels = labels_for(settings.DATASET)
+    objective = settings.build(VOCABULARY, labels)
     rows = rows_for(settings.DATASET, objective.lookahead, objective.whole_words)
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
@@ -62,7 +74,7 @@ def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.
     for module in task.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
-    return TinyObjective(objective, model, task, rows)
+    return TinyObjective(objective, model, task, rows, labels)
 
 
 def cuts_change_nothing(settings: ObjectiveSettings) -> None:
@@ -124,7 +136,7 @@ def preparing_is_pure(settings: ObjectiveSettings) -> None:
 def parts_are_counted(settings: ObjectiveSettings) -> None:
     """Every part of the loss has a count, which is not 0 where the part is not; figures have the names that the settings declare."""
     case = trial_of(settings)
-    declared, judge = figures_of(settings), case.objective.judge()
+    declared, judge = figures_of(settings), case.judge
     for rows in (case.rows, *case.cut(1)):
         batch, sums = case.sums(rows, training=False)
         assert sums.parts, "there is no part of the loss"

@@ -2,13 +2,12 @@
 
 from mini_tf.data.opening import Say, encode, reopen
 from mini_tf.data.store import Store, Tokenizers
-from mini_tf.objectives import Judge
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
 from mini_tf.run import manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import evaluate, pack, rows_at_once
+from mini_tf.training.evaluation import Judge, evaluate, pack, rows_at_once
 
 
 def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None, fields: str | None = None) -> Store:

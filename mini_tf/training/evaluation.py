@@ -2,17 +2,26 @@
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from mini_tf.data.batch import Batch
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.objectives import Judge, Objective
+from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
+
+
+class Judge(Protocol):
+    """Gathers the answers of an evaluation, batch by batch, for figures that are no means."""
+
+    def add(self, batch: Batch, answers: Tensor) -> None: ...
+    def scores(self) -> dict[str, float]: ...
 
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
@@ -36,12 +45,12 @@ def evaluate(
 ) -> dict[str, float]:
     """loss, targets, what the task counts, what `judge` says, and perplexity and bits_per_byte where the objective declares them.
 
-    judge: what gathers the answers of a task; by default the objective's own. Of a loss of several parts each is given as loss.PART.
+    judge: what gathers the outputs of a task. Of a loss of several parts each is given as loss.PART.
     `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
     those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
     called before each batch; what it raises ends the evaluation.
     """
-    mode, judge = task.training, judge or objective.judge()
+    mode = task.training
     task.eval()
     parts, metrics = _Totals(), _Totals()
     # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.

@@ -1,25 +1,23 @@
 """`minitf generate`: text out of a trained model: decoders continue prompts or answer, encoders fill [MASK]s, both together translate."""
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.generate.continuing import Continue
-from mini_tf.cli.generate.filling import Fill
 from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
 from mini_tf.cli.generate.loop import prompt_loop
-from mini_tf.cli.generate.responding import Respond
 from mini_tf.cli.generate.stop_strings import stops
-from mini_tf.cli.generate.translating import Translate
-from mini_tf.cli.generate.wishes import BEAMS, refuse_unfit
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.lines import one_source, refuse_broken
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
+    from mini_tf.pipelines import Generation
     from mini_tf.trained.opening import Trained
 
 
@@ -72,29 +70,47 @@ def generate(
     given = {name: value for name, value in options.items() if value is not None}
     trained = open_trained(run, step, device, average)
     by_line = input is not None or not (prompts or sys.stdin.isatty())
-    answer = _answerer(console, trained, longest, given, by_line)
+    generation = _generation(console, trained, given, by_line, longest)
+    answer = partial(_answer, console, trained, generation, by_line)
     if by_line:
         file = None if input == Path("-") else input
-        answer_lines(answer, file, ahead_by_default(file, answer.ahead, batch_size or 1))
+        answer_lines(answer, file, ahead_by_default(file, generation.ahead, batch_size or 1))
     elif prompts:
         answer(prompts)
     return 0 if prompts or by_line else prompt_loop(console, answer)
 
 
-def _answerer(
-    console: Console, trained: "Trained", longest: int | None, given: dict[str, Any], by_line: bool
-) -> Continue | Fill | Translate:
-    """What such a model does with a prompt."""
-    model, objective = trained.recipe.model, trained.recipe.objective
-    if not objective.PREDICTS_TOKENS:
-        told = f"{trained.folder.name} was trained to {objective.kind}, and writes no text"
-        raise UsageFault(told, hint="minitf predict tells what it says of a text" if trained.labels is not None else None)
-    if not model.SOURCE:
-        unfit = (name for name in BEAMS if name in given)
-        refuse_unfit(unfit, f"it is for the translations of an encoder-decoder, and {trained.folder.name} is of the kind {model.kind}")
-    answerer: type[Continue | Fill | Translate] = Translate if model.SOURCE else Continue if model.causal else Fill
-    answerer = Respond if objective.DATASET == "chats" else answerer
-    return answerer(console, trained, _context(trained, longest), given, by_line)
+def _answer(
+    console: Console, trained: "Trained", generation: "Generation", by_line: bool, texts: Sequence[str], places: Sequence[str] = ()
+) -> None:
+    """Print what is made of prompts, each as soon as it is there."""
+    for one in generation.answers(texts, places):
+        if console.json:
+            console.emit_json(run=trained.folder, result=one.result)
+        else:
+            for line in one.lines if by_line else one.shown:
+                console.print_product(line)
+
+
+def _generation(console: Console, trained: "Trained", given: dict[str, Any], by_line: bool, longest: int | None) -> "Generation":
+    """What such a model does with prompts; UsageFault where it does nothing, or an option means nothing to it."""
+    from mini_tf.pipelines import Wish, pipeline_of
+    from mini_tf.recipe.kind_settings import OF_BEAMS
+
+    objective, name = trained.recipe.objective, trained.folder.name
+    settings = objective.pipeline()
+    if settings is None or settings.COMMAND != "generate":
+        hint = "minitf predict tells what it says of a text" if settings is not None and settings.COMMAND == "predict" else None
+        raise UsageFault(f"{name} was trained to {objective.kind}, and writes no text", hint=hint)
+    beams = f"it is for the translations of an encoder-decoder, and {name} is of the kind {trained.recipe.model.kind}"
+    unfit = sorted((option for option in given if option in settings.WITHOUT), key=lambda option: option not in OF_BEAMS)
+    if unfit:
+        why = beams if unfit[0] in OF_BEAMS else settings.WHY_WITHOUT.format(run=name)
+        raise UsageFault(f"--{unfit[0].replace('_', '-')}: {why}", hint="leave it out")
+    terminal = sys.stdout.isatty() and not by_line and not console.json
+    context = _context(trained, longest)
+    wish = Wish(given, context, by_line, terminal, console.json, console.say, lambda piece: console.print_product(piece, end=""))
+    return pipeline_of(trained).generation(wish)
 
 
 def _context(trained: "Trained", asked: int | None) -> int:

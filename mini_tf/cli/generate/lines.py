@@ -1,6 +1,5 @@
-"""Prompts that come as lines: how many are read before they are answered, and how an answer becomes one line."""
+"""Prompts that come as lines: how many are read before they are answered."""
 
-import json
 import os
 import stat
 import sys
@@ -10,26 +9,8 @@ from pathlib import Path
 from mini_tf.cli.terminal.lines import in_groups, lines_of
 from mini_tf.system.errors import DataFault, UsageFault
 
-ROWS = 8
-"""Texts that are answered together unless --batch-size says otherwise."""
 
-
-def one_line(text: str) -> str:
-    """The text as a line that can be turned back: a backslash is written \\\\, a newline \\n."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def option(name: str) -> str:
-    """An option as it is written: --top-k of "top_k"."""
-    return "--" + name.replace("_", "-")
-
-
-def quoted(token: str) -> str:
-    """A token among others: with its blanks, in quotation marks."""
-    return json.dumps(token, ensure_ascii=False)
-
-
-def ahead_by_default(file: Path | None, of_a_file: int = ROWS, of_a_pipe: int = 1) -> int:
+def ahead_by_default(file: Path | None, of_a_file: int, of_a_pipe: int = 1) -> int:
     """Lines that are read before they are answered: of a pipe one at a time, since its writer may wait for each answer."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if file is None else os.stat(file).st_mode

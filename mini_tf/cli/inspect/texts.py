@@ -38,8 +38,8 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
 
     UsageFault where that is given a target, or one target is given for several texts.
     """
+    from mini_tf.generation.translating import Translator
     from mini_tf.inspection.framing import reads_pairs
-    from mini_tf.pipelines.translations import translator_of
 
     if not reads_pairs(trained):
         if target is not None:
@@ -50,5 +50,5 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
         raise UsageFault(f"--target is one text, but there are {len(texts)} sources", hint="give one SOURCE")
     if target is not None:
         return [(texts[0], target)]
-    translator = translator_of(trained)
+    translator = Translator(trained.model, trained.tokenizer, trained.source_tokenizer, trained.recipe.generate)
     return [(text, best[0].text) for text, best in zip(texts, translator.translate(texts), strict=True)]

@@ -19,6 +19,7 @@ from mini_tf.data.split import Division, Known, Read, hold_out, keep_apart
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split
+from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault
 
 
@@ -69,6 +70,36 @@ class Reader:
         cells |= {role: cell for role, cell in zip(self.roles[needed:], row.optional, strict=True) if cell is not None}
         return self.dataset.example(cells, row.where, self.names, self.labelled)
 
+    def line(self, line: str, where: str) -> Any:
+        """The example of a line: a text, or an object of JSON, told by its first character; DataFault where it is neither.
+
+        In JSON a text is called as its column is, or by its role (text, text_pair), or by another name that the dataset gives it.
+        """
+        columns, needed = self.columns, len(self.columns.names)
+        if not line.lstrip().startswith("{"):
+            if needed > 1:
+                lacking = "a label to be judged by" if self.roles[1] in self.dataset.LABELS else "a second text"
+                raise DataFault(f"{where}: a line of plain text has not {lacking}", hint=self._written, where=(where,))
+            return self.example(Row([line], where, [None for _ in columns.optional]))
+        try:
+            given = strict_json.parse(line)
+        except ValueError as error:
+            hint = f"a text that begins with {{ is written in JSON too: {self._written}"
+            raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
+        found = [
+            next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None) for role, name in self.names.items()
+        ]
+        for key, role in zip(found[:needed], self.roles[:needed], strict=True):
+            if key is None:
+                raise DataFault(f"{where}: there is no {role!r}", hint=self._written, where=(where,))
+        cells: list[Cell] = [None if key is None else given[key] for key in found]
+        return self.example(Row(cells[:needed], where, cells[needed:]))
+
+    @property
+    def _written(self) -> str:
+        """How a line of JSON is written."""
+        return "write {" + ", ".join(f'"{role}": ...' for role in self.roles[: len(self.columns.names)]) + "}"
+
     @property
     def names(self) -> dict[str, str]:
         """What the file calls each role's column."""
@@ -80,6 +111,8 @@ class Dataset(kind_settings.DatasetSettings):
 
     LABELS: ClassVar[frozenset[str]] = frozenset()
     """Columns that texts to be predicted need not have."""
+    ALIASES: ClassVar[Mapping[str, str]] = {}
+    """What roles may be called too, in a line of JSON."""
     KNOWN_BY: ClassVar[str | None] = None
     """How messages call what decides the side of a split; default UNIT."""
     CUTS: ClassVar[str | None] = "end"

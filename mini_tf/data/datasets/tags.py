@@ -21,6 +21,7 @@ from mini_tf.system.errors import DataFault
 
 class Settings(Labelled):
     ADVICE = "words and their tags are read: {text: COLUMN, label: COLUMN}"
+    ALIASES = {"text": "words"}
     CUTS = None
 
     labels: tuple[str, ...] | None = None

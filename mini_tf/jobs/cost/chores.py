@@ -10,9 +10,9 @@ from functools import cache
 import torch
 
 from mini_tf.jobs.parts import Parts
-from mini_tf.jobs.samples import Samples, answers
+from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.session import save
-from mini_tf.pipelines.translations import judge
+from mini_tf.pipelines._references import scores_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
@@ -46,7 +46,8 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
     tokens = len(parts.val.store) - parts.objective.lookahead
     rate = _evaluated_per_second(parts, tokens)
-    if answers(parts.recipe):
+    pipeline = parts.recipe.objective.pipeline()
+    if pipeline is not None and pipeline.WRITTEN:
         (sample, last), text = _answer(parts), ""
     else:
         (sample, text), last = _continue(parts), 0.0
@@ -100,7 +101,7 @@ def _continue(parts: Parts) -> tuple[float, str]:
 
 def _answer(parts: Parts) -> tuple[float, float]:
     """Seconds of a run's translations or answers, judged and shown, at one point, and of all that are held out at its end."""
-    judge([("a", ["a"])])  # what makes the figures is imported once
+    scores_of(iter([("a", ["a"])]))  # what makes the figures is imported once
     samples, began = Samples(parts, lambda line: None), time.perf_counter()
     samples.scores()
     judged = time.perf_counter() - began

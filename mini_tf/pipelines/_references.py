@@ -1,0 +1,61 @@
+"""Texts that a model writes, beside those that people wrote: how near they come."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from mini_tf.data.store import Store
+from mini_tf.pipelines import Pipeline, PipelineSettings, Written
+from mini_tf.scores import OF_TEXTS, available
+from mini_tf.scores.summary import summary_scores
+from mini_tf.scores.translation import corpus_scores
+
+CHUNK = 128
+"""Examples that are written between two looks at whether to stop."""
+SHOWN = 8
+"""Examples that a sample of a run holds."""
+
+
+class WritingSettings(PipelineSettings):
+    """Of pipelines whose texts have references."""
+
+    COMMAND = "generate"
+    WRITTEN = OF_TEXTS
+    MAIN = ("chrf", "rougeL")  # chrF first: it is fair to every script, while ROUGE knows only a to z
+    SPOKEN = ("rouge1", "rougeL", "bleu", "chrf", "exact_match")
+
+
+class Writing(Pipeline):
+    """Writes an answer to each held-out example."""
+
+    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> Written:
+        left = islice(self.recipe.objective.dataset().examples(store), most)
+        while chunk := list(islice(left, CHUNK)):
+            each_chunk()
+            yield from zip(self.write(chunk), map(self.references, chunk), strict=True)
+
+    def write(self, examples: Sequence[Any]) -> Iterable[str]:
+        """What the model writes for each example."""
+        raise NotImplementedError
+
+    def references(self, example: Any) -> Sequence[str]:
+        """What each text is compared with, of which one is as good as another."""
+        raise NotImplementedError
+
+    def question(self, example: Any) -> str:
+        """An example as a sample shows it, up to what the model makes of it."""
+        raise NotImplementedError
+
+    def sample(self, held_out: Store) -> str:
+        questions = map(self.question, self.recipe.objective.dataset().examples(held_out))
+        return "\n".join(f"{question}{text}\n" for question, (text, _) in zip(questions, self.written(held_out, SHOWN), strict=False))
+
+
+def scores_of(written: Iterator[tuple[str, Sequence[str]]]) -> dict[str, float]:
+    """Figures of texts, each held to all its references.
+
+    rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100); those whose package is missing are left out.
+    """
+    texts, references = zip(*written, strict=True)
+    rouge = summary_scores(texts, references) if available("rouge-score") else {}
+    return rouge | (corpus_scores(texts, references) if available("sacrebleu") else {})

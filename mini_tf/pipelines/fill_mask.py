@@ -1,0 +1,66 @@
+"""Filling masks: what an encoder puts in place of [MASK], ranked by probability."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from mini_tf.generation.filling import Candidate, Filler, Question
+from mini_tf.pipelines import Answer, Pipeline, PipelineSettings, Subject, Wish
+from mini_tf.pipelines._options import ROWS, one_line
+from mini_tf.recipe.kind_settings import GENERATE_OPTIONS
+from mini_tf.system.errors import UsageFault
+
+CANDIDATES = 5
+
+
+class Settings(PipelineSettings):
+    COMMAND = "generate"
+    WITHOUT = GENERATE_OPTIONS - {"top_k", "batch_size"}
+    WHY_WITHOUT = "{run} is an encoder, which fills [MASK] and continues no text"
+
+    def build(self, subject: Subject) -> "FillMask":
+        return FillMask(subject)
+
+
+class FillMask(Pipeline):
+    def generation(self, wish: Wish) -> "Filling":
+        return Filling(self.subject, wish)
+
+
+class Filling:
+    """The generation of an encoder."""
+
+    def __init__(self, subject: Subject, wish: Wish) -> None:
+        self.n, self.rows = wish.given.get("top_k", CANDIDATES), wish.given.get("batch_size", ROWS)
+        self.ahead = self.rows
+        if self.n < 1:
+            raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
+        context = wish.context or subject.model.context
+        self.filler = Filler(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
+
+    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
+        """The candidates of each mask, or as a line the prompt filled with the likeliest."""
+        questions: list[Question] = []
+        fault = None
+        for number, prompt in enumerate(prompts):
+            try:
+                questions.append(self.filler.question(prompt))
+            except UsageFault as error:
+                fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
+                break
+        for first in range(0, len(questions) if fault is None or places else 0, self.rows):
+            asked = questions[first : first + self.rows]
+            for prompt, question, masks in zip(prompts[first:], asked, self.filler.candidates(asked, self.n), strict=False):
+                told = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
+                shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
+                yield Answer({"prompt": prompt, "candidates": told}, [one_line(self.filler.filled(question, masks))], shown)
+        if fault is not None:
+            raise fault
+
+
+def _table(masks: Sequence[Sequence[Candidate]]) -> list[str]:
+    """A line for each candidate, and one before those of each mask where there are several."""
+    lines = []
+    for number, ranked in enumerate(masks, 1):
+        lines += [f"[MASK] {number} of {len(masks)}"] if len(masks) > 1 else []
+        lines += [f"{candidate.p:.4f} {json.dumps(candidate.token, ensure_ascii=False)}" for candidate in ranked]
+    return lines

@@ -1,0 +1,28 @@
+"""Text generation: a decoder continues prompts."""
+
+from mini_tf.data.store import Store
+from mini_tf.generation.writing import Writer
+from mini_tf.pipelines import Pipeline, PipelineSettings, Subject, Wish
+from mini_tf.pipelines._continuing import Continuing
+from mini_tf.recipe.kind_settings import OF_BEAMS
+from mini_tf.system.seeds import seed_of
+
+
+class Settings(PipelineSettings):
+    COMMAND = "generate"
+    WITHOUT = OF_BEAMS
+    COPIES = True
+
+    def build(self, subject: Subject) -> "TextGeneration":
+        return TextGeneration(subject)
+
+
+class TextGeneration(Pipeline):
+    def sample(self, held_out: Store) -> str:
+        recipe = self.recipe
+        writer = Writer(self.subject.model, self.subject.tokenizer, recipe, over_borders=True)
+        [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
+        return "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n"
+
+    def generation(self, wish: Wish) -> Continuing:
+        return Continuing(self.subject, wish)
