@@ -103,8 +103,9 @@ def test_every_parameter_of_a_model_has_one_mover_and_tables_and_vectors_are_ada
     model = settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2, tied=False, bias=True, ngrams=(50,)).build(20, 8)  # type: ignore[attr-defined]
     optimizer = build(SETTINGS, model)
     assert isinstance(optimizer, Muon)
-    assert optimizer.matrices.keys() | optimizer.adam.parameters.keys() == dict(model.named_parameters()).keys()
-    assert optimizer.matrices.keys() & optimizer.adam.parameters.keys() == set()
+    moments = {name: set(kept) for name, kept in optimizer.state.items()}
+    assert moments.keys() == dict(model.named_parameters()).keys()
+    assert all(kept == ({"momentum"} if name in optimizer.matrices else {"exp_avg", "exp_avg_sq"}) for name, kept in moments.items())
     assert all(".own." in name or ".feed_forward." in name for name in optimizer.matrices)
     assert sum(optimizer.matrices["stack.layers.0.own.part.qkv.weight"].rows) == 48
     roles = roles_of(model)
@@ -138,7 +139,7 @@ def test_what_scores_the_answers_of_a_task_is_a_head() -> None:
     optimizer = build(SETTINGS, model)
     assert isinstance(optimizer, Muon)
     assert roles_of(model)["head.linear.weight"] == "head"
-    assert "head.linear.weight" in optimizer.adam.parameters
+    assert "head.linear.weight" not in optimizer.matrices
 
 
 def test_what_is_saved_continues_bit_for_bit_and_a_foreign_state_is_refused() -> None:

@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 from mini_tf.models.encoder_decoder import Side
 from mini_tf.optimizers import Parameter, muon
-from mini_tf.optimizers.adamw import AdamW, Settings
+from mini_tf.optimizers._adam import AdamW
+from mini_tf.optimizers.adamw import Settings
 from mini_tf.optimizers.muon import Muon, orthogonal
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training.layer_decay import depths
@@ -35,16 +36,15 @@ def rate(step: int) -> float:
     return 1e-2 * (1 + step % 7)
 
 
-def optimizers_of(model: nn.Module, fused: bool) -> AdamW:
+def optimizers_of(model: nn.Module) -> AdamW:
     parameters = {name: Parameter(p, "embedding" if name == "0.weight" else "matrix") for name, p in model.named_parameters()}
-    return AdamW(SETTINGS, parameters, fused)
+    return AdamW(SETTINGS, parameters)
 
 
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_fifty_steps_equal_those_of_torch(fused: bool, dtype: torch.dtype, tolerance: float) -> None:
+def test_fifty_steps_equal_those_of_torch(dtype: torch.dtype, tolerance: float) -> None:
     ours, theirs = tiny_model(dtype), tiny_model(dtype)
-    optimizer = optimizers_of(ours, fused)
+    optimizer = optimizers_of(ours)
     matrices = [theirs[1].weight, theirs[3].weight]
     others = [p for p in theirs.parameters() if all(p is not m for m in matrices)]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
@@ -87,7 +87,7 @@ def test_frozen_parameters_and_those_without_a_gradient_keep_still() -> None:
 
 def test_clipping_is_that_of_torch() -> None:
     ours, theirs = tiny_model(), tiny_model()
-    optimizer = optimizers_of(ours, fused=True)
+    optimizer = optimizers_of(ours)
     gradients(ours, 0)
     gradients(theirs, 0)
     norm = nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
@@ -99,19 +99,18 @@ def test_clipping_is_that_of_torch() -> None:
     assert clip_factor(3.0, 5.0) == 1.0
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_saved_and_loaded_optimizer_goes_on_with_the_same_bits(fused: bool) -> None:
+def test_a_saved_and_loaded_optimizer_goes_on_with_the_same_bits() -> None:
     def steps(model: nn.Module, optimizer: AdamW, first: int, last: int) -> None:
         for step in range(first, last):
             gradients(model, step)
             optimizer.step(rate(step))
 
     whole, halved = tiny_model(torch.float32), tiny_model(torch.float32)
-    steps(whole, optimizers_of(whole, fused), 0, 6)
-    first = optimizers_of(halved, fused)
+    steps(whole, optimizers_of(whole), 0, 6)
+    first = optimizers_of(halved)
     steps(halved, first, 0, 3)
     saved: dict[str, Tensor] = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
-    second = optimizers_of(halved, fused)
+    second = optimizers_of(halved)
     second.load(saved)
     steps(halved, second, 3, 6)
     for a, b in zip(whole.parameters(), halved.parameters(), strict=True):
@@ -119,7 +118,7 @@ def test_a_saved_and_loaded_optimizer_goes_on_with_the_same_bits(fused: bool) ->
 
 
 def test_state_of_another_model_is_refused() -> None:
-    optimizer = optimizers_of(tiny_model(), fused=True)
+    optimizer = optimizers_of(tiny_model())
     saved = optimizer.state_tensors()
     with pytest.raises(ValueError, match=r"does not fit the model: 0\.weight\.exp_avg \(1 names on one side only\)"):
         optimizer.load({name: tensor for name, tensor in saved.items() if name != "0.weight.exp_avg"})
@@ -177,7 +176,7 @@ def test_frozen_layers_count_too() -> None:
         p.requires_grad_(not name.startswith("stack.layers.1"))
     optimizer = build(Settings(layer_decay=0.5), model)
     assert isinstance(optimizer, AdamW)
-    rates = {name: rate for names, _, rate in optimizer.adam.groups for name in names}
+    rates = {name: rate for names, _, rate in optimizer.groups for name in names}
     assert rates["stack.layers.0.own.part.out.weight"] == 0.25
 
 

@@ -17,8 +17,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mini_tf.optimizers import Optimizer, Parameter
-from mini_tf.optimizers._adam import Adam, AdamSettings
+from mini_tf.optimizers import Parameter
+from mini_tf.optimizers._adam import AdamSettings, AdamW
 
 COEFFICIENTS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
@@ -73,18 +73,18 @@ def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
     return found
 
 
-class Muon(Optimizer):
-    """matrices: what is moved by Muon; adam: what moves the rest. products: the type of the products of `orthogonal`."""
+class Muon(AdamW):
+    """matrices: what is moved by Muon; the rest is AdamW's. products: the type of the products of `orthogonal`."""
 
     def __init__(self, settings: Settings, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> None:
         self.matrices = {name: p for name, p in parameters.items() if p.role == "matrix"}
         rest = {name: p for name, p in parameters.items() if name not in self.matrices}
         super().__init__(settings, self.matrices | rest)
-        self.settings, self.adam = settings, Adam(settings, rest, self.state)
+        self.settings = settings
         self.products = torch.float32 if products == torch.float16 else products  # the powers would overflow
 
     def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        self.adam.move(moving, lr, self.count)
+        super().move({name: p for name, p in moving.items() if name not in self.matrices}, lr)
         matrices = {name: p for name, p in moving.items() if name in self.matrices}
         if not matrices:
             return
