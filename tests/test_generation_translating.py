@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.translating import Source, Translator, padded_right
+from mini_tf.generation.decoding import padded
+from mini_tf.generation.translating import Source, Translator
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
@@ -225,8 +226,8 @@ def test_no_special_token_is_ever_chosen() -> None:
 
 def test_sources_of_one_length_need_no_places() -> None:
     device = torch.device("cpu")
-    assert padded_right([[1, 2], [3, 4]], device).places is None
-    uneven = padded_right([[1, 2], [3]], device)
+    assert padded([[1, 2], [3, 4]], device, left=False).places is None
+    uneven = padded([[1, 2], [3]], device, left=False)
     assert uneven.ids.tolist() == [[1, 2], [3, 0]]
     assert uneven.places is not None
     assert uneven.places.segments.tolist() == [[1, 1], [1, 0]]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.layers.attend import attend, scores_mask
+from mini_tf.nn.layers.attend import attend, weights
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State
@@ -60,9 +60,7 @@ class Simple(Mixer):
 
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
         memory = memory["x"] if isinstance(memory, dict) else memory
-        scores = self._compared(x) @ self._compared(memory).transpose(-1, -2) * self.scale  # (B,1,L,D) @ (B,1,D,M) -> (B,1,L,M)
-        mask = scores_mask(visibility, torch.arange(x.shape[1], device=x.device), None, x, memory)
-        return Explicit(scores.masked_fill(~mask, -torch.inf).softmax(dim=-1).nan_to_num(0.0), memory[:, None])
+        return Explicit(weights(self._compared(x), self._compared(memory), visibility, self.scale), memory[:, None])
 
     def join(self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
         return Mixed(read[:, 0], None, state)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.layers.attend import attend, shared
+from mini_tf.nn.layers.attend import shared
 from mini_tf.nn.mixer import Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.state import State
@@ -60,8 +60,7 @@ class Window(Headed):
     ) -> Float[Tensor, "B H L V"]:
         n_blocks = -(-q.shape[2] // self.window)
         if n_blocks < 3:
-            # As much work as the slabs, in fewer steps.
-            return attend(q, k, v, visibility, self.scale, self._biasing, self.dropout_rate if self.training else 0.0)
+            return super().read(q, k, v, visibility)  # as much work as the slabs, in fewer steps
         if torch.is_grad_enabled():
             # Slabs hold every key two or three times: made again in the backward pass, only q, k, v stay.
             read: Tensor = checkpoint(self._read_slabs, q, k, v, visibility, use_reentrant=False)
@@ -90,13 +89,10 @@ class Window(Headed):
         if position is not None:
             distance = visibility.distance(q_index, slab_index)
             if position.by_distance:
-                bias = position.bias(distance)
-                assert bias is not None
-                bias = bias.transpose(1, 2)
+                bias = position.bias(distance).transpose(1, 2)  # type: ignore[union-attr]
             else:
-                bias = position.bias(distance.expand(batch, -1, -1, -1).flatten(0, 1), q_blocks, k_slabs)
-                assert bias is not None
-                bias = bias.unflatten(0, (batch, n_blocks))
+                of_blocks = position.bias(distance.expand(batch, -1, -1, -1).flatten(0, 1), q_blocks, k_slabs)
+                bias = of_blocks.unflatten(0, (batch, n_blocks))  # type: ignore[union-attr]
             mask = bias.to(q.dtype).masked_fill(~mask, -torch.inf)
         mask = mask.expand(batch, -1, -1, -1, -1).flatten(0, 1)
         dropout_rate = self.dropout_rate if self.training else 0.0

@@ -14,6 +14,7 @@ from mini_tf.generation.lean import Lean
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.nn.places import Places
+from mini_tf.nn.stack import Memory
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
@@ -49,12 +50,14 @@ class Reading:
         if any(prefixes):
             places = tokens.places or Places(tokens.ids.shape[1])
             tokens = Tokens(tokens.ids, places.with_prefix(torch.tensor(prefixes, device=self.device)))
-        scores, state = _read(self.model, tokens, self.model.start(len(different)))
+        memory = Remembering(self.model, self.model.start(len(different)))
+        scores = memory.read(tokens)
         refuse_not_finite(scores)
         if len(different) < len(self.texts):
             rows = torch.tensor([different.index(one) for one in both])
-            scores, state = scores[rows], states.reorder(state, rows) or {}
-        self._memory = Lean(self.model, state, [*map(len, self.texts)]) if Lean.fits(self.model) else Remembering(self.model, state)
+            scores = scores[rows]
+            memory.select(rows)
+        self._memory = Lean(self.model, memory.state, [*map(len, self.texts)]) if Lean.fits(self.model) else memory
         return scores
 
     @torch.inference_mode()
@@ -84,26 +87,26 @@ class Reading:
 
 
 class Remembering:
-    """Any model, going on from its `state`."""
+    """Any model, going on from its `state` beside the memory of its sources, where it has some."""
 
-    def __init__(self, model: Model, state: State) -> None:
-        self._model, self._state = model, state
+    def __init__(self, model: Model, state: State, memory: Memory | None = None) -> None:
+        self.model, self.state, self.memory = model, state, memory
+
+    def read(self, tokens: Tokens) -> Tensor:
+        """Scores (B, V) of what follows where the texts go on with `tokens` (B, L)."""
+        mixed = self.model(tokens, self.memory, state=self.state)
+        self.state = self.model.trim(mixed.state)
+        return self.model.logits(mixed.y[:, -1])
 
     def after(self, ids: Tensor) -> Tensor:
         """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
-        scores, self._state = _read(self._model, Tokens(ids[:, None]), self._state)
-        return scores
+        return self.read(Tokens(ids[:, None]))
 
-    def select(self, rows: Tensor) -> None:
-        """Row i becomes what row `rows[i]` was."""
-        self._state = states.reorder(self._state, rows) or {}
-
-
-def _read(model: Model, tokens: Tokens, state: State) -> tuple[Tensor, State]:
-    """Scores (B, V) of the tokens that follow, and the state then."""
-    mixed = model(tokens, state=state)
-    assert mixed.state is not None
-    return model.logits(mixed.y[:, -1]), model.trim(mixed.state)
+    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Row i becomes what row `rows[i]` was; only these sources remain, None = all."""
+        self.state = states.reorder(self.state, rows) or {}
+        if self.memory is not None and sources is not None:
+            self.memory = self.memory.select(sources)
 
 
 def refuse_not_finite(scores: Tensor) -> None:
@@ -112,11 +115,13 @@ def refuse_not_finite(scores: Tensor) -> None:
         raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
 
 
-def padded(texts: Sequence[Sequence[int]], device: torch.device) -> Tokens:
-    """Rows of ids, padded on the left where they are not all of one length; what stands there is read by nobody."""
+def padded(texts: Sequence[Sequence[int]], device: torch.device, left: bool = True) -> Tokens:
+    """Rows of ids, padded on one side where they are not all of one length; no query attends to the padding."""
     longest = max(map(len, texts))
-    ids = torch.tensor([[0] * (longest - len(text)) + list(text) for text in texts], device=device)
-    if all(len(text) == longest for text in texts):
-        return Tokens(ids)
-    segments = torch.tensor([[0] * (longest - len(text)) + [1] * len(text) for text in texts], device=device)
-    return Tokens(ids, Places.packed(segments))
+
+    def tensor(rows: Sequence[Sequence[int]]) -> Tensor:
+        pads = [[0] * (longest - len(row)) for row in rows]
+        return torch.tensor([[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, pads, strict=True)], device=device)
+
+    even = all(len(text) == longest for text in texts)
+    return Tokens(tensor(texts), None if even else Places.packed(tensor([[1] * len(text) for text in texts])))

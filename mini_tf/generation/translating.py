@@ -8,15 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.beam import Beam, Hypothesis, search
-from mini_tf.nn import state as states
+from mini_tf.generation.decoding import Remembering, padded
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Memory
-from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.sections import Generate
 
 ROWS = 32
@@ -90,35 +86,15 @@ class Translator:
         wish, end = self.wish, self._separator
         banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
         beam = Beam(end, wish.num_beams, n_best, wish.length_penalty, wish.min_new_tokens, wish.no_repeat_ngram, banned)
-        memory = self.model.read(padded_right([source.ids for source in sources], self.device))
+        memory = self.model.read(padded([source.ids for source in sources], self.device, left=False))
         begin = torch.full((len(sources),), end, device=self.device)
-        return search(_Targets(self.model, memory), begin, [self._limit(source) for source in sources], beam)
+        targets = Remembering(self.model, self.model.start(len(sources)), memory)
+        return search(targets, begin, [self._limit(source) for source in sources], beam)
 
     def _limit(self, source: Source) -> int:
         """Most tokens of a translation, its end included."""
         longest = max(len(source.ids) - 1 + LONGER, self.wish.min_new_tokens)
         return min(self.wish.max_new_tokens, longest, self._room)
-
-
-class _Targets:
-    """Targets that are written: rows of the decoder's state beside the memory of their sources."""
-
-    def __init__(self, model: Model, memory: Memory) -> None:
-        self._model, self._memory = model, memory
-        self._state: states.State | None = None
-
-    def after(self, ids: Tensor) -> Tensor:
-        """Scores (R, V) of the tokens that follow where the rows go on with `ids` (R,)."""
-        state = self._model.start(len(ids)) if self._state is None else self._state
-        mixed = self._model(Tokens(ids[:, None]), self._memory, state=state)
-        self._state = self._model.trim(mixed.state)
-        return self._model.logits(mixed.y[:, -1])
-
-    def select(self, rows: Tensor, sources: Tensor | None) -> None:
-        """Row i becomes what row `rows[i]` was; only these sources remain, None = all."""
-        self._state = states.reorder(self._state, rows)
-        if sources is not None:
-            self._memory = self._memory.select(sources)
 
 
 def separator_of(tokenizer: Tokenizer) -> int:
@@ -127,13 +103,3 @@ def separator_of(tokenizer: Tokenizer) -> int:
     if separator is None:
         raise ValueError("a tokenizer of pairs needs a separator")
     return separator
-
-
-def padded_right(texts: Sequence[Sequence[int]], device: torch.device) -> Tokens:
-    """Rows of ids, padded on the right where they are not all of one length; what stands there is read by nobody."""
-    longest = max(map(len, texts))
-    ids = torch.tensor([[*text, *[0] * (longest - len(text))] for text in texts], device=device)
-    if all(len(text) == longest for text in texts):
-        return Tokens(ids)
-    segments = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts], device=device)
-    return Tokens(ids, Places.packed(segments))

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attend import attend, scores_mask, shared
+from mini_tf.nn.layers.attend import attend, shared, weights
 from mini_tf.nn.layers.joined import Joined
 from mini_tf.nn.layers.norm import rms_norm
 from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, SoftmaxAttention, Width
@@ -80,14 +80,8 @@ class Headed(Mixer):
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Explicit:
         q, k, v = self._project(x, memory, visibility)
-        view, position = self.view(visibility), self._biasing
         k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
-        index = torch.arange(q.shape[2], device=q.device)
-        scores = q @ k.transpose(-1, -2) * self.scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
-        mask = scores_mask(view, index, position, q, k)
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        # A row that sees nothing has no maximum: its softmax is not a number, its weights are 0.
-        return Explicit(scores.softmax(dim=-1).nan_to_num(0.0), v)
+        return Explicit(weights(q, k, self.view(visibility), self.scale, self._biasing), v)
 
     def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
         return Mixed(self.out(read.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
@@ -96,8 +90,7 @@ class Headed(Mixer):
         if not self.BY_SOFTMAX or self.cross:
             return None
         view = self.view(Visibility(True, Places(1), Places(1)))
-        q, k, v = self.sizes
-        found = SoftmaxAttention(self.width, self.qkv, (q, k, v), self.out, self.scale, self.qk_norm, view.window)
+        found = SoftmaxAttention(self.width, self.qkv, self.sizes, self.out, self.scale, self.qk_norm, view.window)
         return found if view.sees_self else None
 
     def writers(self) -> list[nn.Linear]:

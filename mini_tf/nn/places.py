@@ -83,12 +83,7 @@ class Places:
 
     def last(self, n: int) -> "Places":
         """The last `n` places, or all of them where there are fewer."""
-        drop = max(0, self.length - n)
-        if drop == 0:
-            return self
-        if self.plain:
-            return Places(n, self.start + drop)
-        return self._each(lambda t: t[:, drop:], length=n, start=self.start + drop)
+        return self if n >= self.length else self.cut(self.length - n, self.length)
 
     def cut(self, first: int, last: int) -> "Places":
         """The places of tokens first..last-1."""
@@ -205,12 +200,10 @@ class Visibility:
         seen = inside[None]
         if self.causal:
             seen = seen & (self.own.order(q_index) >= self.memory.order(k_index))
-        if self.window is not None or not self.sees_self:
-            distance = self.own.position(q_index) - self.memory.position(k_index)
-            if self.window is not None:
-                seen = seen & (distance.abs() <= self.window)
-            if not self.sees_self:
-                seen = seen & (distance != 0)
+        if self.window is not None:
+            seen = seen & (self.distance(q_index, k_index).abs() <= self.window)
+        if not self.sees_self:
+            seen = seen & (self.distance(q_index, k_index) != 0)
         if self.own.segments is not None or self.memory.segments is not None:
             q_segment, k_segment = (
                 places.segments[:, index] if places.segments is not None else torch.ones_like(index)[None]

@@ -18,12 +18,6 @@ from mini_tf.nn.weights.init import Init
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, listing, settings_of
 
 
-def _one_softmax() -> tuple[MixerSettings, ...]:
-    softmax = settings_of("attention", "softmax")()
-    assert isinstance(softmax, MixerSettings)
-    return (softmax,)
-
-
 class StackSettings(Kind):
     """Width, depth and parts of one stack of layers."""
 
@@ -58,7 +52,7 @@ class StackSettings(Kind):
     dropout_rate: float = Field(0.0, ge=0, lt=1)
     """Share of the embeddings, and of what each part adds to the residual stream, dropped in training."""
     attention: Annotated[tuple[Annotated[MixerSettings, KindOf("attention")], ...], OneOrMore()] = Field(
-        default_factory=_one_softmax, max_length=1024
+        default_factory=lambda: (default_kind("attention", "softmax")(),), max_length=1024
     )
     """One mixer, or a list of them that is tiled over the layers."""
     positions: Annotated[PositionSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
@@ -150,11 +144,9 @@ class Stack(nn.Module):
         post, none = settings.norm_place == "post", settings.norm_place == "none"
 
         def norm() -> nn.Module:
-            return (
-                nn.Identity()
-                if none
-                else build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
-            )
+            if none:
+                return nn.Identity()
+            return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
 
         def step(part: nn.Module) -> Step:
             return Step(part, norm(), post, settings.residual, settings.dropout_rate)
@@ -178,7 +170,7 @@ class Stack(nn.Module):
 
     def trim(self, state: State) -> State:
         """The state without what can no longer matter."""
-        return {str(i): block.trim(part) for i, block in enumerate(self._calls) if isinstance(part := state.get(str(i)), dict)}
+        return {str(i): block.trim(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None}
 
     @property
     def blocks(self) -> list[Block]:

@@ -28,24 +28,29 @@ def attend(
     dropout_rate: float = 0.0,
 ) -> Float[Tensor, "B H L V"]:
     """A query that sees nothing reads zeros; `position` may add a bias to the scores."""
+    position = position if position is not None and "bias" in position.attaches else None
     k, v = (shared(t, q.shape[1]) for t in (k, v))
-    biased = position is not None and "bias" in position.attaches
-    if visibility.full and not biased:
-        return _kernel(q, k, v, None, scale, dropout_rate)
-    if visibility.triangular and not biased:
-        return _kernel(q, k, v, None, scale, dropout_rate, causal=True)
+    if position is None and (visibility.full or visibility.triangular):
+        return _kernel(q, k, v, None, scale, dropout_rate, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]
-    per_query = batch * k.shape[2] * (q.shape[1] if biased else 1)
+    per_query = batch * k.shape[2] * (1 if position is None else q.shape[1])
+    index = torch.arange(q.shape[2], device=q.device)
     if per_query * q.shape[2] <= MASK_ELEMENTS:
-        index = torch.arange(q.shape[2], device=q.device)
-        return _masked(q, k, v, visibility, index, scale, position if biased else None, dropout_rate)
-    blocks = torch.arange(q.shape[2], device=q.device).split(max(1, MASK_ELEMENTS // per_query))
-    parts = []
-    for index in blocks:
-        first, last = int(index[0]), int(index[-1]) + 1
-        arguments = (q[:, :, first:last], k, v, visibility, index, scale, position if biased else None, dropout_rate)
+        return _masked(q, k, v, visibility, index, scale, position, dropout_rate)
+    size, parts = max(1, MASK_ELEMENTS // per_query), []
+    for block, of_block in zip(q.split(size, dim=2), index.split(size), strict=True):
+        arguments = (block, k, v, visibility, of_block, scale, position, dropout_rate)
         parts.append(checkpoint(_masked, *arguments, use_reentrant=False) if torch.is_grad_enabled() else _masked(*arguments))
     return torch.cat(parts, dim=2)
+
+
+def weights(q: Tensor, k: Tensor, visibility: Visibility, scale: float, position: Position | None = None) -> Float[Tensor, "B H L M"]:
+    """What `attend` multiplies values by, written out, for queries (B, H, L, K) and keys (B, H, M, K)."""
+    mask = _scores_mask(visibility, torch.arange(q.shape[2], device=q.device), position, q, k)
+    scores = q @ k.transpose(-1, -2) * scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
+    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    # A row that sees nothing has no maximum: its softmax is not a number, its weights are 0.
+    return scores.softmax(dim=-1).nan_to_num(0.0)
 
 
 def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
@@ -54,16 +59,14 @@ def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
 
 
-def scores_mask(visibility: Visibility, index: Tensor, position: Position | None, q: Tensor, k: Tensor) -> Tensor:
+def _scores_mask(visibility: Visibility, index: Tensor, position: Position | None, q: Tensor, k: Tensor) -> Tensor:
     """What is added to, or kept of, the scores of the queries at `index`, which are `q` (B, H, n, K), with `k` (B, H, M, K).
 
     bool (B or 1, 1, n, M), or floats with a bias (.., H, ..).
     """
     k_index = torch.arange(visibility.memory.length, device=q.device)
-    if len(index) == visibility.own.length:
-        keep = visibility.mask(q.device)[:, None]
-    else:
-        keep = visibility.keep(index[:, None], k_index[None])[:, None]
+    whole = len(index) == visibility.own.length
+    keep = (visibility.mask(q.device) if whole else visibility.keep(index[:, None], k_index[None]))[:, None]
     bias = None if position is None else position.bias(visibility.distance(index[:, None], k_index[None]), q, k)
     return keep if bias is None else bias.to(q.dtype).masked_fill(~keep, -torch.inf)
 
@@ -71,7 +74,7 @@ def scores_mask(visibility: Visibility, index: Tensor, position: Position | None
 def _masked(
     q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, index: Tensor, scale: float, position: Position | None, dropout_rate: float
 ) -> Tensor:
-    mask = scores_mask(visibility, index, position, q, k)
+    mask = _scores_mask(visibility, index, position, q, k)
     return _kernel(q, k, v, mask, scale, dropout_rate)
 
 

@@ -60,15 +60,10 @@ class _UnitRMS(torch.autograd.Function):
         return dx.view_as(y), None
 
 
-def _layer_norm(d_model: int, eps: float, bias: bool, weight: bool) -> nn.LayerNorm:
-    return nn.LayerNorm(d_model, eps=eps, bias=bias and weight, elementwise_affine=weight)
-
-
-def _rms_norm(d_model: int, eps: float, bias: bool, weight: bool) -> RMSNorm:
-    return RMSNorm(d_model, eps, weight)
-
-
-NORMS: dict[str, Callable[[int, float, bool, bool], nn.Module]] = {"layer": _layer_norm, "rms": _rms_norm}
+NORMS: dict[str, Callable[[int, float, bool, bool], nn.Module]] = {
+    "layer": lambda d_model, eps, bias, weight: nn.LayerNorm(d_model, eps, weight, bias and weight),
+    "rms": lambda d_model, eps, bias, weight: RMSNorm(d_model, eps, weight),
+}
 """Every norm by the word that a recipe writes: what builds it from d_model, eps, and whether it may have a shift and a scale."""
 if TYPE_CHECKING:
     NormKind = str

@@ -7,7 +7,7 @@ paper draws from a normal distribution); B is 0, so that a model begins as it wa
 has an A and a B of its own. Source: Hu et al. 2021, arXiv:2106.09685, section 4.1.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -89,11 +89,6 @@ def merged_weights(weights: Mapping[str, Tensor], settings: Adapter) -> dict[str
         elif _NARROW not in name:
             merged[name] = tensor
     return merged
-
-
-def is_adapted(names: Iterable[str]) -> bool:
-    """Whether these are the names of an adapted model's tensors."""
-    return any(name.endswith(_ORIGINAL) for name in names)
 
 
 def plain_name(name: str) -> str:
