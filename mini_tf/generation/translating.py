@@ -12,6 +12,7 @@ import torch
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.beam import Beam, Hypothesis, search
 from mini_tf.generation.decoding import Remembering, padded
+from mini_tf.generation.framing import opening
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 
@@ -54,7 +55,7 @@ class Translator:
         self.device = next(model.parameters()).device
         self._room, places = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, places)
-        self._separator, self._source_end = separator_of(tokenizer), separator_of(source_tokenizer)
+        [self._separator], [self._source_end] = (opening(one, separated=True) for one in (tokenizer, source_tokenizer))
 
     def sources(self, texts: Sequence[str]) -> list[Source]:
         """Sources as the model reads them: the beginning of one that is longer than the context."""
@@ -95,11 +96,3 @@ class Translator:
         """Most tokens of a translation, its end included."""
         longest = max(len(source.ids) - 1 + LONGER, self.wish.min_new_tokens)
         return min(self.wish.max_new_tokens, longest, self._room)
-
-
-def separator_of(tokenizer: Tokenizer) -> int:
-    """What begins and ends a target, and ends a source; ValueError where the tokenizer has none, which no run of pairs has."""
-    separator = tokenizer.vocabulary.separator
-    if separator is None:
-        raise ValueError("a tokenizer of pairs needs a separator")
-    return separator

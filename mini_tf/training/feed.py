@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -59,18 +59,11 @@ def ahead(feed: Feed, first: int, in_background: bool) -> Iterator[Iterator[list
         yield (feed.micro_batches(step) for step in count(first))
         return
     worker = ThreadPoolExecutor(1, "feed")
+    begun = (worker.submit(feed.micro_batches, step) for step in count(first))
     try:
-        yield _prefetched(feed, first, worker)
+        yield (ready.result() for ready, _ in pairwise(begun))
     finally:
         worker.shutdown(cancel_futures=True)
-
-
-def _prefetched(feed: Feed, first: int, worker: ThreadPoolExecutor) -> Iterator[list[Batch]]:
-    next_one = worker.submit(feed.micro_batches, first)
-    for step in count(first + 1):
-        ready = next_one.result()
-        next_one = worker.submit(feed.micro_batches, step)
-        yield ready
 
 
 def _join(parts: list[Rows]) -> Rows:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +142,7 @@ def train(
             for i, mixer in enumerate(mixers):
                 mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
             batches = next(upcoming)
-            counts, before = _added(batch.counts for batch in batches), list(states)
+            counts, before = _added(count for batch in batches for count in batch.counts.items()), list(states)
             with _telling_where_memory_ends(training, at):
                 measured = _learn(training, forward, batches, counts, states, at)
             report = _judge(training, _fetch(measured, training.setup.device), counts, lr, at)
@@ -175,30 +175,17 @@ def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[Non
         ) from error
 
 
-Scalar = TypeVar("Scalar", Tensor | int, float)
 Number = TypeVar("Number", int, float)
-
-
-@dataclass(frozen=True)
-class Measured(Generic[Scalar]):
-    """What one step measured: tensors on the device, then numbers fetched from there.
-
-    parts: the sum of each part of the loss; totals, many: of each metric what was summed, and how many; one dict a micro-batch.
-    """
-
-    parts: list[dict[str, Scalar]]
-    totals: list[dict[str, Scalar]]
-    many: list[dict[str, Scalar]]
-    grad_norm: Scalar
+Key = tuple[Literal["part", "total", "many", "norm"], str, int]
+"""What one step measured, whose and in which micro-batch: the sum of a part of the loss; of a metric what was summed, and how many; the
+norm of the gradient."""
 
 
 def _learn(
     training: Training, forward: Callable[..., Sums], batches: list[Batch], counts: dict[str, int], states: list[State | None], at: Progress
-) -> Measured[Tensor | int]:
+) -> dict[Key, Tensor | int]:
     """Add the gradient of every micro-batch and put the state that follows into `states`; nothing waits for the device."""
-    parts: list[dict[str, Tensor | int]] = []
-    totals: list[dict[str, Tensor | int]] = []
-    many: list[dict[str, Tensor | int]] = []
+    measured: dict[Key, Tensor | int] = {}
     for micro, batch in enumerate(batches):
         torch.manual_seed(seed_of(training.seed, at.step, micro))
         with training.setup.autocast():
@@ -206,31 +193,30 @@ def _learn(
         terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
         torch.stack(terms).sum().mul(_scale(training, at)).backward()
         states[micro] = None if sums.state is None else training.task.trim(detach(sums.state))  # type: ignore[operator]
-        parts.append({name: part.detach() for name, part in sums.parts.items()})
-        totals.append({name: total.detach() for name, (total, _) in sums.metrics.items()})
-        many.append({name: count for name, (_, count) in sums.metrics.items()})
-    return Measured(parts, totals, many, training.optimizer.grad_norm())
+        measured |= {("part", name, micro): part.detach() for name, part in sums.parts.items()}
+        for name, (total, many) in sums.metrics.items():
+            measured["total", name, micro], measured["many", name, micro] = total.detach(), many
+    return measured | {("norm", "", 0): training.optimizer.grad_norm()}
 
 
-def _fetch(measured: Measured[Tensor | int], device: torch.device) -> Measured[float]:
+def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[Key, float]:
     """Python numbers of all that was measured: the one place in a step that waits for the device."""
     exact = torch.float32 if device.type == "mps" else torch.float64
-    groups = [*measured.parts, *measured.totals, *measured.many, {"": measured.grad_norm}]
-    tensors = [value.to(exact) for group in groups for value in group.values() if isinstance(value, Tensor)]
-    fetched = iter(torch.stack(tensors).tolist())
-    numbers = [{name: next(fetched) if isinstance(value, Tensor) else float(value) for name, value in group.items()} for group in groups]
-    n = len(measured.parts)
-    return Measured(numbers[:n], numbers[n : 2 * n], numbers[2 * n : 3 * n], numbers[-1][""])
+    tensors = {key: value.to(exact) for key, value in measured.items() if isinstance(value, Tensor)}
+    fetched = dict(zip(tensors, torch.stack([*tensors.values()]).tolist(), strict=True))
+    return {key: fetched[key] if key in fetched else float(value) for key, value in measured.items()}
 
 
-def _judge(training: Training, measured: Measured[float], counts: dict[str, int], lr: float, at: Progress) -> Report:
+def _judge(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:
     """What the step comes to; DivergedStep where it must not be taken, nor left out."""
-    losses = {name: value / max(counts[name], 1) for name, value in _added(measured.parts).items()}
+    parts, totals, many = (
+        _added((key[1], value) for key, value in measured.items() if key[0] == sort) for sort in ("part", "total", "many")
+    )
+    losses = {name: value / max(counts[name], 1) for name, value in parts.items()}
     loss = sum(training.weights.get(name, 1.0) * value for name, value in losses.items())
-    many = _added(measured.many)
-    norm = measured.grad_norm / _scale(training, at)
+    norm = measured["norm", "", 0] / _scale(training, at)
     half = training.setup.precision == "fp16"
-    problem = _loss_problem(measured.parts)
+    problem = _loss_problem(measured)
     overflow = problem is None and half and at.loss_scale.scale > 1 and not math.isfinite(norm)
     if problem is None and not overflow:
         problem = _problem(training, loss, norm)
@@ -244,7 +230,7 @@ def _judge(training: Training, measured: Measured[float], counts: dict[str, int]
         loss_scale=at.loss_scale.after(overflow) if half and problem is None else at.loss_scale,
         loss=loss,
         losses=losses,
-        metrics={name: total / max(many[name], 1) for name, total in _added(measured.totals).items()},
+        metrics={name: total / max(many[name], 1) for name, total in totals.items()},
         lr=lr,
         grad_norm=norm,
         skipped=skipped,
@@ -255,13 +241,10 @@ def _judge(training: Training, measured: Measured[float], counts: dict[str, int]
     return report
 
 
-def _loss_problem(parts: list[dict[str, float]]) -> Problem | None:
-    """The first part of the loss that is not finite; parts: one dict a micro-batch."""
-    for micro, of_micro in enumerate(parts):
-        for name, value in of_micro.items():
-            if not math.isfinite(value):
-                return Problem(f"the loss {name!r} is {value}, but must be finite", micro)
-    return None
+def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
+    """The first part of the loss that is not finite."""
+    bad = [(name, micro, value) for (sort, name, micro), value in measured.items() if sort == "part" and not math.isfinite(value)]
+    return Problem(f"the loss {bad[0][0]!r} is {bad[0][2]}, but must be finite", bad[0][1]) if bad else None
 
 
 def _problem(training: Training, loss: float, norm: float) -> Problem | None:
@@ -272,12 +255,11 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
     return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False) if loss > most else None
 
 
-def _added(groups: Iterable[Mapping[str, Number]]) -> dict[str, Number]:
+def _added(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:
     """The sum of each name's numbers, added one after the other."""
     sums: dict[str, Number] = {}
-    for group in groups:
-        for name, value in group.items():
-            sums[name] = sums.get(name, 0) + value
+    for name, value in numbers:
+        sums[name] = sums.get(name, 0) + value
     return sums
 
 

@@ -192,11 +192,8 @@ def _open(name: str, key: str) -> torch.device:
 
 
 def _best_device() -> tuple[str, str]:
-    there = available_devices()
-    for name in ("cuda:0", "mps"):
-        if name in there:
-            return name, "an accelerator is there"
-    return "cpu", "no accelerator is there"
+    accelerators = [name for name in ("cuda:0", "mps") if name in available_devices()]
+    return (accelerators[0], "an accelerator is there") if accelerators else ("cpu", "no accelerator is there")
 
 
 def _safe_precision(device: torch.device) -> tuple[str, str]:

@@ -5,7 +5,6 @@ A file holds the facts it was found for and what was decided; one that is damage
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from math import log2
@@ -16,6 +15,7 @@ import torch
 
 import mini_tf
 from mini_tf.system.cache import cache_folder
+from mini_tf.system.drafts import write_whole
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.safe_text import safe_text
 from mini_tf.training.machine.device import Setup, available_cores, available_precisions
@@ -30,7 +30,8 @@ def remembered(shape: dict[str, Any], work: Work, setup: Setup, find: Callable[[
 
     shape: all besides `work` and `setup` that the time of a step depends on, as JSON.
     """
-    facts = json.loads(json.dumps({**shape, **_length(work), **_start(setup), **_machine(setup.device)}))
+    start = {"start": setup.found, "undecided": sorted(setup.undecided)}
+    facts = json.loads(json.dumps({**shape, **_length(work), **start, **_machine(setup.device)}))
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     try:
         path = cache_folder() / "tuning" / f"{key}.json"
@@ -47,8 +48,10 @@ def remembered(shape: dict[str, Any], work: Work, setup: Setup, find: Callable[[
     found = find()
     if found.provisional:
         return found
+    decided = {name: [getattr(found, name), found.reasons[name]] for name in sorted(setup.undecided)}
     try:
-        _write(path, facts, found, sorted(setup.undecided))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({"facts": facts, "decided": decided, "measured": found.measured}, indent=1))
     except OSError as error:
         say(f"tuning: cannot be remembered: {error.strerror}")
     return found
@@ -76,26 +79,10 @@ def _possible(name: str, value: Any, setup: Setup) -> bool:
     return type(value) is int and 1 <= value <= most and (name == "threads" or most % value == 0)
 
 
-def _write(path: Path, facts: dict[str, Any], found: Setup, names: list[str]) -> None:
-    decided = {name: [getattr(found, name), found.reasons[name]] for name in names}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(json.dumps({"facts": facts, "decided": decided, "measured": found.measured}, indent=1), encoding="utf-8")
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def _length(work: Work) -> dict[str, Any]:
     """Runs up to 1.4 times as long as each other count as one."""
     steps, seconds = work.horizon.steps, work.horizon.seconds
     return {"steps": steps and round(2 * log2(steps)), "seconds": seconds and round(2 * log2(seconds))}
-
-
-def _start(setup: Setup) -> dict[str, Any]:
-    """What the tries begin with: asked for, or safe."""
-    return {"start": setup.found, "undecided": sorted(setup.undecided)}
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
