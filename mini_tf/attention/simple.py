@@ -4,7 +4,7 @@ Scores are dot products of the vectors themselves; with wide vectors of unit var
 `scale` is rsqrt_d or cosine. Source: Kosar, "Self-Attention Mechanism Simplified"; Pantelis, "Transformers and Self-Attention".
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from mini_tf.nn.state import State
 
 
 class Settings(MixerSettings):
-    CROSS_WIDTHS: ClassVar[bool] = False
+    CROSS_WIDTHS = False
 
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
     """What the dot products are divided by: nothing, sqrt(d_model), or the two vectors' lengths."""

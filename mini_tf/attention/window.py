@@ -3,8 +3,6 @@
 Time and memory O(L * window). Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; ours is exact, not dilated.
 """
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -20,8 +18,8 @@ from mini_tf.nn.state import State
 
 
 class Settings(HeadedSettings):
-    CROSS: ClassVar[bool] = False
-    STREAMS: ClassVar[bool] = True
+    CROSS = False
+    STREAMS = True
 
     window: int = Field(128, ge=1, le=2**20)
     """Farthest neighbour seen, in tokens; to both sides unless the stack is causal."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mini_tf.generation.decoding import Reading
-from mini_tf.generation.sampling import Sampling, Uniform, draw, penalised
+from mini_tf.generation.sampling import Uniform, draw, penalised
+from mini_tf.recipe.sections import Generate
 
 
 class Likely(NamedTuple):
@@ -38,7 +39,7 @@ class Continuing:
     def __init__(
         self,
         reading: Reading,
-        sampling: Sampling,
+        sampling: Generate,
         uniform: Uniform | None,
         special: Sequence[int],
         banned: Sequence[int],

@@ -9,36 +9,15 @@ min-p: Nguyen et al. 2024, arXiv:2407.01082, section 3.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mini_tf.recipe import sections
+from mini_tf.recipe.sections import Generate
 from mini_tf.system.seeds import seed_of
 
 AHEAD = 1024
 """Numbers that each row draws in one go."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """temperature 0 = always the likeliest; top_k None, top_p 1, min_p 0 and repetition_penalty 1 change nothing."""
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-
-    @classmethod
-    def of(cls, wish: sections.Generate) -> "Sampling":
-        return cls(wish.temperature, wish.top_k, wish.top_p, wish.min_p, wish.repetition_penalty)
-
-    @property
-    def greedy(self) -> bool:
-        """True where nothing is left to chance."""
-        return self.temperature == 0 or self.top_k == 1
 
 
 def penalised(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -46,7 +25,7 @@ def penalised(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
 
 
-def distribution(scores: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
+def distribution(scores: Tensor, sampling: Generate) -> tuple[Tensor, Tensor | None]:
     """What is drawn from: weights (B, K), and the ids (B, K) they belong to, the likeliest first; None = all ids in order.
 
     A row's weights sum to 1 unless top-p or min-p set some of them to 0. `sampling` must not be greedy.
@@ -67,7 +46,7 @@ def distribution(scores: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | N
     return weights, ids
 
 
-def draw(scores: Tensor, sampling: Sampling, numbers: Tensor) -> Tensor:
+def draw(scores: Tensor, sampling: Generate, numbers: Tensor) -> Tensor:
     """One id a row (B,) from scores (B, V), by the uniform numbers (B, 1) in [0, 1): the inverse of the summed weights."""
     weights, ids = distribution(scores, sampling)
     summed = weights.cumsum(dim=-1)

@@ -10,7 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.continuing import Continuing, Step
 from mini_tf.generation.decoding import Reading
 from mini_tf.generation.framing import opening, prompt_ids, turn_ids
-from mini_tf.generation.sampling import Sampling, Uniform
+from mini_tf.generation.sampling import Uniform
 from mini_tf.generation.stopping import Stopping
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -67,7 +67,7 @@ class Writer:
         in_turns: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.wish, self.n_top, self.over_borders = model, tokenizer, recipe.generate, n_top, over_borders
-        self.context, self.sampling = context or model.context, Sampling.of(recipe.generate)
+        self.context = context or model.context
         self.separated, self.in_turns = not recipe.data.split.tail, in_turns
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
         self.ends = frozenset(opening(tokenizer, self.separated))
@@ -127,9 +127,9 @@ class Writer:
     def _rows(self, wanted: Sequence[tuple[Prompt, int]], seed: int) -> Continuing:
         self.model.eval()
         reading = Reading(self.model, [prompt.ids for prompt, _ in wanted], self.context, self.prefix)
-        uniform = None if self.sampling.greedy else Uniform(seed, [(sample, *prompt.ids) for prompt, sample in wanted], reading.device)
+        uniform = None if self.wish.greedy else Uniform(seed, [(sample, *prompt.ids) for prompt, sample in wanted], reading.device)
         special = self.tokenizer.vocabulary.special_ids
-        return Continuing(reading, self.sampling, uniform, sorted(special), sorted(special - self.ends), self.n_top)
+        return Continuing(reading, self.wish, uniform, sorted(special), sorted(special - self.ends), self.n_top)
 
 
 def _tokens(steps: Sequence[Step]) -> list[list[tuple[int, Scored | None]]]:

@@ -3,12 +3,9 @@
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; Devlin et al. 2018, arXiv:1810.04805.
 """
 
-from typing import ClassVar
-
 from mini_tf.nn.model import ModelSettings
-from mini_tf.recipe.kind_settings import Direction
 
 
 class Settings(ModelSettings):
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"bidirectional"})
-    OBJECTIVE: ClassVar[str] = "masked"
+    DIRECTIONS = frozenset({"bidirectional"})
+    OBJECTIVE = "masked"

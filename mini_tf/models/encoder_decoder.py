@@ -8,7 +8,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -44,9 +44,9 @@ class Side(Section):
 
 
 class Settings(ModelSettings):
-    DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
-    SOURCE: ClassVar[bool] = True
-    OBJECTIVE: ClassVar[str] = "seq2seq"
+    DIRECTIONS = frozenset({"causal"})
+    SOURCE = True
+    OBJECTIVE = "seq2seq"
 
     encoder: Side = Side()
     """The encoder's own sizes and parts; what is not given is as in the decoder."""

@@ -22,7 +22,7 @@ from mini_tf.nn.state import State
 
 
 class HeadedSettings(MixerSettings):
-    POSITIONS: ClassVar[frozenset[str]] = frozenset({"rotary", "bias"})
+    POSITIONS = frozenset({"rotary", "bias"})
 
     scale: Literal["rsqrt_dk", "none"] | float = "rsqrt_dk"
     """What scores are multiplied by, inside the softmax: 1/sqrt(d_k), nothing, or this number."""

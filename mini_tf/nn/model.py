@@ -160,18 +160,20 @@ class Model(nn.Module):
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         """Scores over the vocabulary (..., V), or over the candidates `words` alone."""
-        raise NotImplementedError
+        scores: Tensor = self.head(hidden, words)
+        return scores
 
     def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         """The sum of -log p(label) in nats for hidden vectors (T, D) and labels (T,): `logits` and their loss in one.
 
         smoothing: the share of each label's weight that is spread over the vocabulary.
         """
-        raise NotImplementedError
+        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
+        return loss
 
     def answer_with(self, head: nn.Module) -> None:
         """Give the model another head: `logits` are then the answers of a task, in place of scores over the vocabulary."""
-        raise NotImplementedError
+        self.head = head
 
     def trim(self, state: State) -> State:
         """The state without what can no longer matter; what follows is the same."""
@@ -182,16 +184,26 @@ class Model(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """What a file holds: every tensor by its first name, once where several names share it; not copies."""
-        named: dict[int, tuple[str, Tensor]] = {}
-        for name, tensor in self.state_dict(keep_vars=True).items():
-            named.setdefault(id(tensor), (name, tensor))
-        return {name: tensor.detach() for name, tensor in named.values()}
+        return tensors_of(self)
 
-    @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take over what `weights` gave; names and shapes must be equal."""
-        for name, tensor in self.weights().items():
-            tensor.copy_(weights[name])
+        load(self.weights(), weights)
+
+
+def tensors_of(module: nn.Module, besides: nn.Module | None = None) -> dict[str, Tensor]:
+    """Parameters and buffers by their first names, once where several names share one, without those of a part; not copies."""
+    known = set() if besides is None else {id(tensor) for tensor in besides.state_dict(keep_vars=True).values()}
+    named: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        named.setdefault(id(tensor), (name, tensor))
+    return {name: tensor.detach() for number, (name, tensor) in named.items() if number not in known}
+
+
+def load(tensors: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Copy what was found into the tensors of the same names, and of the same shapes."""
+    for name, tensor in tensors.items():
+        tensor.copy_(found[name])
 
 
 class OneStack(Model):
@@ -241,17 +253,6 @@ class OneStack(Model):
         if before is not None:
             after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.reach :]
         return mixed._replace(state=after)
-
-    def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
-        scores: Tensor = self.head(hidden, words)
-        return scores
-
-    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
-        return loss
-
-    def answer_with(self, head: nn.Module) -> None:
-        self.head = head
 
     def _next_places(self, ids: Tensor, state: State | None) -> Places:
         """Places of tokens that follow what each row has seen."""

@@ -6,8 +6,7 @@ Nothing of size (L, M) is made unless `mask` is asked for, and then once for a w
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -144,6 +143,8 @@ class Visibility:
     memory: Places
     window: int | None = None
     sees_self: bool = True
+    _limited: dict[tuple[int | None, bool], "Visibility"] = field(default_factory=dict, init=False)
+    _masks: dict[torch.device, Tensor] = field(default_factory=dict, init=False)
 
     @property
     def plain(self) -> bool:
@@ -172,10 +173,6 @@ class Visibility:
     def after(self, kept: Places, batch: int, device: torch.device) -> "Visibility":
         """The same view where memory begins with what a state has kept."""
         return self if kept.length == 0 else replace(self, memory=kept.then(self.memory, batch, device))
-
-    @cached_property
-    def _limited(self) -> dict[tuple[int | None, bool], "Visibility"]:
-        return {}
 
     def within(self, window: int) -> "Visibility":
         """The same view through a window; made once however many layers ask for it."""
@@ -221,10 +218,6 @@ class Visibility:
         """`keep` for queries first..last-1 against the whole memory: (B or 1, last - first, M)."""
         index = torch.arange(first, last, device=device)
         return self.keep(index[:, None], torch.arange(self.memory.length, device=device)[None])
-
-    @cached_property
-    def _masks(self) -> dict[torch.device, Tensor]:
-        return {}
 
     def mask(self, device: torch.device) -> Tensor:
         """The dense mask (B or 1, L, M), made once however many layers ask for it."""

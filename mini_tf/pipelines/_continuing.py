@@ -81,7 +81,7 @@ class Continuing:
         drawing = [name for name in ("temperature", "top_k", "top_p", "min_p") if given.get(name)]
         if given.get("greedy") and drawing:
             raise UsageFault(f"--greedy is --temperature 0; {option(drawing[0])} {given[drawing[0]]:g} was given too")
-        if self.samples > 1 and self.writer.sampling.greedy:
+        if self.samples > 1 and self.writer.wish.greedy:
             raise UsageFault(f"--num-samples {self.samples}: the likeliest text is always the same", hint="give a --temperature above 0")
         if given.get("stream"):
             many = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]

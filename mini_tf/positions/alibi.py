@@ -6,7 +6,6 @@ Source: Press et al. 2021, arXiv:2108.12409, section 3.
 """
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from mini_tf.nn.position import Position, PositionSettings
 
 
 class Settings(PositionSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"bias"})
+    ATTACHES = frozenset({"bias"})
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
         return Alibi(n_heads)

@@ -4,7 +4,7 @@
 map brings them, or the concatenation, to d_model. Source: Jaegle et al. 2021, Perceiver IO, arXiv:2107.14795, appendix.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -15,8 +15,8 @@ from mini_tf.nn.position import Position, PositionSettings
 
 
 class Settings(PositionSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
-    ABOUT: ClassVar[str] = "The vectors are what the features of a place become by the learned map, its part of the sum with the embedding."
+    ATTACHES = frozenset({"embed"})
+    ABOUT = "The vectors are what the features of a place become by the learned map, its part of the sum with the embedding."
 
     n_bands: int = Field(32, ge=1, le=4096)
     """Number of frequencies."""

@@ -3,7 +3,7 @@
 Source: Devlin et al. 2018, arXiv:1810.04805 (BERT); Radford et al. 2019 (GPT-2).
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(PositionSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+    ATTACHES = frozenset({"embed"})
 
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of places in the table; auto = train.context."""

@@ -4,7 +4,7 @@ Dimension j is paired with j + d_k/2 (the layout of Hugging Face's Llama); what 
 side, in queries and keys alike, so that no score changes. Source: Su et al. 2021, arXiv:2104.09864.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -16,7 +16,7 @@ from mini_tf.nn.position import Position, PositionSettings
 
 
 class Settings(PositionSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"rotary"})
+    ATTACHES = frozenset({"rotary"})
 
     base: float = Field(10000.0, gt=1)
     """Pair i turns by base^(-2i/d_k) a token; short texts like a small base."""

@@ -4,8 +4,6 @@ PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(p / base^(2i/d)). Source: Va
 Sines and cosines alternate, as in the paper (tensor2tensor's code puts all sines first, with other frequencies).
 """
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -15,7 +13,7 @@ from mini_tf.nn.position import Position, PositionSettings
 
 
 class Settings(PositionSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"embed"})
+    ATTACHES = frozenset({"embed"})
 
     base: float = Field(10000.0, gt=1)
     """Wavelengths run from 2 pi to base * 2 pi."""

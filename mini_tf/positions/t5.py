@@ -5,7 +5,6 @@ last one, so that texts may run on. Source: Raffel et al. 2020, arXiv:1910.10683
 """
 
 import math
-from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -16,7 +15,7 @@ from mini_tf.recipe.kinds import Rule, Rules
 
 
 class Settings(PositionSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"bias"})
+    ATTACHES = frozenset({"bias"})
 
     bidirectional: bool = True
     """Half of the buckets are for keys ahead, as in an encoder; false, as in a decoder: all look back."""

@@ -200,6 +200,11 @@ class Generate(Section):
     stop: tuple[Text, ...] = Field((), max_length=64)
     """Where one of these is written the text ends, before it."""
 
+    @property
+    def greedy(self) -> bool:
+        """Nothing is left to chance."""
+        return self.temperature == 0 or self.top_k == 1
+
     def rules(self) -> Rules:
         if self.min_new_tokens > self.max_new_tokens:
             yield Rule("min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens {self.max_new_tokens}", ("max_new_tokens",))

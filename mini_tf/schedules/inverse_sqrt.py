@@ -4,13 +4,12 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 5.3, scaled to a peak of 
 """
 
 import math
-from typing import ClassVar
 
 from mini_tf.schedules import ScheduleSettings
 
 
 class Settings(ScheduleSettings):
-    REACHES_FLOOR: ClassVar[bool] = False
+    REACHES_FLOOR = False
 
     def share(self, step: int, begin: float, n_steps: float) -> float:
         return max(self.floor, math.sqrt(max(begin, 1) / max(step + 1, begin)))

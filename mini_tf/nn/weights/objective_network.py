@@ -6,10 +6,9 @@ besides the model costs nothing here. What both hold (a tied table) is the model
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.model import Model, ModelStack
+from mini_tf.nn.model import Model, ModelStack, load, tensors_of
 
 CHILD = "objective"
 """Their parameters have names behind this one among those of the model."""
@@ -47,16 +46,9 @@ def trained_together(model: Model, task: nn.Module) -> nn.Module:
 
 def own_tensors(model: Model, task: nn.Module) -> dict[str, Tensor]:
     """What a file holds of a task besides the model: parameters and buffers by their first names in the task; not copies."""
-    theirs = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
-    named: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in task.state_dict(keep_vars=True).items():
-        if id(tensor) not in theirs:
-            named.setdefault(id(tensor), (name, tensor))
-    return {name: tensor.detach() for name, tensor in named.values()}
+    return tensors_of(task, besides=model)
 
 
-@torch.no_grad()
 def load_own(model: Model, task: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Take over what `own_tensors` gave; names and shapes must be equal."""
-    for name, tensor in own_tensors(model, task).items():
-        tensor.copy_(tensors[name])
+    load(own_tensors(model, task), tensors)

@@ -66,9 +66,3 @@ class Latents(Model):
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         return self.head(hidden, words) if words is not None else self.head(hidden)
-
-    def cross_entropy(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        return self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
-
-    def answer_with(self, head: nn.Module) -> None:
-        self.head = head
