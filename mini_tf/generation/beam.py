@@ -10,22 +10,12 @@ Source: Sutskever et al. 2014, arXiv:1409.3215, section 3.2; score: Wu et al. 20
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mini_tf.generation.decoding import refuse_not_finite
-
-
-class Rows(Protocol):
-    """Texts that are read on, a row each; rows of one source are neighbours, and there are as many of every source."""
-
-    def after(self, ids: Tensor) -> Tensor:
-        """Scores (R, V) of the tokens that follow where the rows go on with `ids` (R,); the search writes into them."""
-
-    def select(self, rows: Tensor, sources: Tensor | None) -> None:
-        """Row i becomes what row `rows[i]` was; only these sources remain, None = all."""
+from mini_tf.generation.decoding import Remembering, refuse_not_finite
 
 
 @dataclass(frozen=True)
@@ -163,8 +153,10 @@ class _Live:
 
 
 @torch.inference_mode()
-def search(rows: Rows, begin: Tensor, limits: Sequence[int], beam: Beam) -> list[list[Hypothesis]]:
+def search(rows: Remembering, begin: Tensor, limits: Sequence[int], beam: Beam) -> list[list[Hypothesis]]:
     """The best texts of each source, which follow its token of `begin` (S,), of limits[s] tokens at most, the end included.
+
+    Rows of one source are neighbours, and there are as many of every source. Their scores are written into.
 
     Deterministic: of equal sums the lower row comes first, of equal scores in a row the lower id. RunFault where the scores are no
     finite numbers.

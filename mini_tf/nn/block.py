@@ -97,10 +97,6 @@ class Block(nn.Module):
                 kept[name] = mixed.state
         return Mixed(x, penalty, kept)
 
-    def feed(self, x: Tensor) -> Tensor:
-        """What each token does by itself, on any leading axes."""
-        return x if self.feed_forward is None else self.feed_forward(x)
-
     def forward(
         self, x: Tensor, visibility: Visibility, source: Read | None = None, state: State | None = None, at: Tensor | None = None
     ) -> Mixed:
@@ -108,4 +104,4 @@ class Block(nn.Module):
         mixed = self.mix(x, visibility, source, state)
         # What follows looks at each token by itself, so only those that are asked for go on.
         y = mixed.y if at is None else mixed.y.flatten(0, 1)[at]
-        return mixed._replace(y=self.feed(y))
+        return mixed._replace(y=y if self.feed_forward is None else self.feed_forward(y))

@@ -5,7 +5,7 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared keys: Ainsl
 queries and keys of unit RMS: Henry et al. 2020, arXiv:2010.04245.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -37,10 +37,6 @@ class Headed(Mixer):
 
     BY_SOFTMAX: ClassVar[bool] = False
     """Reads as `read` below does. Not inherited, since a subclass may read otherwise: each class that does says so itself."""
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        cls.BY_SOFTMAX = vars(cls).get("BY_SOFTMAX", False)
 
     def __init__(self, settings: HeadedSettings, width: Width, place: Place) -> None:
         super().__init__()
@@ -87,7 +83,7 @@ class Headed(Mixer):
         return Mixed(self.out(read.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
 
     def fast_decoding(self) -> SoftmaxAttention | None:
-        if not self.BY_SOFTMAX or self.cross:
+        if not vars(type(self)).get("BY_SOFTMAX") or self.cross:
             return None
         view = self.view(Visibility(True, Places(1), Places(1)))
         found = SoftmaxAttention(self.width, self.qkv, self.sizes, self.out, self.scale, self.qk_norm, view.window)

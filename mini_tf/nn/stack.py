@@ -209,8 +209,7 @@ class Stack(nn.Module):
         for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})
             read = None if layers is None or across is None else Read(layers[i % len(layers)], across)
-            last = i + 1 == self.n_calls
-            mixed: Mixed = block(x, visibility, read, before, at if last else None)
+            mixed: Mixed = block(x, visibility, read, before, at if i + 1 == len(calls) else None)
             if mixed.penalty is not None:
                 penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
             if kept is not None and mixed.state is not None:

@@ -18,13 +18,8 @@ State = dict[str, Any]
 def _apply(state: State | None, change: Callable[[Tensor], Tensor]) -> State | None:
     if state is None:
         return None
-    out: State = {}
-    for name, leaf in state.items():
-        if isinstance(leaf, dict):
-            out[name] = _apply(leaf, change) or {}
-        else:
-            out[name] = change(leaf) if isinstance(leaf, Tensor) else leaf
-    return out
+    tensors = {name: change(leaf) for name, leaf in state.items() if isinstance(leaf, Tensor)}
+    return state | tensors | {name: _apply(leaf, change) for name, leaf in state.items() if isinstance(leaf, dict)}
 
 
 def reorder(state: State | None, rows: Tensor) -> State | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
+from mini_tf.objectives import Sums
 from mini_tf.optimizers import Optimizer
 from mini_tf.system.errors import Diverged, StorageFault
 from mini_tf.system.failures import is_memory
@@ -30,20 +31,6 @@ from mini_tf.training.optimizer import clip_factor
 from mini_tf.training.schedule import Course
 from mini_tf.training.streaming import states_at
 from mini_tf.training.tally import number
-
-
-class Sums(Protocol):
-    """What a task gives for one micro-batch: sums, so that the whole step can divide.
-
-    parts: scalars with gradient; part p is divided by counts[p] of the batch. metrics: (sum, how many), for reports only.
-    """
-
-    @property
-    def parts(self) -> Mapping[str, Tensor]: ...
-    @property
-    def metrics(self) -> Mapping[str, tuple[Tensor, Tensor | int]]: ...
-    @property
-    def state(self) -> State | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,25 +53,6 @@ class Chosen(NamedTuple):
     keys: np.ndarray
 
 
-class Plan(Protocol):
-    """What every plan can say. batch_size: rows of a step, at most; stream: row i of a step continues row i of the step before."""
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def stream(self) -> bool: ...
-    @property
-    def even(self) -> bool:
-        """Whether all steps have as many rows, and are cut into equal parts."""
-
-    @property
-    def epoch_steps(self) -> float:
-        """Steps in which every row is seen once."""
-
-    def rows(self, step: int) -> Chosen:
-        """What step number `step` (from 0) learns from."""
-
-
 class Rows(Protocol):
     """What a plan has to know of the rows it plans."""
 
@@ -81,16 +62,9 @@ class Rows(Protocol):
     def lengths(self) -> np.ndarray: ...
 
 
-def plan_of(train: Train, rows: Rows) -> Plan:
-    """The plan that a recipe asks for: so many rows a step, or so many tokens."""
-    if train.batch_tokens is not None:
-        return TokenPlan(rows.lengths, train.batch_tokens, train.seed)
-    return RowPlan(rows.n_rows, train.batch_size, train.seed, train.stream)
-
-
 @dataclass(frozen=True)
 class RowPlan:
-    """The same number of rows in every step. n_rows: rows an epoch. stream: for models that remember."""
+    """The same number of rows in every step. n_rows: rows an epoch. stream: row i of a step continues row i of the step before."""
 
     n_rows: int
     batch_size: int
@@ -98,13 +72,15 @@ class RowPlan:
     stream: bool = False
 
     even = True
+    """All steps have as many rows, and are cut into equal parts."""
 
     @property
     def epoch_steps(self) -> float:
+        """Steps in which every row is seen once."""
         return self.n_rows / self.batch_size
 
     def rows(self, step: int) -> Chosen:
-        """A step may hold the end of one epoch and the start of the next.
+        """What step number `step` (from 0) learns from, which may be the end of one epoch and the start of the next.
 
         A stream is read in the order of the text by batch_size readers who start evenly spread. Where the text ends a
         reader goes on at its beginning; the epoch stays 0, since later epochs cut the text elsewhere.
@@ -166,6 +142,7 @@ class TokenPlan:
 
     @cached_property
     def batch_size(self) -> int:
+        """Rows of the largest step."""
         return max(last - first for _, first, last in self._batches)
 
     @property
@@ -188,3 +165,13 @@ def _edges(longest: int) -> np.ndarray:
     while edges[-1] < longest:
         edges.append(max(edges[-1] + 1, edges[-1] * 9 // 8))
     return np.array(edges)
+
+
+Plan = RowPlan | TokenPlan
+
+
+def plan_of(train: Train, rows: Rows) -> Plan:
+    """The plan that a recipe asks for: so many rows a step, or so many tokens."""
+    if train.batch_tokens is not None:
+        return TokenPlan(rows.lengths, train.batch_tokens, train.seed)
+    return RowPlan(rows.n_rows, train.batch_size, train.seed, train.stream)
