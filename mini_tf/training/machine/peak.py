@@ -4,13 +4,10 @@ import time
 
 import torch
 
-_SIDES = {"cpu": (512, 1024, 2048)}
-_SIDES_OF_GPUS = (4096, 8192)
-
 
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
     """The best of several sizes, each measured again and again for its part of `seconds`, at least once; with the threads torch has now."""
-    sides = _SIDES.get(device.type, _SIDES_OF_GPUS)
+    sides = (512, 1024, 2048) if device.type == "cpu" else (4096, 8192)
     return max(_best_of(n, device, dtype, seconds / len(sides)) for n in sides)
 
 
