@@ -69,17 +69,17 @@ class Block(nn.Module):
         self.feed_forward = None if feed_forward is None else step(feed_forward)
 
     @property
-    def _mixers(self) -> dict[str, Any]:
+    def mixers(self) -> dict[str, Any]:
         """What it has of own mixer and cross mixer."""
         return {name: step.part for name, step in (("own", self.own), ("cross", self.cross)) if step is not None}
 
     def start(self, batch: int) -> State:
         """The empty state of both mixers."""
-        return {name: mixer.start(batch) for name, mixer in self._mixers.items()}
+        return {name: mixer.start(batch) for name, mixer in self.mixers.items()}
 
     def trim(self, state: State) -> State:
         """The state without what can no longer matter."""
-        return {name: mixer.trim(state[name]) for name, mixer in self._mixers.items() if name in state}
+        return {name: mixer.trim(state[name]) for name, mixer in self.mixers.items() if name in state}
 
     def mix(self, x: Tensor, visibility: Visibility, source: Read | None, state: State | None) -> Mixed:
         """Everything in which tokens meet: own mixer, then cross mixer."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mini_tf.nn.block import Block, Read, Step
 from mini_tf.nn.layers.feed_forward import Activation, FeedForward
 from mini_tf.nn.layers.norm import NormKind, build_norm
-from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings, Place, Width
+from mini_tf.nn.mixer import Mixed, MixerSettings, Place, Width
 from mini_tf.nn.places import Places, Visibility
 from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State, reorder
@@ -188,8 +188,8 @@ class Stack(nn.Module):
 
     def recall(self, source: Tensor, places: Places) -> Memory:
         """What the layers' cross mixers keep of a source (B, M, d_memory), whose tokens stand at `places`."""
-        crossing = [block.cross.part for block in self.blocks if block.cross is not None]
-        return Memory([cross.recall(source, places) for cross in crossing] or None, places)  # type: ignore[operator]
+        crossing = [block.mixers["cross"] for block in self.blocks if block.cross is not None]
+        return Memory([cross.recall(source, places) for cross in crossing] or None, places)
 
     def forward(
         self, x: Tensor, places: Places, memory: Memory | None = None, at: Tensor | None = None, state: State | None = None
@@ -222,9 +222,7 @@ class Stack(nn.Module):
         """The matrices that write into the residual stream."""
         found = []
         for block in self.blocks:
-            for step in (block.own, block.cross):
-                if step is not None and isinstance(step.part, Mixer):
-                    found += step.part.writers()
+            found += [writer for mixer in block.mixers.values() for writer in mixer.writers()]
             if block.feed_forward is not None and isinstance(block.feed_forward.part, FeedForward):
                 found.append(block.feed_forward.part.down)
         return found

@@ -1,6 +1,7 @@
 """How good a model is on a text: every target of the text once, in windows from its first token on."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -52,7 +53,7 @@ def evaluate(
     """
     mode = task.training
     task.eval()
-    parts, metrics = _Totals(), _Totals()
+    sums, counts, totals, many = (defaultdict[str, float](float) for _ in range(4))
     # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
@@ -64,37 +65,22 @@ def evaluate(
             if judge is not None:
                 judge.add(batch, judged.answers)
             for name, part in judged.parts.items():
-                parts.add(name, float(part), batch.counts[name])
-            for name, (total, many) in judged.metrics.items():
-                metrics.add(name, float(total), float(many))
+                sums[name], counts[name] = sums[name] + float(part), counts[name] + batch.counts[name]
+            for name, (total, number) in judged.metrics.items():
+                totals[name], many[name] = totals[name] + float(total), many[name] + float(number)
     task.train(mode)
-    asked = [name for name in parts.sums if name != "penalty"]  # what training pays for its means is no figure of merit
-    loss = sum(objective.weights.get(name, 1.0) * parts.mean(name) for name in asked)
-    targets = max(parts.counts[name] for name in asked)
-    scores = {"loss": loss, **({f"loss.{name}": parts.mean(name) for name in asked} if len(asked) > 1 else {})}
+    # What training pays for its means is no figure of merit.
+    losses = {name: total / max(counts[name], 1) for name, total in sums.items() if name != "penalty"}
+    loss = sum(objective.weights.get(name, 1.0) * value for name, value in losses.items())
+    scores = {"loss": loss, **({f"loss.{name}": value for name, value in losses.items()} if len(losses) > 1 else {})}
     settings, part = objective.settings, objective.settings.TOKEN_LOSS
     if part is not None:
-        scores["perplexity"] = math.exp(parts.mean(part)) if parts.mean(part) < 700 else math.inf
-    scores |= (judge.scores() if judge is not None else {}) | {name: metrics.mean(name) for name in metrics.sums}
+        scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
+    scores |= (judge.scores() if judge is not None else {}) | {name: total / max(many[name], 1) for name, total in totals.items()}
     if part is not None and settings.EVERY_TOKEN:
-        share = parts.counts[part] / max(1, len(packing.store) - objective.lookahead)
-        scores["bits_per_byte"] = parts.sums[part] / math.log(2) / (packing.store.raw_bytes * share)
-    return scores | {"targets": targets}
-
-
-class _Totals:
-    """Sums and how many were summed, by name."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        self.counts: dict[str, float] = {}
-
-    def add(self, name: str, total: float, many: float) -> None:
-        self.sums[name] = self.sums.get(name, 0.0) + total
-        self.counts[name] = self.counts.get(name, 0.0) + many
-
-    def mean(self, name: str) -> float:
-        return self.sums[name] / max(self.counts[name], 1)
+        share = counts[part] / max(1, len(packing.store) - objective.lookahead)
+        scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)
+    return scores | {"targets": max(counts[name] for name in losses)}
 
 
 def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:
