@@ -5,13 +5,12 @@ in the parent, and CUDA cannot either.
 """
 
 import os
-import signal
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,11 +52,10 @@ class Trial:
         """From where it stands to the end; how long that took."""
         began = time.monotonic()
         with self._forked() as child:
-            _, status = os.waitpid(child.pid, 0)
-            child.ended = True
-        if status:
+            child.join()
+        if child.exitcode:
             last = (self._log.read_text(errors="replace").splitlines() or ["it said nothing"])[-1]
-            raise Failed(f"exit code {os.waitstatus_to_exitcode(status)}: {last[:300]}")
+            raise Failed(f"exit code {child.exitcode}: {last[:300]}")
         return time.monotonic() - began
 
     def kill(self, moment: float | None) -> tuple[float, str, bool] | None:
@@ -68,42 +66,31 @@ class Trial:
         began = time.monotonic()
         with self._forked() as child:
             while (time.monotonic() - began < moment) if moment is not None else not (self._saving() and self._saved()):
-                if os.waitpid(child.pid, os.WNOHANG)[0]:
-                    child.ended = True
+                if not child.is_alive():
                     return None
                 time.sleep(1e-4)
             after = time.monotonic() - began
         return after, self._found(), bool(self._saving())
 
     @contextmanager
-    def _forked(self) -> "Iterator[Child]":
+    def _forked(self) -> Iterator[BaseProcess]:
         """The run in a process of its own; killed when the block is left, unless it has ended."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = Child(os.fork())
-        if child.pid == 0:
-            self._live()
+        child = get_context("fork").Process(target=self._live)
+        child.start()
         try:
             yield child
         finally:
-            if not child.ended:
-                os.kill(child.pid, signal.SIGKILL)
-                os.waitpid(child.pid, 0)
+            child.kill()
+            child.join()
 
     def _live(self) -> NoReturn:
-        """What the fork does; it never returns into what the parent was doing."""
-        exit_code = 1
-        try:
-            said = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
-            os.environ["MINITF_CACHE"] = str(self.place / "cache")
-            resolved = reading.read(self.place / "rehearsal.yaml", self.overrides)
-            exit_code = pretrain(resolved, Options(Place(self.folder)), self.voice).exit_code
-        except BaseException as error:
-            os.write(2, "".join(traceback.format_exception(error)).encode(errors="backslashreplace"))
-        finally:
-            os._exit(exit_code)
+        """What the fork does; an error is told as a traceback."""
+        said = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.environ["MINITF_CACHE"] = str(self.place / "cache")
+        resolved = reading.read(self.place / "rehearsal.yaml", self.overrides)
+        sys.exit(pretrain(resolved, Options(Place(self.folder)), self.voice).exit_code)
 
     def _saving(self) -> list[str]:
         return [name for name in _names(self.folder / "checkpoints") if name.startswith(f"{TEMPORARY}step-")]
@@ -117,14 +104,6 @@ class Trial:
         if saved := self._saved():
             return f"step {_step(saved[-1])} saved"
         return "nothing saved yet" if (self.folder / manifest.NAME).exists() else "no run folder yet"
-
-
-@dataclass
-class Child:
-    """A forked process; whoever waited for it says that it has ended."""
-
-    pid: int
-    ended: bool = False
 
 
 def _names(folder: Path) -> list[str]:
