@@ -37,7 +37,6 @@ def show(console: Console, run: RUN) -> None:
     """How one run stands, what it was made from, and what it measured."""
     from mini_tf.run import finding, manifest, metrics
     from mini_tf.run.checkpoint import Checkpoints
-    from mini_tf.run.disk import Disk
 
     folder = finding.find(run)
     record = manifest.read(folder)
@@ -46,7 +45,7 @@ def show(console: Console, run: RUN) -> None:
     facts = _summary(folder, record) | {
         "recipe": record.recipe,
         "extensions": record.extensions,
-        "checkpoints": sorted(Checkpoints(folder / "checkpoints", record.run_id, Disk()).steps()),
+        "checkpoints": sorted(Checkpoints.of(folder).steps()),
         "error": record.error,
         "seed": record.seed,
         "seeds": seeds,

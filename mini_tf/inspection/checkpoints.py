@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from mini_tf.run import loading, manifest
 from mini_tf.run.checkpoint import MODEL, Checkpoints
-from mini_tf.run.disk import Disk
 
 
 class Weights(NamedTuple):
@@ -26,4 +25,4 @@ def weights_of(folder: Path, step: int | str | None) -> Weights:
 
 def kept_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints that are kept, newest first."""
-    return Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk()).steps()
+    return Checkpoints.of(folder).steps()

@@ -1,12 +1,14 @@
 """Gates: comparisons that a run's figures are held to, by --assert and by a recipe's `expect`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt
 
 from mini_tf.system.errors import UsageFault
 
 _GATE = re.compile(r"\s*([A-Za-z_](?:[^<>=]*[^<>=\s])?)\s*(<=|>=|==|<|>)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
+_SIGNS: dict[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq}
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,7 @@ class Gate:
         if self.metric not in metrics:
             return f"{self.metric}: not measured; there is {', '.join(sorted(metrics)) or 'nothing'}"
         value = metrics[self.metric]
-        met = (
-            value is not None
-            and {
-                "<": value < self.bound,
-                "<=": value <= self.bound,
-                ">": value > self.bound,
-                ">=": value >= self.bound,
-                "==": value == self.bound,
-            }[self.sign]
-        )
-        if met:
+        if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
         return f"{self.metric} {'was not measured' if value is None else f'is {value:.6g}'}, but must be {self.sign} {self.bound:g}"
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storing, sweep
+from mini_tf.run import manifest
+from mini_tf.run.disk import TEMPORARY, Disk, make_folder, placing, storing, sweep
 from mini_tf.run.finding import seed_folder
 from mini_tf.run.hashes import Hashes
 from mini_tf.system.errors import RunFault, StorageFault
@@ -73,6 +74,11 @@ class Checkpoints:
     def __init__(self, folder: Path, run_id: str, disk: Disk) -> None:
         self.folder, self.run_id, self.disk, self.hashes = folder, run_id, disk, Hashes()
 
+    @classmethod
+    def of(cls, run: Path) -> "Checkpoints":
+        """Those of the run in a folder; RunFault where it is none."""
+        return cls(run / "checkpoints", manifest.read(run).run_id, Disk())
+
     def steps(self) -> list[int]:
         """The steps that have a folder, newest first; RunFault where one, or the whole, is a link out of the run."""
         found = [one for one in map(_FOLDER.fullmatch, self._names()) if one]
@@ -92,8 +98,7 @@ class Checkpoints:
 
         StorageFault when the disk is full.
         """
-        last = next(iter(self.steps()), None)
-        with storing(f"saving step {step}", "there is no earlier checkpoint" if last is None else f"the last checkpoint is step {last}"):
+        with storing(f"saving step {step}", self.last_spoken()):
             self.sweep()
             with suppress(FileNotFoundError, Damaged):
                 return self.verify(step)
@@ -101,19 +106,17 @@ class Checkpoints:
                 self._set_aside(step)
             make_folder(self.disk, self.folder)
             self._need_space(2 * sum(map(len, parts.values())))
-            temporary = self.folder / f"{TEMPORARY}step-{step:08d}"
-            try:
+            with placing(self.disk, self.path(step)) as temporary:
                 self._write(temporary, step, parts, score, fingerprint or {})
-                self.disk.rename(temporary, self.path(step))
-            except OSError:
-                with suppress(OSError):
-                    self.disk.remove(temporary)
-                raise
-            self.disk.sync(self.folder)
             saved = self._read_manifest(step)
             for name, sha256 in saved.sha256.items():
                 self.hashes.note(saved.folder / name, sha256)
         return saved
+
+    def last_spoken(self) -> str:
+        """The newest, in words."""
+        steps = self.steps()
+        return f"the last checkpoint is step {steps[0]}" if steps else "there is no earlier checkpoint"
 
     def _need_space(self, needed: int) -> None:
         free = self.disk.free(self.folder)
@@ -126,8 +129,8 @@ class Checkpoints:
         for name in names:
             self.disk.write(temporary / name, parts[name])
         files = {name: {"sha256": hashlib.sha256(parts[name]).hexdigest(), "bytes": len(parts[name])} for name in names}
-        manifest = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files, "fingerprint": dict(fingerprint)}
-        self.disk.write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
+        content = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files, "fingerprint": dict(fingerprint)}
+        self.disk.write(temporary / MANIFEST, json.dumps(content, indent=1).encode())
         self.disk.sync(temporary)
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
@@ -253,11 +256,11 @@ class Checkpoints:
     def _read_manifest(self, step: int) -> Checkpoint:
         path = self.path(step) / MANIFEST
         try:
-            manifest: dict[str, Any] = json.loads(read_plain(path, limits().record_bytes))
-            written, run_id, named, score = manifest["format"], manifest["run"], manifest["step"], manifest["score"]
-            sha256 = {str(name): str(entry["sha256"]) for name, entry in manifest["files"].items()}
-            sizes = {str(name): int(entry["bytes"]) for name, entry in manifest["files"].items()}
-            fingerprint = dict(manifest.get("fingerprint", {}))
+            content: dict[str, Any] = json.loads(read_plain(path, limits().record_bytes))
+            written, run_id, named, score = content["format"], content["run"], content["step"], content["score"]
+            sha256 = {str(name): str(entry["sha256"]) for name, entry in content["files"].items()}
+            sizes = {str(name): int(entry["bytes"]) for name, entry in content["files"].items()}
+            fingerprint = dict(content.get("fingerprint", {}))
         except OSError as error:
             raise Damaged(f"{MANIFEST}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:

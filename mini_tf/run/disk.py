@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mini_tf.system.errors import StorageFault
+from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.plain_file import kind_of
 
 TEMPORARY = ".tmp-"
@@ -97,17 +97,27 @@ def _opened(path: Path, flags: int = 0) -> Iterator[BinaryIO]:
         raise
 
 
-def replace(disk: Disk, path: Path, data: bytes) -> None:
-    """Put a file in place of another so that a reader, or a crash, meets the old one or the new one, never a part."""
+@contextmanager
+def placing(disk: Disk, path: Path) -> Iterator[Path]:
+    """Where to write the file or folder that shall stand at `path`: beside it, and renamed when the block is left.
+
+    A reader, or a crash, meets what stood there before or all of the new, never a part; nothing is left of what fails.
+    """
     temporary = path.with_name(TEMPORARY + path.name)
     try:
-        disk.write(temporary, data)
+        yield temporary
         disk.rename(temporary, path)
     except OSError:
         with suppress(OSError):
             disk.remove(temporary)
         raise
     disk.sync(path.parent)
+
+
+def replace(disk: Disk, path: Path, data: bytes) -> None:
+    """Put a whole file in place of another, which need not be there."""
+    with placing(disk, path) as temporary:
+        disk.write(temporary, data)
 
 
 def make_folder(disk: Disk, folder: Path) -> None:
@@ -137,3 +147,17 @@ def storing(what: str, kept: str = "") -> Iterator[None]:
         rest = f"; {kept}" if kept else ""
         hint = _HINTS.get(error.errno or 0, "put that right; the same command continues")
         raise StorageFault(f"{what} failed: {error.strerror or error}{place}{rest}", hint=hint) from error
+
+
+def refuse_strange(folder: Path) -> None:
+    """RunFault naming the first thing in a run folder, or the folder itself, that is no plain file or folder.
+
+    A link in the place of metrics.jsonl would lead to another file of ours, and a pipe there would never let us go on.
+    """
+    inside = (Path(parent, name) for parent, folders, files in os.walk(folder) for name in sorted([*folders, *files]))
+    for path in (folder, *inside):
+        mode = path.lstat().st_mode
+        what = "a link" if stat.S_ISLNK(mode) else kind_of(mode)
+        if what not in (None, "a folder"):
+            hint = "remove it, or choose another folder with -d"
+            raise RunFault(f"{path} is {what}; a run folder holds plain files and folders", hint=hint, where=[str(path)])

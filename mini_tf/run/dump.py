@@ -5,7 +5,6 @@ temporary folder, fsync, rename; a dump of an earlier start is replaced.
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MODEL, OBJECTIVE, STATE
-from mini_tf.run.disk import TEMPORARY, Disk
+from mini_tf.run.disk import Disk, placing
 from mini_tf.run.loading import strange_counts
 from mini_tf.run.tensors import Spec
 from mini_tf.system.errors import RunFault
@@ -89,8 +88,8 @@ def write(
     disk: Disk, run: Path, facts: Facts, model: Mapping[str, Tensor], state: Mapping[str, Tensor], objective: Mapping[str, Tensor]
 ) -> Path:
     """Keep a step in a run's folder; OSError where the disk does not take it, and nothing is left then."""
-    folder, temporary = run / FOLDER, run / f"{TEMPORARY}{FOLDER}"
-    try:
+    folder = run / FOLDER
+    with placing(disk, folder) as temporary:
         if temporary.exists():
             disk.remove(temporary)
         disk.mkdir(temporary)
@@ -102,12 +101,6 @@ def write(
         disk.sync(temporary)
         if folder.exists():
             disk.remove(folder)
-        disk.rename(temporary, folder)
-        disk.sync(run)
-    except OSError:
-        with suppress(OSError):
-            disk.remove(temporary)
-        raise
     return folder
 
 

@@ -24,27 +24,13 @@ def find(run: str | Path) -> Path:
             raise RunFault("there is no last run: no run folders in outputs", hint="`minitf pretrain` makes one")
         return max(folders, key=lambda folder: (folder / manifest.NAME).stat().st_mtime_ns).absolute()
     # A folder that happens to have a run's name does not hide the run; alone it is told what it lacks.
-    folders = sorted(filter(_is_folder, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists())
+    folders = sorted(filter(os.path.isdir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists())
     if folders:
         manifest.read(folders[0])
         return folders[0].absolute()
     near = difflib.get_close_matches(str(run), [folder.name for folder in list_runs(OUTPUTS)], n=1)
     hint = f"did you mean {near[0]}?" if near else "`minitf runs list` shows what there is"
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name longer than any file's
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # in a folder that others may not look into
-        return False
 
 
 def seed_folder(folder: Path, number: int = 1) -> Path:
@@ -56,7 +42,7 @@ def list_runs(folder: Path) -> list[Path]:
     """The run folders directly in a folder, by name; what is no run is passed over."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if _is_file(path / manifest.NAME))
+    return sorted(path for path in folder.iterdir() if os.path.isfile(path / manifest.NAME))
 
 
 def state_of(folder: Path, record: Manifest) -> str:

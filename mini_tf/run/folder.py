@@ -133,7 +133,7 @@ class Run:
     def save(self, step: int, kept: Tensors, counters: Mapping[str, Any], score: float | None = None) -> None:
         """A checkpoint after a finished step; `score` is the validation loss measured there. StorageFault when the disk is full."""
         score = score if score is not None and math.isfinite(score) else None
-        with storing(f"saving step {step}", self._last()):
+        with storing(f"saving step {step}", self.checkpoints.last_spoken()):
             sizes = {lines.path.name: lines.sync() for lines in (self._metrics, self._timing)}
         parts = {
             MODEL: tensors.pack(kept.model),
@@ -150,11 +150,6 @@ class Run:
         """The best so far, where that may be this step."""
         best = self.manifest.best
         return {"step": step, "loss": score} if score is not None and (best is None or score < best["loss"]) else best
-
-    def _last(self) -> str:
-        """The newest checkpoint, in words."""
-        steps = self.checkpoints.steps()
-        return f"the last checkpoint is step {steps[0]}" if steps else "there is no earlier checkpoint"
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Remove older checkpoints; the best by score are kept besides the newest."""
@@ -185,7 +180,7 @@ class Run:
             content = tensors.pack(self.published_as(tensors.read(chosen.folder / MODEL)))
             sha256 = hashlib.sha256(content).hexdigest()
             self.update(publishing=sha256)  # no checkpoint has these bytes: killed before the next lines, they are known by this
-        with storing(f"publishing step {chosen.step}", self._last()):
+        with storing(f"publishing step {chosen.step}", self.checkpoints.last_spoken()):
             replace(self.disk, self.folder / MODEL, content)
             hashes.note(self.folder / MODEL, sha256)
         self.update(model={"step": chosen.step, "score": chosen.score, "sha256": sha256}, publishing=None)
@@ -218,7 +213,7 @@ class Run:
 
     def sample(self, step: int, text: str) -> None:
         """A text the model wrote after a step: samples/step-00000500.txt."""
-        with storing(f"writing the sample of step {step}", self._last()):
+        with storing(f"writing the sample of step {step}", self.checkpoints.last_spoken()):
             make_folder(self.disk, self.folder / "samples")
             replace(self.disk, self._sample(step), text.encode(errors="backslashreplace"))
 

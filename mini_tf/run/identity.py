@@ -41,7 +41,7 @@ class Identity:
         Two recipes of one version of minitf share it exactly where the result must be equal. A key that a later version adds, and
         that is left at its default, changes no id.
         """
-        given = {key: value for key, value in self.decides.items() if key not in self.defaults or _differ(value, self.defaults[key])}
+        given = {key: value for key, value in self.decides.items() if key not in self.defaults or _show(value) != _show(self.defaults[key])}
         text = json.dumps([given, dict(self.hashes)], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -74,10 +74,6 @@ def _knows(decides: Mapping[str, Any], key: str) -> bool:
     while not known and (key := key.rpartition(".")[0]):
         known = decides.get(key, GIVEN) != GIVEN
     return known
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return _show(one) != _show(other)
 
 
 def _show(value: Any) -> str:

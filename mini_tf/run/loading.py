@@ -13,7 +13,6 @@ from torch import Tensor
 
 from mini_tf.run import manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
-from mini_tf.run.disk import Disk
 from mini_tf.run.hashes import Hashes
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import Spec
@@ -140,9 +139,8 @@ def _settled(folder: Path) -> bool:
         if is_published(folder, record := manifest.read(folder), hashes):
             return True
         time.sleep(0.1)
-    checkpoints = Checkpoints(folder / "checkpoints", record.run_id, Disk())
     before = record.model or {"score": None, "step": -1}
-    newer = [one for one in checkpoints.own() if one.rank <= rank(before["score"], before["step"])]
+    newer = [one for one in Checkpoints.of(folder).own() if one.rank <= rank(before["score"], before["step"])]
     with suppress(OSError):
         return hashes.of(folder / MODEL) in [record.publishing, *(one.sha256[MODEL] for one in newer)]
     return False
@@ -162,4 +160,4 @@ def choose(folder: Path, which: int | str) -> Checkpoint:
     """The checkpoint of a step (a number, or its digits), `last` or `best`."""
     if which not in ("last", "best") and not re.fullmatch("[0-9]{1,12}", str(which)):
         raise UsageFault(f"no such checkpoint: {str(which)[:40]!r}; a step is a number, `last` or `best`")
-    return Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk()).choose(which)
+    return Checkpoints.of(folder).choose(which)

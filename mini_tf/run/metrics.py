@@ -7,6 +7,7 @@ crash, or written after the checkpoint, is written again as if nothing had happe
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +59,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with open_plain(path) as file:
             while line := file.readline(limits().line_bytes):
-                report = _report(line)
-                if report is not None:
-                    yield report
+                with suppress(ValueError, RecursionError):
+                    if isinstance(report := json.loads(line), dict):
+                        yield report
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error
-
-
-def _report(line: bytes) -> dict[str, Any] | None:
-    try:
-        report = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return report if isinstance(report, dict) else None
 
 
 def curve(path: Path, key: str) -> list[tuple[int, float]]:

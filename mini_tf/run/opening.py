@@ -20,8 +20,7 @@ import torch
 import mini_tf
 from mini_tf.optimizers import IMPLEMENTATION
 from mini_tf.run import manifest
-from mini_tf.run.contents import refuse_strange
-from mini_tf.run.disk import TEMPORARY, Disk, make_folder
+from mini_tf.run.disk import TEMPORARY, Disk, make_folder, refuse_strange
 from mini_tf.run.finding import OUTPUTS, try_to_hold
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
@@ -87,7 +86,11 @@ def choose_folder(place: Place, identity: Identity) -> Path:
         raise UsageFault(
             f"{first.name[:80]!r} cannot be the name of a run: it, or its path, is too long", hint="give shorter ones with -n, -d"
         )
-    if first.is_symlink() or (first.exists() and not first.is_dir()) or first.resolve() in (Path("/"), _home()):
+    if (
+        first.is_symlink()
+        or (first.exists() and not first.is_dir())
+        or first.resolve() in (Path("/"), Path(os.path.expanduser("~")).resolve())
+    ):
         _refuse(first, "cannot be a run folder: it is a file, a link, the root or your home", "choose another with -d")
     later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
     if place.fresh:
@@ -100,13 +103,6 @@ def folder_of(place: Place) -> Path | None:
     if place.name is not None:
         return (place.directory or OUTPUTS).absolute() / place.name
     return None if place.directory is None else place.directory.absolute()
-
-
-def _home() -> Path | None:
-    try:
-        return Path.home().resolve()
-    except RuntimeError:  # nobody knows where it is
-        return None
 
 
 def _numbers_beside(first: Path) -> list[int]:

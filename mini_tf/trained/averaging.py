@@ -11,9 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from mini_tf.recipe import reading
-from mini_tf.run import manifest, tensors
+from mini_tf.run import tensors
 from mini_tf.run.checkpoint import MODEL, Checkpoints
-from mini_tf.run.disk import Disk
 from mini_tf.run.tensors import Spec, specs
 from mini_tf.system.errors import UsageFault
 
@@ -32,7 +31,7 @@ def average(
     fewer are kept. `buffers`, of which a mean would mean nothing (a random projection, a count), are those of the newest of them, as
     is whatever is no floating number.
     """
-    checkpoints = _of(folder)
+    checkpoints = Checkpoints.of(folder)
     steps = sorted(steps_of(folder, which), reverse=True)
     sums: dict[str, Tensor] = {}
     found: dict[str, Spec] = {}
@@ -51,13 +50,9 @@ def average(
 
 def steps_of(folder: Path, which: int | str) -> list[int]:
     """The steps whose checkpoints `average` takes; UsageFault where fewer are kept."""
-    checkpoints = _of(folder)
+    checkpoints = Checkpoints.of(folder)
     checkpoints.find("last")  # refuses a run that has none
     return _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
-
-
-def _of(folder: Path) -> Checkpoints:
-    return Checkpoints(folder / "checkpoints", manifest.read(folder).run_id, Disk())
 
 
 def _add(model: Mapping[str, Tensor], sums: dict[str, Tensor], averaged: Collection[str]) -> None:

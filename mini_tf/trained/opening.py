@@ -1,7 +1,7 @@
 """A trained model out of a run folder: recipe, tokenizer and weights, ready to be used."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Adapter, Runtime
 from mini_tf.run import finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL
-from mini_tf.run.tensors import Spec, specs
+from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain
@@ -114,15 +114,20 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
         adapter = None  # it is in the weights already
     if adapter is not None:
         _adapt(meta, adapter, folder / "config.json", config)
-    buffers = [name for name, _ in meta.named_buffers()]
-    weights = _weights(folder, adapter, specs(meta.weights()), step, average, buffers)
-    model = architecture.build()
-    model.load_weights(weights)
+    expected = specs(meta.weights())  # what does not fit is refused before memory is taken for it
+
+    def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return weights if adapter is None else merged_weights(weights, adapter)
+
     of: int | str = "best" if step is None else step
     if average is not None:
+        weights = averaging.average(folder, average, expected, plain, [name for name, _ in meta.named_buffers()])
         of = max(averaging.steps_of(folder, average))
-    elif step is None and record.model is not None:
-        of = int(record.model["step"])
+    else:
+        weights = plain(loading.load_model(folder, step, expected))
+        of = int(record.model["step"]) if step is None and record.model is not None else of
+    model = architecture.build()
+    model.load_weights(weights)
     return Loaded(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective, of)
 
 
@@ -145,27 +150,6 @@ def read_whole(folder: Path) -> list[str]:
     """What learns as a whole beside the adapter of a run. RunFault where its config.json does not say."""
     path = folder / "config.json"
     return _whole(path, _read_config(path))
-
-
-def _weights(
-    folder: Path,
-    adapter: Adapter | None,
-    expected: Mapping[str, Spec],
-    step: int | str | None,
-    average: int | str | None,
-    buffers: Collection[str],
-) -> dict[str, Tensor]:
-    """The weights of a plain model, from a file that holds those of an adapted one where there is an adapter.
-
-    expected: of that file, so that what does not fit is refused before memory is taken for it. buffers: what is not averaged.
-    """
-
-    def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        return weights if adapter is None else merged_weights(weights, adapter)
-
-    if average is not None:
-        return averaging.average(folder, average, expected, plain, buffers)
-    return plain(loading.load_model(folder, step, expected))
 
 
 def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels | None:
