@@ -22,7 +22,7 @@ def doctor(
     if resume:
         return _prove_resume(console)
     facts = {**_software(), **_devices(), **_room()}
-    problems = _problems(facts)
+    problems = [f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]]
     for problem in problems:
         console.warn(problem)
     lines = [f"{key:<14} {value}" for key, value in facts.items()]
@@ -140,7 +140,3 @@ def _writable(folder: Path) -> str:
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     return "writable" if os.access(nearest, os.W_OK) else "not writable"
-
-
-def _problems(facts: dict[str, Any]) -> list[str]:
-    return [f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]]

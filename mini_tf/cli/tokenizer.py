@@ -1,7 +1,7 @@
 """`minitf tokenizer`: learn one, see how it cuts a text, and turn ids back into text."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,20 +129,17 @@ def _losses(tokenizer: "Tokenizer") -> list[str]:
 def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:
     """The ids of each text, and whether it was a line of stdin."""
     if ids:
-        yield _numbers(" ".join(ids).split(), size, lambda message: UsageFault(message)), False
+        yield _numbers(" ".join(ids).split(), size, UsageFault), False
         return
     for number, line in enumerate(lines_of(None), 1):
-        yield _numbers(line.split(), size, lambda message, at=f"stdin:{number}": DataFault(message, where=[at])), True
+        yield _numbers(line.split(), size, DataFault, f"stdin:{number}"), True
 
 
-def _numbers(words: Iterable[str], size: int, refuse: Any) -> list[int]:
-    numbers = []
+def _numbers(words: Sequence[str], size: int, fault: type[Refusal], *where: str) -> list[int]:
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 12 and int(word) < size):
-            refusal: Refusal = refuse(f"{word[:40]!r} is no id of this tokenizer: ids are 0 to {size - 1}")
-            raise refusal
-        numbers.append(int(word))
-    return numbers
+            raise fault(f"{word[:40]!r} is no id of this tokenizer: ids are 0 to {size - 1}", where=where)
+    return [int(word) for word in words]
 
 
 def _content(file: Path) -> str:

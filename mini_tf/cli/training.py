@@ -41,7 +41,10 @@ def training_command(
         resolved = _resolve(arguments or [], device, without_recipe)
         held_to = _gates(resolved, gates or [], expect)
         if print_config:
-            return _print_config(console, resolved)
+            from mini_tf.recipe.reading import dump
+
+            console.answer(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
+            return 0
         from mini_tf.jobs.pretrain import Options
         from mini_tf.run.opening import Place
 
@@ -80,13 +83,6 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
         held_to += [Gate.parse(metric + comparison) for metric, comparison in resolved.recipe.expect.items()]
     check_gates(held_to, "training", resolved.recipe)
     return held_to
-
-
-def _print_config(console: Console, resolved: "Resolved") -> int:
-    from mini_tf.recipe import reading
-
-    console.answer(reading.dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
-    return 0
 
 
 def _train(console: Console, resolved: "Resolved", options: "Options", held_to: "list[Gate]") -> int:

@@ -234,12 +234,7 @@ def _is_meant(section: str, path: str) -> bool:
 
 def values(recipe: Recipe) -> dict[str, Any]:
     """Every value of the complete recipe by its dotted key; a list is one value."""
-    return flatten(recipe.model_dump(mode="json"))
-
-
-def flatten(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """{"a": {"b": 1}} as {"a.b": 1}; lists stay whole."""
-    return {".".join(path): value for path, value in _leaves(plain)}
+    return {".".join(path): value for path, value in _leaves(recipe.model_dump(mode="json"))}
 
 
 def _leaves(plain: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

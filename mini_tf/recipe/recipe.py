@@ -4,7 +4,7 @@ The keys of these rules are dotted; each fault says the nearest way out.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field, SerializeAsAny
 
@@ -69,15 +69,11 @@ def default_objective(model: Any) -> str | None:
 
 
 def _model(word: str) -> type[ModelSettings]:
-    settings = settings_of("models", word)
-    assert issubclass(settings, ModelSettings)
-    return settings
+    return cast(type[ModelSettings], settings_of("models", word))
 
 
 def _objective(word: str) -> type[ObjectiveSettings]:
-    settings = settings_of("objectives", word)
-    assert issubclass(settings, ObjectiveSettings)
-    return settings
+    return cast(type[ObjectiveSettings], settings_of("objectives", word))
 
 
 def _rules(recipe: Recipe) -> Rules:

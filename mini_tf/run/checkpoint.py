@@ -22,8 +22,7 @@ from mini_tf.run.disk import TEMPORARY, Disk, make_folder, placing, storing, swe
 from mini_tf.run.finding import seed_folder
 from mini_tf.run.hashes import Hashes
 from mini_tf.system.errors import RunFault, StorageFault
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.plain_file import read_record
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
@@ -256,7 +255,7 @@ class Checkpoints:
     def _read_manifest(self, step: int) -> Checkpoint:
         path = self.path(step) / MANIFEST
         try:
-            content: dict[str, Any] = json.loads(read_plain(path, limits().record_bytes))
+            content: dict[str, Any] = json.loads(read_record(path))
             written, run_id, named, score = content["format"], content["run"], content["step"], content["score"]
             sha256 = {str(name): str(entry["sha256"]) for name, entry in content["files"].items()}
             sizes = {str(name): int(entry["bytes"]) for name, entry in content["files"].items()}

@@ -17,8 +17,7 @@ from mini_tf.run.disk import Disk, placing
 from mini_tf.run.loading import strange_counts
 from mini_tf.run.tensors import Spec
 from mini_tf.system.errors import RunFault
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.plain_file import read_record
 from mini_tf.training.loop import DivergedStep
 from mini_tf.training.machine.device import Setup
 
@@ -117,7 +116,7 @@ def read_facts(run: Path) -> Facts:
     if not path.parent.is_dir():
         raise RunFault(f"{run} did not diverge: no step of it was kept", hint="`minitf runs show` tells how it ended", where=[str(run)])
     try:
-        facts = Facts.model_validate_json(read_plain(path, limits().record_bytes))
+        facts = Facts.model_validate_json(read_record(path))
     except OSError as error:
         raise RunFault(f"{path}: {error.strerror}", where=[str(path)]) from error
     except (ValidationError, ValueError) as error:

@@ -35,8 +35,7 @@ from mini_tf.run.metrics import Lines, curve
 from mini_tf.run.tensors import Spec
 from mini_tf.system.errors import DataFault, Diverged, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.failures import refusal_of
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.plain_file import read_record
 
 MODEL_TEXTS = ("config.json", "tokenizer.json", "source_tokenizer.json")
 """What is needed to use model.safetensors."""
@@ -227,7 +226,7 @@ class Run:
         """The text the model wrote last, "" if it never wrote one."""
         folder = self.folder / "samples"
         texts = sorted(folder.glob("step-*.txt")) if folder.is_dir() else []
-        return read_plain(texts[-1], limits().record_bytes).decode(errors="replace") if texts else ""
+        return read_record(texts[-1]).decode(errors="replace") if texts else ""
 
     def log(self, line: str) -> None:
         """A line of log.txt; those said before the run is begun are kept until it is."""

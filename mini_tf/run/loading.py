@@ -17,8 +17,7 @@ from mini_tf.run.hashes import Hashes
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import Spec
 from mini_tf.system.errors import RunFault, UsageFault
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.plain_file import read_record
 
 _LARGEST_COUNT = 1 << 62
 _WHOLE = ("step", "tokens", "skips", "skips_in_a_row", "good_steps", "metrics.jsonl", "timing.jsonl")
@@ -82,7 +81,7 @@ def _own(checkpoint: Checkpoint, expected: Mapping[str, Spec] | None) -> dict[st
 
 def _read_counters(path: Path) -> dict[str, Any]:
     try:
-        counters = json.loads(read_plain(path, limits().record_bytes))
+        counters = json.loads(read_record(path))
         strange = strange_counts(counters)
     except OSError as error:
         raise RunFault(f"{path}: cannot be read: {error.strerror}", where=[str(path)]) from error

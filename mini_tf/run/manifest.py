@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, NonNegativeInt, Posi
 
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system.errors import RunFault
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.plain_file import read_record
 
 FORMAT = 2
 NAME = "run.json"
@@ -92,7 +91,7 @@ def read(folder: Path) -> Manifest:
     """The manifest of a run folder; RunFault where there is none, it is damaged, or a later format."""
     path = folder / NAME
     try:
-        fields = json.loads(read_plain(path, limits().record_bytes), parse_float=_finite, parse_constant=_finite)
+        fields = json.loads(read_record(path), parse_float=_finite, parse_constant=_finite)
         if not isinstance(fields, dict):
             raise ValueError("it is not an object of JSON")
         written = fields["format"]

@@ -10,8 +10,7 @@ from mini_tf.run.disk import replace, storing
 from mini_tf.run.folder import MODEL_TEXTS, Run
 from mini_tf.run.metrics import to_line
 from mini_tf.system.errors import RunFault
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import read_plain
+from mini_tf.system.plain_file import read_record
 
 
 def record_seeds(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:
@@ -28,6 +27,6 @@ def adopt(run: Run, other: Path) -> None:
     with storing(f"taking over {MODEL} of {other}"):
         for name in MODEL_TEXTS:
             if (other / name).exists():
-                replace(run.disk, run.folder / name, read_plain(other / name, limits().record_bytes))
+                replace(run.disk, run.folder / name, read_record(other / name))
         replace(run.disk, run.folder / MODEL, (other / MODEL).read_bytes())
     run.update(step=record.step, best=record.best, model=record.model, auto=record.auto)

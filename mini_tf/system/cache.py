@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from mini_tf.system.drafts import draft_of, remove
 from mini_tf.system.errors import StorageFault
 from mini_tf.system.library_caches import cache_place
-from mini_tf.system.limits import limits
-from mini_tf.system.plain_file import open_plain, read_plain
+from mini_tf.system.plain_file import open_plain, read_record
 
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
@@ -116,7 +115,7 @@ def _alone_in(group: Path) -> Iterator[None]:
 def _verify(folder: Path) -> Cached | str:
     """What is there, or what is wrong."""
     try:
-        manifest = json.loads(read_plain(folder / MANIFEST, limits().record_bytes))
+        manifest = json.loads(read_record(folder / MANIFEST))
         sealed = manifest.pop("sha256")
         if sealed != hash_of(manifest):
             return f"{MANIFEST} has changed"

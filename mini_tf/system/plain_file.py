@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from mini_tf.system.limits import spoken
+from mini_tf.system.limits import limits, spoken
 
 _BLOCK = 1 << 20
 _KINDS = {
@@ -43,3 +43,8 @@ def read_plain(path: Path, most: int) -> bytes:
     if size > most:
         raise OSError(errno.EFBIG, f"it is larger than {spoken(most)}", os.fspath(path))
     return b"".join(blocks)
+
+
+def read_record(path: Path) -> bytes:
+    """All of a small file of a run or of the cache; OSError as `read_plain`."""
+    return read_plain(path, limits().record_bytes)

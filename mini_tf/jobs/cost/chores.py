@@ -3,9 +3,9 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -57,7 +57,7 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
         whole=tokens / rate,
         sample=sample,
         save=_save(weights, state_bytes, parts.recipe.checkpoint),
-        closing=_draw() + last + _compare(parts, text),
+        closing=_draw() + last + _seconds(partial(Samples(parts, lambda line: None).copied, text)),
     )
 
 
@@ -82,8 +82,12 @@ def _evaluated_per_second(parts: Parts, tokens: int) -> float:
 
 
 def _evaluate(parts: Parts, tokens: int) -> float:
+    return _seconds(partial(parts.evaluate, tokens))
+
+
+def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
-    parts.evaluate(tokens)
+    work()
     return time.perf_counter() - began
 
 
@@ -102,18 +106,10 @@ def _continue(parts: Parts) -> tuple[float, str]:
 def _answer(parts: Parts) -> tuple[float, float]:
     """Seconds of a run's translations or answers, judged and shown, at one point, and of all that are held out at its end."""
     scores_of(iter([("a", ["a"])]))  # what makes the figures is imported once
-    samples, began = Samples(parts, lambda line: None), time.perf_counter()
-    samples.scores()
-    judged = time.perf_counter() - began
-    samples.text()
+    samples = Samples(parts, lambda line: None)
+    judged, shown = _seconds(samples.scores), _seconds(samples.text)
     few = min(parts.recipe.eval.translations, parts.val.n_rows)
-    return time.perf_counter() - began, judged * parts.val.n_rows / few if few else 0.0
-
-
-def _compare(parts: Parts, text: str) -> float:
-    samples, began = Samples(parts, lambda line: None), time.perf_counter()
-    samples.copied(text)
-    return time.perf_counter() - began
+    return judged + shown, judged * parts.val.n_rows / few if few else 0.0
 
 
 def _save(weights: int, state: int, keep: Checkpoint) -> float:
@@ -121,9 +117,7 @@ def _save(weights: int, state: int, keep: Checkpoint) -> float:
     share = min(1.0, SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
     with _run() as run:
-        began = time.perf_counter()
-        save(run, 0, Tensors(model, moments, {}), {}, 0.0, keep)
-        return (time.perf_counter() - began) / share
+        return _seconds(lambda: save(run, 0, Tensors(model, moments, {}), {}, 0.0, keep)) / share
 
 
 @cache
@@ -132,9 +126,7 @@ def _draw() -> float:
     with _run() as run:
         for step in range(DRAWN_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
-        began = time.perf_counter()
-        run.draw()
-        return time.perf_counter() - began
+        return _seconds(run.draw)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import resource
 import statistics
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -85,18 +84,13 @@ def memory_of(parts: Parts, training: Training) -> Memory:
 def pace_of(training: Training, seconds: float) -> Pace:
     """Train for about so many seconds, but at least `FEWEST` steps after the warm-up, and at most to the end of the run."""
     ends = [0.0]
-    for end in _ends(training):
-        ends.append(end)
-        if len(ends) > WARM_UP + FEWEST and end - ends[WARM_UP] >= seconds:
+    for report in train(training):
+        ends.append(report.seconds)  # since training began
+        if len(ends) > WARM_UP + FEWEST and ends[-1] - ends[WARM_UP] >= seconds:
             break
     each = [end - begin for begin, end in pairwise(ends)]
     usual = statistics.median(each[WARM_UP:] or each)
     return Pace(usual, max(0.0, sum(each[:WARM_UP]) - usual * min(WARM_UP, len(each))), peak_bytes(training.setup.device))
-
-
-def _ends(training: Training) -> Iterator[float]:
-    """When each step was done, in seconds since training began."""
-    return (report.seconds for report in train(training))
 
 
 def peak_bytes(device: torch.device) -> int:

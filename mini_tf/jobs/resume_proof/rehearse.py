@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def rehearse(voice: Voice, say: Callable[[str], None]) -> Rehearsal:
         say("something differs; does a run without interruption repeat itself here?")
         again = Trial(stage, "again", voice, same)
         _undisturbed(again)
-        return Rehearsal(record.step, seconds, record.auto, kills, not any(differences(again.folder, whole.folder).values()))
+        return replace(result, repeats=not any(differences(again.folder, whole.folder).values()))
 
 
 def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
@@ -158,5 +158,4 @@ def _stage() -> Iterator[Path]:
 
 def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
     """All of it for scripts."""
-    kills = [vars(kill) for kill in rehearsal.kills]
-    return {**vars(rehearsal), "kills": kills, "equal": rehearsal.first_difference is None}
+    return {**asdict(rehearsal), "equal": rehearsal.first_difference is None}
