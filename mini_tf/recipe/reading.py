@@ -82,7 +82,9 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     tree = merge(inheriting.below(above, tree), above, Recipe) if above.value else tree
     made = check(tree, Recipe)
     shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
-    return Resolved(made, name, _sources(made, tree), shipped, text, path, tree)
+    nodes = {path: written(path, tree) for path, _ in _leaves(made.model_dump(mode="json"))}
+    sources = {".".join(path): _source(node.where) if node else "default" for path, node in nodes.items()}
+    return Resolved(made, name, sources, shipped, text, path, tree)
 
 
 class _Given(Section):
@@ -254,8 +256,3 @@ def _shown(node: Node) -> str:
     if isinstance(node.value, dict):
         return "{" + ", ".join(f"{key}: {_shown(child)}" for key, child in node.value.items()) + "}"
     return "[" + ", ".join(map(_shown, node.value)) + "]" if isinstance(node.value, list) else str(node.value).replace("\n", "\\n")
-
-
-def _sources(recipe: Recipe, tree: Node) -> dict[str, str]:
-    nodes = {path: written(path, tree) for path, _ in _leaves(recipe.model_dump(mode="json"))}
-    return {".".join(path): _source(node.where) if node else "default" for path, node in nodes.items()}

@@ -43,7 +43,11 @@ def average(
         model = plain(model)
         found = specs(model)
         averaged = {name for name, spec in found.items() if spec.dtype.is_floating_point and name not in buffers}
-        _add(model, sums, averaged)
+        for name, tensor in model.items():
+            if name not in sums:  # of what is not averaged the first stays, which is the newest
+                sums[name] = tensor.double() if name in averaged else tensor
+            elif name in averaged:
+                sums[name] += tensor
         del model  # before the next is read
     return {name: sums.pop(name).div_(len(steps)).to(spec.dtype) if name in averaged else sums.pop(name) for name, spec in found.items()}
 
@@ -53,15 +57,6 @@ def steps_of(folder: Path, which: int | str) -> list[int]:
     checkpoints = Checkpoints.of(folder)
     checkpoints.find("last")  # refuses a run that has none
     return _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
-
-
-def _add(model: Mapping[str, Tensor], sums: dict[str, Tensor], averaged: Collection[str]) -> None:
-    """Of what is not averaged the first stays, which is the newest."""
-    for name, tensor in model.items():
-        if name not in sums:
-            sums[name] = tensor.double() if name in averaged else tensor
-        elif name in averaged:
-            sums[name] += tensor
 
 
 def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -93,10 +94,10 @@ class Trial:
         sys.exit(pretrain(resolved, Options(Place(self.folder)), self.voice).exit_code)
 
     def _saving(self) -> list[str]:
-        return [name for name in _names(self.folder / "checkpoints") if name.startswith(f"{TEMPORARY}step-")]
+        return glob(f"{TEMPORARY}step-*", root_dir=self.folder / "checkpoints")
 
     def _saved(self) -> list[str]:
-        return sorted(name for name in _names(self.folder / "checkpoints") if name.startswith("step-"))
+        return sorted(glob("step-*", root_dir=self.folder / "checkpoints"))
 
     def _found(self) -> str:
         if unfinished := self._saving():
@@ -104,13 +105,6 @@ class Trial:
         if saved := self._saved():
             return f"step {_step(saved[-1])} saved"
         return "nothing saved yet" if (self.folder / manifest.NAME).exists() else "no run folder yet"
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
 
 
 def _step(name: str) -> int:
