@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from mini_tf.recipe.data import TwoFiles
-from mini_tf.recipe.deciding import decisive
 from mini_tf.recipe.reading import Resolved, dump, read
 from mini_tf.recipe.sections import SideTokenizer
 from mini_tf.run.identity import Identity
@@ -71,7 +70,7 @@ def test_the_complete_recipe_is_read_as_the_one_it_was_made_from(overrides: list
 def test_no_path_decides_what_a_run_is() -> None:
     def known(folder: str) -> dict[str, Any]:
         files = [f"data.{key}={{source: {folder}/{key}.a, target: {folder}/{key}.b}}" for key in ("train", "val")]
-        return decisive(nano(*files, f"tokenizer.path={folder}/t", f"tokenizer.source.path={folder}/s").recipe)
+        return dict(Identity.of(nano(*files, f"tokenizer.path={folder}/t", f"tokenizer.source.path={folder}/s"), {}).decides)
 
     assert known("/one") == known("/two")
     assert not any("/one" in str(value) for value in known("/one").values())
@@ -80,7 +79,7 @@ def test_no_path_decides_what_a_run_is() -> None:
     assert Identity.of(resolved[0], {"data": "x"}).run_id != Identity.of(resolved[1], {"data": "y"}).run_id
     own = nano("data.train={source: a, target: b}", "tokenizer.source={kind: char}")
     assert Identity.of(own, {"data": "x"}).run_id != Identity.of(resolved[0], {"data": "x"}).run_id
-    assert known("/one") != decisive(nano().recipe)
+    assert known("/one") != Identity.of(nano(), {}).decides
 
 
 def test_a_later_level_changes_one_key_of_a_side() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mini_tf.recipe.deciding import decisive
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import dump, is_override, read, split_arguments
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault, UsageFault
 
 SMALL = "model: decoder\ntrain: {steps: 100}\n"
@@ -306,9 +306,12 @@ def test_every_recipe_survives_the_way_through_its_dump(changes: dict[str, dict[
 
 
 def test_what_only_watches_a_run_does_not_decide_its_result() -> None:
-    plain = decisive(read("small.yaml").recipe)
+    plain = Identity.of(read("small.yaml"), {}).decides
     watching = ["log.samples=3", "checkpoint.keep_last=5", "generate.top_k=3", "runtime.device=cpu", "train.micro_batch_size=1"]
-    assert decisive(read("small.yaml", watching).recipe) == plain
+    assert Identity.of(read("small.yaml", watching), {}).decides == plain
     for other in ("optimizer.lr=1", "train.seed=1", "data.split=10%", "data.train=grammar", "model.d_model=64"):
-        assert decisive(read("small.yaml", [other]).recipe) != plain
-    assert decisive(read("small.yaml", ["data.train=a.txt"]).recipe) == decisive(read("small.yaml", ["data.train=b.txt"]).recipe)
+        assert Identity.of(read("small.yaml", [other]), {}).decides != plain
+    assert (
+        Identity.of(read("small.yaml", ["data.train=a.txt"]), {}).decides
+        == Identity.of(read("small.yaml", ["data.train=b.txt"]), {}).decides
+    )

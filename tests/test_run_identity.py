@@ -15,7 +15,7 @@ from pydantic import Field
 from mini_tf.attention import window
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.recipe.data import Text
-from mini_tf.recipe.deciding import deciding_keys, decisive
+from mini_tf.recipe.deciding import deciding_keys
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind, settings_of
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, read
@@ -280,7 +280,8 @@ def test_a_former_kind_is_named_as_a_recipe_writes_it() -> None:
 
 
 def test_the_keys_of_a_recipe_are_complete_and_say_of_a_list_how_many_it_has() -> None:
-    keys = decisive(Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}}))
+    recipe = Recipe.model_validate(SMALL | {"model": {"kind": "decoder", "attention": ["softmax", "window"]}})
+    keys = {key.name: key.value for key in deciding_keys(recipe)}
     assert (keys["model.attention"], keys["model.attention[0].kind"], keys["model.attention[1].window"]) == (2, "softmax", 128)
     assert (keys["data.train"], keys["adapter"], keys["optimizer.lr"]) == ("python-docs", None, 0.001)
     assert json.loads(json.dumps(keys)) == keys

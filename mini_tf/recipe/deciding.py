@@ -52,11 +52,6 @@ def deciding_keys(recipe: Recipe) -> list[Key]:
     return list(_of_keys(recipe, first_defaults(type(recipe)), ""))
 
 
-def decisive(recipe: Recipe) -> dict[str, Any]:
-    """What decides the result of a run: every such key and its value."""
-    return {key.name: key.value for key in deciding_keys(recipe)}
-
-
 def first_defaults(section: type[Section]) -> dict[str, Any]:
     """The defaults by which ids are unchanged: what a default was first (`Section.FORMER`), otherwise what it is."""
     return _defaults(section) | _former(section)

@@ -19,7 +19,5 @@ def presets() -> dict[str, Path]:
 
 def summary(file: Path) -> str:
     """What a recipe says about itself: its first comment line."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            return line.lstrip("# ").rstrip()
-    return ""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((line.lstrip("# ").rstrip() for line in lines if line.startswith("#")), "")

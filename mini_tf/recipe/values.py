@@ -5,7 +5,6 @@ YAML's own guesses (yes = true, 010 = 8, 1e-3 = text) play no part: the reader h
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from types import UnionType
@@ -16,17 +15,11 @@ from pydantic.fields import FieldInfo
 
 from mini_tf.system.safe_text import safe_text
 
-
-@dataclass(frozen=True)
-class Unit:
-    """Marks a number that may be written with a unit."""
-
-    name: Literal["seconds"]
-
-
 Share = Annotated[float, Field(ge=0, le=1)]
 """A share of a whole. Every number whose upper bound is 1 may also be written in percent."""
-Seconds = Annotated[float, Field(gt=0, le=1e9), Unit("seconds")]
+_SECONDS = "seconds"
+"""Marks a number that may be written with a unit of time."""
+Seconds = Annotated[float, Field(gt=0, le=1e9), _SECONDS]
 """A time; written 90s, 30m, 2h or 1d."""
 
 _COUNTS = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -116,11 +109,11 @@ def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
     if parts is None:
         return None
     number, unit = parts
-    if Unit("seconds") in constraints and unit in _TIMES:
+    if _SECONDS in constraints and unit in _TIMES:
         number = str(Decimal(number) * _TIMES[unit])
     elif unit == "%" and is_share(constraints):
         number = str(Decimal(number) / 100)
-    elif unit in _COUNTS and Unit("seconds") not in constraints:
+    elif unit in _COUNTS and _SECONDS not in constraints:
         number = str(Decimal(number) * _COUNTS[unit])
     elif unit:
         return None
@@ -148,7 +141,7 @@ def _describe(kind: Any, constraints: Sequence[Any]) -> str:
         item = describe(args[0], constraints)
         return f"a list, each {item}" if args[-1] is Ellipsis else f"a list of {len(args)}, each {item}"
     if kind is float:
-        if Unit("seconds") in constraints:
+        if _SECONDS in constraints:
             return "a time such as 90s or 30m"
         return "a share such as 0.05 or 5%" if is_share(constraints) else "a finite number"
     if origin is dict:

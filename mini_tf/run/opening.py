@@ -51,7 +51,7 @@ def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk
     folder = choose_folder(place, identity)
     lock, stood_before = _hold(folder, disk)
     try:
-        if _is_empty(folder):
+        if set(os.listdir(folder)) <= {TEMPORARY + manifest.NAME}:  # which a start that was killed at once leaves
             refuse_strange(folder)
             run = Run(folder, _record(identity, command), lock, "new", disk)
             begin(run, identity, stood_before)
@@ -117,10 +117,6 @@ def _is_run(folder: Path, identity: Identity) -> bool:
         record = manifest.read(folder)
         return record.hashes == identity.hashes and not identity.changes_since(record.run_id, record.decides)
     return False
-
-
-def _is_empty(folder: Path) -> bool:
-    return set(os.listdir(folder)) <= {TEMPORARY + manifest.NAME}  # which a start that was killed at once leaves
 
 
 def _record(identity: Identity, command: Sequence[str]) -> Manifest:

@@ -17,7 +17,7 @@ from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.objectives import Objective
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import Adapter, Runtime
+from mini_tf.recipe.sections import Runtime
 from mini_tf.run import finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL
 from mini_tf.run.tensors import specs
@@ -112,7 +112,10 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
     if adapter is not None and adapter.merge and step is None and average is None and (folder / MODEL).exists():
         adapter = None  # it is in the weights already
     if adapter is not None:
-        _adapt(meta, adapter, folder / "config.json", config)
+        try:
+            adapt(meta, adapter, _whole(folder / "config.json", config))
+        except RecipeFault as error:
+            raise RunFault(f"{folder} is damaged: {error.message}", where=[str(folder)]) from error
     expected = specs(meta.weights())  # what does not fit is refused before memory is taken for it
 
     def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -128,14 +131,6 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
     model = architecture.build()
     model.load_weights(weights)
     return Loaded(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective, of)
-
-
-def _adapt(meta: Model, adapter: Adapter, path: Path, config: dict[str, Any]) -> None:
-    """Give a model without content the adapter that a run had; RunFault where its config.json at `path` is none of such a run."""
-    try:
-        adapt(meta, adapter, _whole(path, config))
-    except RecipeFault as error:
-        raise RunFault(f"{path.parent} is damaged: {error.message}", where=[str(path.parent)]) from error
 
 
 def _whole(path: Path, config: dict[str, Any]) -> list[str]:
