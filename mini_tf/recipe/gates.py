@@ -7,7 +7,7 @@ from operator import eq, ge, gt, le, lt
 
 from mini_tf.system.errors import UsageFault
 
-_GATE = re.compile(r"\s*([A-Za-z_](?:[^<>=]*[^<>=\s])?)\s*(<=|>=|==|<|>)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
+_GATE = re.compile(r"\s*([A-Za-z_](?:[^<>=]*[^<>=\s])?)\s*(<=|>=|==|<|>)\s*([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*")
 _SIGNS: dict[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq}
 
 
@@ -22,13 +22,9 @@ class Gate:
     @classmethod
     def parse(cls, text: str) -> "Gate":
         """From `val.loss<1.9`; UsageFault where it is no such comparison."""
-        found = _GATE.fullmatch(text)
-        try:
-            if found is not None:
-                return cls(found[1], found[2], float(found[3]))
-        except ValueError:
-            pass
-        raise UsageFault(f"--assert {text!r} is no comparison", hint="write METRIC<NUMBER, such as 'val.loss<1.9'")
+        if (found := _GATE.fullmatch(text)) is None:
+            raise UsageFault(f"--assert {text!r} is no comparison", hint="write METRIC<NUMBER, such as 'val.loss<1.9'")
+        return cls(found[1], found[2], float(found[3]))
 
     def failure(self, metrics: Mapping[str, float | None]) -> str | None:
         """What is wrong, or None where the gate is met; a figure that was not measured or is not a number meets no gate."""

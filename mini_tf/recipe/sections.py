@@ -90,7 +90,8 @@ class Train(Section):
         elif len(given) > 1:
             yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
         if self.micro_batch_size != "auto" and self.batch_tokens is None and self.batch_size % self.micro_batch_size:
-            nearest = min(_divisors(self.batch_size), key=lambda d: abs(d - int(self.micro_batch_size)))
+            divisors = (d for d in range(1, self.batch_size + 1) if self.batch_size % d == 0)
+            nearest = min(divisors, key=lambda d: abs(d - int(self.micro_batch_size)))
             what = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
             yield Rule("micro_batch_size", what, BATCHES)
         if self.batch_tokens is not None and self.batch_tokens < self.context:
@@ -105,10 +106,6 @@ class Train(Section):
     def step_tokens(self) -> int:
         """Tokens that a step reads, at most; of pairs, on either side."""
         return self.batch_tokens or self.batch_size * self.context
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
 
 
 class Adapter(Section):
