@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mini_tf.system.errors import RunFault, StorageFault
-from mini_tf.system.plain_file import kind_of
+from mini_tf.system.plain_file import kind_of, only_plain
 
 TEMPORARY = ".tmp-"
 """Prefix of what is not finished yet: swept by the next process that holds the folder, never read."""
@@ -84,11 +84,7 @@ class Disk:
 @contextmanager
 def _opened(path: Path, flags: int = 0) -> Iterator[BinaryIO]:
     """A plain file for writing, created for its owner to write and all to read (minus umask); its name is in every OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o644)
-    what = kind_of(os.fstat(descriptor).st_mode)
-    if what is not None:
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, f"it is {what}, not a plain file", str(path))
+    descriptor = only_plain(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o644), path)
     try:
         with os.fdopen(descriptor, "ab" if flags & os.O_APPEND else "wb") as file:
             yield file

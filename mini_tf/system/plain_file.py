@@ -25,12 +25,16 @@ def kind_of(mode: int) -> str | None:
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
     """A plain file, or a link to one, for reading; OSError, whose strerror is for people, where it is anything else."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.fdopen(only_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
+
+
+def only_plain(descriptor: int, path: str | os.PathLike[str]) -> int:
+    """The descriptor of a plain file; OSError, whose strerror is for people, and the descriptor closed, where it is of anything else."""
     what = kind_of(os.fstat(descriptor).st_mode)
-    if what is not None:
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, f"it is {what}, not a plain file", os.fspath(path))
-    return os.fdopen(descriptor, "rb")
+    if what is None:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, f"it is {what}, not a plain file", os.fspath(path))
 
 
 def read_plain(path: Path, most: int) -> bytes:
