@@ -39,7 +39,6 @@ from mini_tf.system.plain_file import read_record
 
 MODEL_TEXTS = ("config.json", "tokenizer.json", "source_tokenizer.json")
 """What is needed to use model.safetensors."""
-_TEXTS = ("recipe.yaml", "resolved.yaml", *MODEL_TEXTS)
 _REFUSED_STARTS = (UsageFault, RecipeFault, DataFault, RunFault, Unavailable)
 
 
@@ -204,9 +203,7 @@ class Run:
             raise RunFault(f"{self.folder} is being extended by {str(extensions[-1][1])[:20]}, not {steps} steps", where=[str(self.folder)])
 
     def write(self, name: str, text: str) -> None:
-        """One of the folder's own text files, replaced as a whole."""
-        if name not in _TEXTS:
-            raise ValueError(f"a run folder has no {name!r}")
+        """One of the folder's own text files (recipe.yaml, resolved.yaml, MODEL_TEXTS), replaced as a whole."""
         with storing(f"writing {name}"):
             replace(self.disk, self.folder / name, text.encode())
 
@@ -224,8 +221,7 @@ class Run:
 
     def last_sample(self) -> str:
         """The text the model wrote last, "" if it never wrote one."""
-        folder = self.folder / "samples"
-        texts = sorted(folder.glob("step-*.txt")) if folder.is_dir() else []
+        texts = sorted((self.folder / "samples").glob("step-*.txt"))
         return read_record(texts[-1]).decode(errors="replace") if texts else ""
 
     def log(self, line: str) -> None:

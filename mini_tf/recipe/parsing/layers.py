@@ -58,13 +58,11 @@ def may_be_null(field: FieldInfo | None) -> bool:
 
 def default_word(field: FieldInfo | None) -> str | None:
     """The kind that is meant where none is given."""
-    if field is None:
-        return None
     section = section_of(field)
     if section is not None:
         kind = section.model_fields.get("kind")
         return None if kind is None else kind.default
-    if package_of(field) is None or field.is_required():
+    if field is None or package_of(field) is None or field.is_required():
         return None
     default = field.get_default(call_default_factory=True)
     default = default[0] if isinstance(default, tuple) and len(default) == 1 else default
