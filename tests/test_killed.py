@@ -53,7 +53,7 @@ if moment == "inside the save":
 elif moment == " saved":  # between the gradient of a step and the step
     stand_still_before(mini_tf.training.loop, "clip_factor", lambda norm, clip: next(steps) == 19)
 else:
-    stand_still_before(mini_tf.system.cache, "sha256_of", lambda path: path.parent.parent.name == "tokens")
+    stand_still_before(mini_tf.system.cache, "sha256_of", lambda path, *prefix: path.parent.parent.name == "tokens")
 runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
 """
 """The command, which waits for its kill where a clock would seldom meet it."""
