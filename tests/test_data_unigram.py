@@ -10,8 +10,8 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from mini_tf.data.tokenization import unigram
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenizers import _unigram_pieces as unigram
 from mini_tf.recipe import sections
 
 SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"

@@ -1,9 +1,9 @@
-"""What a recipe needs to know of the kinds that it names: of a model, an objective, an optimizer and a schedule.
+"""What a recipe needs to know of the kinds that it names: of a model, an objective, an optimizer, a schedule and a tokenizer.
 
 The contracts themselves stand in their packages, whose settings begin with these; here nothing imports torch.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -49,6 +49,25 @@ class ScheduleSettings(Kind):
 
     def share(self, step: int, begin: float, n_steps: float) -> float:
         """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, after a warmup of `begin` steps."""
+        raise NotImplementedError
+
+
+class TokenizerSettings(Kind):
+    """What every tokenizer that is trained here declares; its settings are keys of the section."""
+
+    MODEL: ClassVar[str]
+    """The type of the model in its tokenizer.json."""
+    CHOOSES_SIZE: ClassVar[bool] = True
+    """`vocab_size` decides what is learnt; then a sample of a huge text is enough for it."""
+    LEAST: ClassVar[tuple[int, str]] = (0, "")
+    """The least vocab_size, and what is said of a smaller one."""
+
+    def made(self, content: dict[str, Any]) -> bool:
+        """Whether a tokenizer.json is one of this kind."""
+        return bool(content["model"].get("type") == self.MODEL)
+
+    def train(self, vocab_size: int, texts: Iterable[str]) -> Any:
+        """A `tokenizers.Tokenizer`, to which its special tokens are added still. DataFault where the library crashes on the texts."""
         raise NotImplementedError
 
 

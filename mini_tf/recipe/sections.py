@@ -8,7 +8,8 @@ from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import Text
-from mini_tf.recipe.kinds import Rule, Rules, Section
+from mini_tf.recipe.kind_settings import TokenizerSettings
+from mini_tf.recipe.kinds import Rule, Rules, Section, listing, settings_of
 from mini_tf.recipe.values import Seconds, Share, show
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
@@ -17,7 +18,7 @@ Count = Annotated[int, Field(ge=1, le=10**12)]
 class SideTokenizer(Section):
     """A tokenizer that is trained here, or taken from a file."""
 
-    kind: Literal["char", "byte", "bpe", "wordpiece", "unigram"] = "bpe"
+    kind: Literal[listing("data.tokenizers")] = "bpe"  # type: ignore[valid-type]
     """What a token is, where the tokenizer is trained here."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
     """Number of tokens, special ones included (at most, for unigram and wordpiece); char and byte find their own."""
@@ -25,19 +26,21 @@ class SideTokenizer(Section):
     """A tokenizer.json, vocab.txt, vocab.json or a run to take the tokenizer from, instead of training one."""
 
     @property
+    def trainer(self) -> TokenizerSettings:
+        """What the kind declares, and trains."""
+        trainer = settings_of("data.tokenizers", self.kind)()
+        assert isinstance(trainer, TokenizerSettings)
+        return trainer
+
+    @property
     def chooses_size(self) -> bool:
-        """Whether `vocab_size` decides what the kind learns; then a sample of a huge text is enough for it."""
-        return self.kind not in ("char", "byte")
+        return self.trainer.CHOOSES_SIZE
 
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "another run is the last one after every training; name it: a folder, or its name in outputs"
-        if self.kind in ("bpe", "unigram") and self.path is None and self.vocab_size < 260:
-            what = f"{self.vocab_size} cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char"
-            yield Rule("vocab_size", what, ("kind", "path"))
-        if self.kind == "wordpiece" and self.path is None and self.vocab_size < 108:
-            what = f"{self.vocab_size} cannot hold 52 letters with and without ## and 4 special tokens; use at least 108"
-            yield Rule("vocab_size", what, ("kind", "path"))
+        if self.path is None and self.vocab_size < (least := self.trainer.LEAST)[0]:
+            yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))
 
 
 class Tokenizer(SideTokenizer):

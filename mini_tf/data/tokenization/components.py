@@ -3,12 +3,14 @@
 It is read before the library sees it, since some files make the library end the whole process, which nobody can catch.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mini_tf.data.tokenization import charsmap
+from tokenizers import normalizers
+
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
@@ -120,12 +122,30 @@ def _step(part: dict[str, Any]) -> _Step:
         return _Step(1.0 + len(_written(part, "prepend")))
     if kind == "Precompiled":
         try:
-            return _Step(charsmap.growth(str(part.get("precompiled_charsmap"))))
+            return _Step(_growth(str(part.get("precompiled_charsmap"))))
         except ValueError as error:
             raise DataFault(f"its Precompiled cannot be read: {error}") from None
     if (kind == "CTC" and part.get("word_delimiter_token") == "") or (kind == "BPEDecoder" and part.get("suffix") == ""):
         return _Step(3.0)  # what is nowhere and everywhere becomes a blank before and behind every character
     return _Step({"ByteLevel": 4.0, "Metaspace": 2.0, "BertNormalizer": 2.0, "WordPiece": 2.0}.get(kind, 1.0))
+
+
+def _growth(charsmap: str) -> float:
+    """Most bytes that a Precompiled normalizer writes for a byte of text. ValueError where its table, SentencePiece's, is none.
+
+    It is the size of a trie (u32), the trie, and texts with a NUL behind each. What characters of one byte and of two become is
+    tried, all of them; any other becomes the longest text at most.
+    """
+    table = base64.b64decode(charsmap, validate=True)
+    begin = 4 + int.from_bytes(table[:4], "little") // 4 * 4
+    if len(table) < begin:
+        raise ValueError("its table is cut")
+    long = max(map(len, table[begin:].split(b"\0"))) / 3
+    if long > MOST_GROWTH:
+        return long
+    normalizer = normalizers.Precompiled(table)
+    one, two = (max(len(normalizer.normalize_str(chr(c)).encode()) for c in codes) for codes in (range(0x80), range(0x80, 0x800)))
+    return max(1.0, one, two / 2, long)
 
 
 def _written(part: dict[str, Any], key: str) -> str:

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mini_tf.recipe.kind_settings import TokenizerSettings
+from mini_tf.recipe.kinds import listing, settings_of
+
 
 def _byte_alphabet() -> dict[str, int]:
     """The 256 characters in which byte-level tokenizers write bytes (GPT-2): printable Latin-1 as it is, the rest from U+0100 on."""
@@ -70,12 +73,8 @@ def _as_bytes(token: str) -> bytes:
 
 def kind_of(content: dict[str, Any]) -> str:
     """The word of a recipe for this tokenizer.json; `words` for one that has none."""
-    kind, part = content["model"].get("type"), content["pre_tokenizer"] or {}
-    if kind == "WordLevel":
-        return "char" if part.get("type") == "Split" and part.get("behavior") == "Isolated" else "words"
-    if kind == "BPE":
-        return "bpe" if content["model"]["merges"] else "byte"
-    return str(kind).lower()
+    ours = (settings_of("data.tokenizers", word)() for word in listing("data.tokenizers"))
+    return next((one.kind for one in ours if isinstance(one, TokenizerSettings) and one.made(content)), "words")
 
 
 def is_glued(content: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Text to ids and back: tokenizers trained here (trainers.py), or made elsewhere (foreign.py).
+"""Text to ids and back: tokenizers trained here (data/tokenizers), or made elsewhere (foreign.py).
 
 All are standard tokenizer.json files. Special tokens are added by minitf itself and never read out of text: "</s>" in
 data is four characters. char and byte go through a numpy table, about 100 times faster than the library.
@@ -17,11 +17,11 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
-from mini_tf.data.tokenization import foreign, round_trip, trainers
+from mini_tf.data.tokenization import foreign, round_trip
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import called, refuse_many
 from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, reader_of_tokens, spelling_of
-from mini_tf.data.tokenization.trainers import SPECIALS
+from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 
 N_CODE_POINTS = 0x110000
@@ -65,7 +65,9 @@ class Tokenizer:
     @classmethod
     def train(cls, settings: sections.SideTokenizer, texts: Iterable[str]) -> "Tokenizer":
         """Learn the kind of tokenizer that `settings` ask for; their `path` is not looked at."""
-        return cls(trainers.train(settings, texts))
+        inner = settings.trainer.train(settings.vocab_size, texts)
+        inner.add_special_tokens(list(SPECIALS.values()))
+        return cls(inner)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
@@ -186,10 +188,15 @@ class Tokenizer:
         """How ids become text, one by one."""
         return spelling_of(self._json)
 
+    @property
+    def glued(self) -> bool:
+        """Whether a token inside a word begins with ##, and no token holds white space (WordPiece)."""
+        return is_glued(self._json)
+
     @cached_property
     def joins_blanks(self) -> bool:
         """Whether a token may begin with the blank before its word, so that "a" and " a" are other tokens."""
-        return not is_glued(self._json) and any(piece[:1] == " " and piece.strip() for piece in self._all_pieces)
+        return not self.glued and any(piece[:1] == " " and piece.strip() for piece in self._all_pieces)
 
     @cached_property
     def losses(self) -> list[str]:

@@ -18,8 +18,7 @@ def pieces_by_length(tokenizer: Tokenizer) -> dict[int, int]:
     """How many pieces have 1, 2, ... characters, ## and special tokens apart; a byte that is no character counts as one."""
     ids = [id for id in range(tokenizer.vocabulary.size) if id not in tokenizer.vocabulary.special_ids]
     texts = (re.sub(r"\\x[0-9a-f]{2}", "-", piece) for piece in tokenizer.pieces(ids))
-    glued = tokenizer.kind == "wordpiece"
-    return dict(sorted(Counter(len(text.removeprefix("##") if glued else text) for text in texts).items()))
+    return dict(sorted(Counter(len(text.removeprefix("##") if tokenizer.glued else text) for text in texts).items()))
 
 
 def measure(tokenizer: Tokenizer, text: str) -> dict[str, Any]:

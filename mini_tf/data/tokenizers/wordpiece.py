@@ -1,0 +1,51 @@
+"""wordpiece: BERT's, cased. The longest known beginning of a word, then of the rest, marked ##.
+
+The vocabulary comes from merging pairs by frequency. Each of its characters is in it with and without ##, so that only a word with
+another character is unknown. Source: Schuster and Nakajima 2012; Devlin et al. 2018, arXiv:1810.04805.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from mini_tf.data.tokenization.guard import guarded
+from mini_tf.data.tokenizers import SPECIALS
+from mini_tf.recipe.kind_settings import TokenizerSettings
+
+LONGEST_WORD = 100
+"""Characters; longer words, which the model would call unknown, are cut."""
+
+
+class Settings(TokenizerSettings):
+    MODEL = "WordPiece"
+    LEAST = (108, "cannot hold 52 letters with and without ## and 4 special tokens; use at least 108")
+
+    def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
+        texts = list(texts)
+        inner = Tokenizer(models.WordPiece({SPECIALS["unk"]: 0}, unk_token=SPECIALS["unk"]))
+        cut = pre_tokenizers.Split(Regex(rf".{{{LONGEST_WORD}}}"), "isolated")
+        inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), cut])
+        inner.decoder = decoders.WordPiece("##", cleanup=False)
+        alphabet = _alphabet(texts, (vocab_size - len(SPECIALS)) // 2)
+        # Given first, all single characters have ids before the trainer counts, which would number those with ## at random.
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[*SPECIALS.values(), *alphabet, *("##" + character for character in alphabet)],
+            initial_alphabet=alphabet,
+            limit_alphabet=len(alphabet),
+            show_progress=False,
+        )
+        with guarded("training"):
+            inner.train_from_iterator(texts, trainer)
+        return Tokenizer.from_str(json.dumps(json.loads(inner.to_str()) | {"added_tokens": []}))
+
+
+def _alphabet(texts: Iterable[str], most: int) -> list[str]:
+    """The `most` frequent characters, white space apart."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    found = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    return sorted(found[:most])
