@@ -97,7 +97,7 @@ def test_prose_is_kept_and_code_tables_and_signatures_are_not() -> None:
 
 def test_pythons_documentation_is_a_megabyte_of_english_without_repeats() -> None:
     """As it lies in the cache, which all tests share."""
-    path = python_docs.corpus(cache_folder())
+    path = python_docs.Settings().corpus(cache_folder())
     documents = read([Source(path, "jsonl", "python-docs")], Columns())
     paragraphs = [paragraph for document in documents for paragraph in document.text.split("\n")]
     assert 0.9e6 < sum(map(len, paragraphs)) < 1.5e6
@@ -105,4 +105,4 @@ def test_pythons_documentation_is_a_megabyte_of_english_without_repeats() -> Non
     assert all(p.isascii() and p.isprintable() for p in paragraphs)
     frequent = [word for word, _ in Counter(" ".join(paragraphs).lower().split()).most_common(5)]
     assert frequent[0] == "the"
-    assert python_docs.corpus(path.parent) == path
+    assert python_docs.Settings().corpus(path.parent) == path

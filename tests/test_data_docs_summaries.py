@@ -91,7 +91,7 @@ EXPECTED = [
 @pytest.fixture(scope="module")
 def made() -> Path:
     """Of the Python that is running, as it lies in the cache, which all tests share."""
-    return docs_summaries.corpus(cache_folder())
+    return docs_summaries.Settings().corpus(cache_folder())
 
 
 @pytest.fixture(scope="module")
@@ -187,11 +187,11 @@ def test_the_file_is_made_once_and_the_same_each_time(tmp_path: Path, monkeypatc
     monkeypatch.setattr(docs_summaries, "FEWEST_PAIRS", 4)
     for place in ("one", "two"):
         (tmp_path / place).mkdir()
-    path, twin = docs_summaries.corpus(tmp_path / "one"), docs_summaries.corpus(tmp_path / "two")
-    assert path.name == f"docs-summaries-{docs_summaries.VERSION}-{documentation.PYTHON}.jsonl" == twin.name
+    path, twin = docs_summaries.Settings().corpus(tmp_path / "one"), docs_summaries.Settings().corpus(tmp_path / "two")
+    assert path.name == f"docs-summaries-{docs_summaries.Settings.VERSION}.jsonl" == twin.name
     assert path.read_bytes() == twin.read_bytes()
     path.write_text("kept")
-    assert docs_summaries.corpus(tmp_path / "one").read_text() == "kept"
+    assert docs_summaries.Settings().corpus(tmp_path / "one").read_text() == "kept"
 
 
 def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

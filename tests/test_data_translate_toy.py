@@ -33,7 +33,7 @@ GENDERS = {stem: gender for stem, gender in toy.NOUNS.values()}
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    return [json.loads(line) for line in toy.corpus(tmp_path_factory.mktemp("cache")).read_text().splitlines()]
+    return [json.loads(line) for line in toy.Settings().corpus(tmp_path_factory.mktemp("cache")).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,11 @@ def stem(word: str) -> str:
 
 
 def test_the_corpus_is_the_same_on_every_machine(tmp_path: Path) -> None:
-    path = toy.corpus(tmp_path)
+    path = toy.Settings().corpus(tmp_path)
     assert path.name == "translate-toy-2.jsonl"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256, "the grammar changed: raise VERSION"
     path.write_text("kept")
-    assert toy.corpus(tmp_path).read_text() == "kept"
+    assert toy.Settings().corpus(tmp_path).read_text() == "kept"
 
 
 def test_the_corpus_is_8000_different_short_sentences_of_lower_case_words(rows: list[dict[str, str]]) -> None:

@@ -11,7 +11,8 @@ from baseline import BothNeighbours
 from commands import minitf
 
 from mini_tf.recipe import reading
-from mini_tf.recipe.data import BUILT_IN_DATA, TwoFiles
+from mini_tf.recipe.corpora import built_in
+from mini_tf.recipe.data import TwoFiles
 from mini_tf.recipe.presets import presets, summary
 from mini_tf.trained.judging import text_of
 from mini_tf.trained.opening import open_trained
@@ -63,7 +64,7 @@ def test_a_shipped_recipe_keeps_its_promise(name: str, tmp_path: Path, monkeypat
     monkeypatch.chdir(DATA.parent if DATA.exists() else tmp_path)
     train = reading.read(name).recipe.data.train
     file = str(train.source if isinstance(train, TwoFiles) else train)
-    if file not in BUILT_IN_DATA and not Path(file).exists():
+    if file not in built_in() and not Path(file).exists():
         pytest.skip(f"needs {file}")
     done = minitf("pretrain", name, "-d", tmp_path / name, "--expect")
     assert done.exit_code == 0, done.stderr

@@ -7,13 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from mini_tf.recipe.corpora import has_pairs
 from mini_tf.recipe.kinds import OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
-BUILT_IN_PAIRS = ("docs-summaries", "translate-toy")
-"""Those of BUILT_IN_DATA whose documents are pairs of a source and a target."""
-BUILT_IN_DATA = ("grammar", "python-docs", *BUILT_IN_PAIRS)
-"""Corpora that need no file; a file of such a name is written ./grammar."""
 
 Text = Annotated[str, Field(min_length=1)]
 Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
@@ -56,11 +53,6 @@ class TwoFiles(Section):
     """What is written, in as many lines."""
 
 
-def is_of_pairs(corpus: object) -> bool:
-    """Whether data.train or data.val is a corpus of pairs that comes along."""
-    return corpus in BUILT_IN_PAIRS or corpus in [(name,) for name in BUILT_IN_PAIRS]
-
-
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
 
 
@@ -93,13 +85,12 @@ class Data(Section):
     def rules(self) -> Rules:
         if self.train == self.val == "-":
             yield Rule("val", "train reads stdin already; give a file", ("train",))
-        if not self.pairs and isinstance(self.val, TwoFiles):
+        if isinstance(self.val, TwoFiles) and not self.pairs:
             yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs on both sides", ("train", "fields"))
         for key in ("train", "val"):
             among = getattr(self, key)
-            for name in BUILT_IN_PAIRS if isinstance(among, tuple) and len(among) > 1 else ():
-                if name in among:
-                    yield key, f"{name} has pairs of its own and cannot stand in a list"
+            for name in filter(has_pairs, dict.fromkeys(among) if isinstance(among, tuple) and len(among) > 1 else ()):
+                yield key, f"{name} has pairs of its own and cannot stand in a list"
             for role in ("source", "target") if isinstance(among, TwoFiles) else ():
                 side = getattr(among, role)
                 if "-" in ((side,) if isinstance(side, str) else side):
@@ -108,4 +99,4 @@ class Data(Section):
     @property
     def pairs(self) -> bool:
         """Whether documents are pairs of a source and a target."""
-        return isinstance(self.train, TwoFiles) or is_of_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        return isinstance(self.train, TwoFiles) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))

@@ -1,6 +1,7 @@
 """What an objective's dataset asks of the section `data`: which columns there may be, and what can hold such rows."""
 
-from mini_tf.recipe.data import BUILT_IN_PAIRS, Data, TwoFiles, is_of_pairs
+from mini_tf.recipe.corpora import has_pairs
+from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
 
@@ -27,7 +28,7 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     yield from column_rules(data, dataset)
     if dataset.STREAM:
         return
-    if not dataset.SOURCE and (isinstance(data.train, TwoFiles) or (is_of_pairs(data.train) and not dataset.OF_PAIRS)):
+    if not dataset.SOURCE and (isinstance(data.train, TwoFiles) or (has_pairs(data.train) and not dataset.OF_PAIRS)):
         yield "data.train", f"{objective} reads the rows of a table, not pairs; {dataset.ADVICE}"
     if data.pack != "concat":
         yield "data.pack", f"{dataset.UNIT} stand one a row, whatever pack says; leave {data.pack} out"
@@ -50,7 +51,7 @@ def column_rules(data: Data, dataset: DatasetSettings) -> Rules:
 
 def _files(data: Data) -> Rules:
     """What two files of lines cannot be."""
-    if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and data.val not in BUILT_IN_PAIRS:
+    if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and not has_pairs(data.val):
         what = "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
         yield Rule("data.val", what, ("data.train",))
     if isinstance(data.train, TwoFiles) and data.fields:

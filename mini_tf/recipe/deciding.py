@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from mini_tf.recipe.data import BUILT_IN_DATA
+from mini_tf.recipe.corpora import built_in
 from mini_tf.recipe.kinds import Kind, Section
 from mini_tf.recipe.recipe import Recipe
 
@@ -105,4 +105,4 @@ def _of_section(path: str, section: Section, default: Any) -> Iterator[Key]:
 
 
 def _corpus(given: Any) -> Any:
-    return given if given is None or (isinstance(given, str) and given in BUILT_IN_DATA) else "files"
+    return given if given is None or (isinstance(given, str) and given in built_in()) else "files"

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from mini_tf.recipe.data import BUILT_IN_DATA, Data
+from mini_tf.recipe.corpora import built_in
+from mini_tf.recipe.data import Data
 from mini_tf.recipe.dataset_rules import column_rules
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Section
@@ -213,7 +214,7 @@ def _anchor(tree: Node, folder: Path) -> None:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
         for leaf in node.leaves() if node is not None else ():
             name = str(leaf.value)
-            if is_blank(leaf) or (section == "data" and (name in BUILT_IN_DATA or name == "-" or name.startswith("hf:"))):
+            if is_blank(leaf) or (section == "data" and (name in built_in() or name == "-" or name.startswith("hf:"))):
                 continue
             path = os.path.abspath(folder / os.path.expanduser(name))
             if section != "data" and not _is_meant(section, path):

@@ -19,7 +19,7 @@ from mini_tf.system.errors import UsageFault
 
 class Recipe(Section):
     data: Data = Data()
-    tokenizer: Tokenizer = Tokenizer()
+    tokenizer: Tokenizer = Tokenizer.model_construct()  # its rules would import the kind
     model: Annotated[SerializeAsAny[ModelSettings], KindOf("models")]
     """What is trained, such as decoder (each token attends to earlier ones), encoder (to both sides) or encoder_decoder."""
     objective: Annotated[SerializeAsAny[ObjectiveSettings], KindOf("objectives")]

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from mini_tf.system.errors import Unavailable
+
 PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
 """Part of the names of files made from its documentation."""
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__", "config"}
@@ -34,6 +36,11 @@ BLANK_LINE = re.compile(r"\n\s*\n")
 def library() -> Path:
     """The folder of the standard library; on some machines only compiled files are in it."""
     return Path(sysconfig.get_paths()["stdlib"])
+
+
+def without_sources(corpus: str, hint: str) -> Unavailable:
+    """What is said where there are none, or too few."""
+    return Unavailable(f"data.train: {corpus}: this Python comes without its library's sources", hint=hint)
 
 
 def python_files(folder: Path) -> Iterator[Path]:

@@ -3,7 +3,6 @@
 The docstrings are those of the standard library of the Python that is running; no download.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +19,10 @@ from mini_tf.data.corpora._documentation import (
     prose,
     python_files,
     share_of_letters,
+    without_sources,
 )
-from mini_tf.system.drafts import write_whole
-from mini_tf.system.errors import Unavailable
+from mini_tf.recipe.corpora import CorpusSettings
 
-VERSION = 1
-"""To be raised when the extraction changes: it is part of the cached file's name."""
 FEWEST_PAIRS = 100
 FEWEST_WORDS, MOST_WORDS = 3, 40
 """Of a summary."""
@@ -44,19 +41,14 @@ class Pair(NamedTuple):
     target: str
 
 
-def corpus(folder: Path) -> Path:
-    """The pairs as a jsonl file in `folder`, an object with source and target a line; made in a few seconds if absent."""
-    path = folder / f"docs-summaries-{VERSION}-{PYTHON}.jsonl"
-    if path.exists():
-        return path
-    found = list(pairs(library()))
-    if len(found) < FEWEST_PAIRS:
-        raise Unavailable(
-            "data.train: docs-summaries: this Python comes without its library's sources",
-            hint="give pairs of your own: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'",
-        )
-    write_whole(path, "".join(json.dumps(pair._asdict()) + "\n" for pair in found))
-    return path
+class Settings(CorpusSettings):
+    VERSION, COLUMNS = f"1-{PYTHON}", Pair._fields
+
+    def rows(self) -> list[dict[str, str]]:
+        found = list(pairs(library()))
+        if len(found) < FEWEST_PAIRS:
+            raise without_sources(self.word, "give pairs of your own: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'")
+        return [pair._asdict() for pair in found]
 
 
 def pairs(folder: Path) -> Iterator[Pair]:

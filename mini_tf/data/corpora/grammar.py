@@ -13,16 +13,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from mini_tf.system.drafts import write_whole
+from mini_tf.recipe.corpora import CorpusSettings
 
 N_SENTENCES = 30_000
-VERSION = 1
-"""To be raised when the grammar changes: it is part of the cached file's name."""
 
 NOUNS = {
     "dog": ("bark", "bone"),
@@ -178,9 +175,8 @@ def entropy_per_token() -> float:
     return entropy / length
 
 
-def corpus(folder: Path) -> Path:
-    """The built-in corpus `grammar` as a text file in `folder`, one sentence a document."""
-    path = folder / f"grammar-{VERSION}.txt"
-    if not path.exists():
-        write_whole(path, "\n\n".join(documents(0, N_SENTENCES)) + "\n")
-    return path
+class Settings(CorpusSettings):
+    VERSION, FORMAT = "1", "txt"
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        return ({"text": sentence} for sentence in documents(0, N_SENTENCES))

@@ -5,31 +5,24 @@ stands twice.
 """
 
 import ast
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from mini_tf.data.corpora._documentation import PYTHON, docstrings, library, parsed, prose, python_files
-from mini_tf.system.drafts import write_whole
-from mini_tf.system.errors import Unavailable
+from mini_tf.data.corpora._documentation import PYTHON, docstrings, library, parsed, prose, python_files, without_sources
+from mini_tf.recipe.corpora import CorpusSettings
 
-VERSION = 1
-"""To be raised when the extraction changes: it is part of the cached file's name."""
 FEWEST_CHARACTERS = 100_000
 
 
-def corpus(folder: Path) -> Path:
-    """The corpus as a jsonl file in `folder`, one help topic or docstring a document; made in a few seconds if absent."""
-    path = folder / f"python-docs-{VERSION}-{PYTHON}.jsonl"
-    if path.exists():
-        return path
-    kept = list(_without_repeats(_texts()))
-    if sum(map(len, kept)) < FEWEST_CHARACTERS:
-        raise Unavailable(
-            "data.train: python-docs: this Python comes without its library's sources", hint="give a text file: data.train=FILE"
-        )
-    write_whole(path, "".join(json.dumps({"text": text}) + "\n" for text in kept))
-    return path
+class Settings(CorpusSettings):
+    VERSION = f"1-{PYTHON}"
+
+    def rows(self) -> list[dict[str, str]]:
+        """One help topic or docstring each."""
+        kept = list(_without_repeats(_texts()))
+        if sum(map(len, kept)) < FEWEST_CHARACTERS:
+            raise without_sources(self.word, "give a text file: data.train=FILE")
+        return [{"text": text} for text in kept]
 
 
 def _texts() -> Iterator[str]:

@@ -18,7 +18,8 @@ from mini_tf.data.formats.cells import Cell
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.recipe.data import Data, is_of_pairs
+from mini_tf.recipe.corpora import has_pairs
+from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
 
 
@@ -33,7 +34,7 @@ class Settings(Labelled):
     CUTS = "beginning"
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
-        if not is_of_pairs(corpus):
+        if not has_pairs(corpus):
             return dict(data.fields)
         return {**self.OF_PAIRS} | {role: name for role, name in data.fields.items() if role in self.OF_PAIRS.values()}
 

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mini_tf.data.formats import lines
-from mini_tf.recipe.data import BUILT_IN_DATA
+from mini_tf.recipe.corpora import built_in, corpus_of
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.drafts import draft_of
 from mini_tf.system.errors import DataFault, Unavailable
@@ -93,8 +93,8 @@ def find(spec: object, key: str = "data.train") -> list[Source]:
 
 
 def _find_one(spec: str, key: str) -> list[Source]:
-    if spec in BUILT_IN_DATA:
-        return [_built_in(spec)]
+    if corpus := corpus_of(spec):
+        return [Source(corpus.corpus(cache_folder()), corpus.FORMAT, spec)]
     if spec == "-":
         return [_stdin(key)]
     if spec.startswith("hf:"):
@@ -148,8 +148,8 @@ def _near(path: Path) -> str:
         return f" behind this link to {os.readlink(path)}"
     with contextlib.suppress(OSError):
         beside = [f.name for f in itertools.islice(path.parent.iterdir(), MOST_NAMES)]
-    words = get_close_matches(path.name, [*BUILT_IN_DATA, *beside], n=1)
-    return f"; did you mean {words[0] if words[0] in BUILT_IN_DATA else path.parent / words[0]}?" if words else ""
+    words = get_close_matches(path.name, [*built_in(), *beside], n=1)
+    return f"; did you mean {words[0] if words[0] in built_in() else path.parent / words[0]}?" if words else ""
 
 
 def _stdin(key: str) -> Source:
@@ -167,21 +167,3 @@ def _stdin(key: str) -> Source:
     path = folder / f"{sha.hexdigest()}.txt"
     os.replace(spool, path)
     return Source(_file(path, key).path, "txt", "stdin")
-
-
-def _built_in(name: str) -> Source:
-    if name == "python-docs":
-        from mini_tf.data.corpora import python_docs
-
-        return Source(python_docs.corpus(cache_folder()), "jsonl", name)
-    if name == "translate-toy":
-        from mini_tf.data.corpora import translate_toy
-
-        return Source(translate_toy.corpus(cache_folder()), "jsonl", name)
-    if name == "docs-summaries":
-        from mini_tf.data.corpora import docs_summaries
-
-        return Source(docs_summaries.corpus(cache_folder()), "jsonl", name)
-    from mini_tf.data.corpora import grammar
-
-    return Source(grammar.corpus(cache_folder()), "txt", name)
