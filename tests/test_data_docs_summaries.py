@@ -182,18 +182,6 @@ def test_every_pair_is_a_line_of_prose_and_a_shorter_one_that_it_does_not_begin_
         assert not re.search(r"\. [A-Z]", target), target
 
 
-def test_the_file_is_made_once_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(package(tmp_path / "library", boats=MODULE))})
-    monkeypatch.setattr(docs_summaries, "FEWEST_PAIRS", 4)
-    for place in ("one", "two"):
-        (tmp_path / place).mkdir()
-    path, twin = docs_summaries.Settings().corpus(tmp_path / "one"), docs_summaries.Settings().corpus(tmp_path / "two")
-    assert path.name == f"docs-summaries-{docs_summaries.Settings.VERSION}.jsonl" == twin.name
-    assert path.read_bytes() == twin.read_bytes()
-    path.write_text("kept")
-    assert docs_summaries.Settings().corpus(tmp_path / "one").read_text() == "kept"
-
-
 def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "library").mkdir()

@@ -1,0 +1,92 @@
+"""The contract of corpora over every kind, each cut short, and against kinds that break it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from mini_tf.data.corpora import _documentation as documentation
+from mini_tf.data.corpora import docs_summaries, grammar, python_docs, translate_toy
+from mini_tf.recipe.corpora import CorpusSettings, built_in, corpus_of, has_pairs
+from mini_tf.testing import corpora as contract
+
+LIBRARY = '''"""Boats and all that belongs to them.
+
+A boat is something that floats on the water of a river or a lake.
+"""
+def sail(wind):
+    """Let the wind move the boat for an hour.
+
+    It may be moved by the wind or by its crew, but not by both of them.
+    """
+'''
+
+
+@pytest.fixture
+def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small grammars, and a standard library of one file."""
+    (tmp_path / "boats.py").write_text(LIBRARY)
+    monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    monkeypatch.setattr(grammar, "N_SENTENCES", 50)
+    monkeypatch.setattr(translate_toy, "N_PAIRS", 50)
+    monkeypatch.setattr(docs_summaries, "FEWEST_PAIRS", 2)
+    monkeypatch.setattr(python_docs, "FEWEST_CHARACTERS", 100)
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("word", built_in())
+def test_every_corpus(word: str, holds: Callable[[CorpusSettings], None]) -> None:
+    corpus = corpus_of(word)
+    assert corpus is not None
+    assert corpus.word == word
+    holds(corpus)
+
+
+def test_a_corpus_is_named_alone_or_in_a_list_of_one_and_says_whether_it_is_pairs() -> None:
+    assert built_in() == ("docs-summaries", "grammar", "python-docs", "translate-toy")
+    assert [word for word in built_in() if has_pairs(word)] == ["docs-summaries", "translate-toy"]
+    assert has_pairs(("translate-toy",))
+    for other in ("./grammar", "translate_toy", ("grammar", "translate-toy"), None, ()):
+        assert corpus_of(other) is None
+
+
+class Short(CorpusSettings):
+    """A corpus of two texts; the ones below differ from it in one thing."""
+
+    VERSION = "1"
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        yield from ({"text": text} for text in ("one", "two"))
+
+
+class Remembers(Short):
+    times: ClassVar[list[int]] = []
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        self.times.append(1)
+        yield {"text": "again " * len(self.times)}
+
+
+class Unnamed(Short):
+    COLUMNS = ("source", "target")
+
+
+class Unread(Short):
+    COLUMNS = ("words",)
+
+
+BROKEN: dict[str, tuple[type[Short], str]] = {
+    "is_made_once_and_the_same_each_time": (Remembers, "the same corpus must have the same bytes"),
+    "has_the_columns_that_it_declares": (Unnamed, r"a row has \['text'\], COLUMNS are \('source', 'target'\)"),
+    "declares_columns_that_are_read": (Unread, r"nothing reads \('words',\)"),
+}
+
+
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[CorpusSettings], None]) -> None:
+    fault, told = BROKEN[holds.__name__]
+    holds(Short())
+    with pytest.raises(AssertionError, match=told):
+        holds(fault())

@@ -1,0 +1,104 @@
+"""The contract of tokenizers over every kind, and against kinds that break it."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers
+
+from mini_tf.data.tokenization.pieces import BYTE_OF
+from mini_tf.data.tokenizers import SPECIALS, byte, wordpiece
+from mini_tf.recipe.kind_settings import TokenizerSettings
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import tokenizers as contract
+
+SETTINGS: dict[str, Any] = {kind: settings_of("data.tokenizers", kind)() for kind in listing("data.tokenizers")}
+
+
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_every_tokenizer(kind: str, holds: Callable[[TokenizerSettings], None]) -> None:
+    holds(SETTINGS[kind])
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_the_same_text_gives_the_same_file_in_another_process(kind: str) -> None:
+    """Another process has another random seed for its hashes, which orders what the library counts."""
+    text = (contract.SAMPLE + "abab baba cdcd dcdc " * 3) * 3
+    code = (
+        "import sys; from mini_tf.recipe import sections; from mini_tf.data.tokenization.tokenizer import Tokenizer;"
+        f"settings = sections.Tokenizer(kind={kind!r}, vocab_size=280);"
+        "sys.stdout.write(Tokenizer.train(settings, [sys.stdin.read()]).hash)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True, encoding="utf-8")
+    assert done.stdout == contract.trained(SETTINGS[kind], 280, text).hash
+
+
+class Bytes(byte.Settings):
+    """As byte; the ones below differ from it in one thing."""
+
+    @property
+    def kind(self) -> str:
+        return "byte"
+
+
+class Repairs(Bytes):
+    """Changes text in a way that nothing of `losses` tries."""
+
+    def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
+        inner = super().train(vocab_size, texts)
+        inner.normalizer = normalizers.Replace("don't", "do not")
+        return inner
+
+
+class NamesThemLast(Bytes):
+    """Has the special tokens behind all others."""
+
+    def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
+        inner = super().train(vocab_size, texts)
+        inner.model = models.BPE({token: id for id, token in enumerate([*BYTE_OF, *SPECIALS.values()])}, [])
+        return inner
+
+
+class Overflows(wordpiece.Settings):
+    """Takes in more than it is given."""
+
+    def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
+        return super().train(2 * vocab_size, texts)
+
+
+class Counts(Bytes):
+    """Goes by how often it was trained."""
+
+    times: ClassVar[list[int]] = []
+
+    def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
+        self.times.append(vocab_size)
+        inner = super().train(vocab_size, texts)
+        inner.add_tokens([f"{len(self.times)}!"])
+        return inner
+
+
+class TakenForAnother(Bytes):
+    @property
+    def kind(self) -> str:
+        return "mine"
+
+
+BROKEN: dict[str, tuple[type[Any], str]] = {
+    "brings_text_back_or_says_what_is_lost": (Repairs, "do not"),
+    "has_the_special_tokens_first": (NamesThemLast, "wrong ids: Vocabulary"),
+    "keeps_to_the_size_that_it_is_given": (Overflows, r"a vocabulary of at most 108 has \d+ tokens; LEAST must be what it can hold"),
+    "gives_the_same_file_for_the_same_texts": (Counts, "the same text must give the same tokenizer.json"),
+    "is_known_by_its_file": (TakenForAnother, "its tokenizer.json is taken for one of byte"),
+}
+
+
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_not(holds: Callable[[TokenizerSettings], None]) -> None:
+    fault, told = BROKEN[holds.__name__]
+    holds(Bytes())
+    with pytest.raises(AssertionError, match=told):
+        holds(fault())
