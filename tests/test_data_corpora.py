@@ -5,6 +5,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import grammar_entropy
 import pytest
 
 from mini_tf.data.corpora import _documentation as documentation
@@ -20,12 +21,15 @@ def sentences() -> list[str]:
 
 
 def test_the_entropy_of_the_grammar_is_the_mean_surprise_of_its_sentences(sentences: list[str]) -> None:
-    surprise = [-grammar.log_probability(sentence) for sentence in sentences]
+    surprise = [-grammar_entropy.log_probability(sentence) for sentence in sentences]
     mean = sum(surprise) / len(surprise)
     error = math.sqrt(sum((s - mean) ** 2 for s in surprise)) / len(surprise)
-    assert abs(mean - grammar.entropy_per_document()) < 4 * error < 0.1
+    assert abs(mean - grammar_entropy.entropy_per_document()) < 4 * error < 0.1
+    assert f"is {grammar_entropy.entropy_per_document():.4f} nats, and a token's {grammar_entropy.entropy_per_token():.4f}" in str(
+        grammar.__doc__
+    )
     words = sum(len(sentence.split()) for sentence in sentences)
-    assert sum(surprise) / words == pytest.approx(grammar.entropy_per_token(), rel=0.005)
+    assert sum(surprise) / words == pytest.approx(grammar_entropy.entropy_per_token(), rel=0.005)
 
 
 def test_probabilities_sum_to_one_at_every_place_of_the_grammar() -> None:
@@ -51,15 +55,15 @@ def test_short_contexts_do_not_see_what_the_grammar_knows(sentences: list[str]) 
     n = unigrams.total()
     unigram = -sum(c / n * math.log(c / n) for c in unigrams.values())
     trigram = -sum(c / n * math.log(c / bigrams[a, b]) for (a, b, _), c in trigrams.items())
-    assert grammar.entropy_per_token() < 0.6 * unigram
-    assert grammar.entropy_per_token() < 0.8 * trigram
+    assert grammar_entropy.entropy_per_token() < 0.6 * unigram
+    assert grammar_entropy.entropy_per_token() < 0.8 * trigram
 
 
 def test_what_the_grammar_never_says_has_no_probability() -> None:
     said = "the dogs near the green river bark softly with their bone and today those dogs rest ."
-    assert grammar.log_probability(said) > -math.inf
+    assert grammar_entropy.log_probability(said) > -math.inf
     for wrong in (said.replace("bark", "barks"), said.replace("their", "its"), said.removesuffix(" ."), said + " .", ""):
-        assert grammar.log_probability(wrong) == -math.inf
+        assert grammar_entropy.log_probability(wrong) == -math.inf
 
 
 def test_the_grammar_says_the_same_for_the_same_seed(sentences: list[str]) -> None:

@@ -14,6 +14,9 @@ A ValueError inside minitf means a programmer's mistake at an internal boundary;
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
+
+Fault = TypeVar("Fault", bound="Refusal")
 
 
 class Refusal(Exception):
@@ -31,6 +34,11 @@ class Refusal(Exception):
         self.hint = hint
         self.where = tuple(where)
         self.faults = tuple(faults) or (message,)
+
+    @classmethod
+    def located(cls: type[Fault], where: str, message: str, hint: str | None = None) -> Fault:
+        """What is wrong at a place that a person can open, with which the message begins."""
+        return cls(f"{where}: {message}", hint=hint, where=(where,))
 
 
 class UsageFault(Refusal):

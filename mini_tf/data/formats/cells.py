@@ -43,7 +43,7 @@ def words_of(cell: Cell, where: str, name: str) -> list[str]:
     for number, word in enumerate(words, 1):
         if word.split() != [word]:
             told = "is empty" if not word.strip() else f"{short(word)!r} holds white space"
-            raise DataFault(f"{where}: {short(name)!r}: word {number} {told}", where=(where,))
+            raise DataFault.located(where, f"{short(name)!r}: word {number} {told}")
     return words
 
 
@@ -75,7 +75,7 @@ def number_of(cell: Cell, where: str, name: str) -> float:
         if not text:
             raise _empty(where, name)
         if not NUMBER.fullmatch(text):
-            raise DataFault(f"{where}: {short(name)!r} must be a number, not {short(text)!r}", where=(where,))
+            raise DataFault.located(where, f"{short(name)!r} must be a number, not {short(text)!r}")
         return _finite(float(text), where, name)
     if isinstance(cell, bool) or not isinstance(cell, int | float):
         raise _other(cell, where, name, "a number")
@@ -96,16 +96,16 @@ def turns_of(cell: Cell, where: str, name: str) -> list[tuple[str, str]]:
             raise _other(turn, where, name, form, number)
         for key in ("role", "content"):
             if key not in turn:
-                raise DataFault(f"{where}: {short(name)!r}: turn {number} has no {key!r}", where=(where,))
+                raise DataFault.located(where, f"{short(name)!r}: turn {number} has no {key!r}")
         role, said = turn["role"], _str(turn["content"], where, f"{short(name)}: content of turn {number}")
         if role not in ROLES:
             told = f"the role of turn {number} must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {short(str(role))!r}"
-            raise DataFault(f"{where}: {short(name)!r}: {told}", where=(where,))
+            raise DataFault.located(where, f"{short(name)!r}: {told}")
         if not said.strip():
-            raise DataFault(f"{where}: {short(name)!r}: the content of turn {number} is empty", hint="take the row out", where=(where,))
+            raise DataFault.located(where, f"{short(name)!r}: the content of turn {number} is empty", hint="take the row out")
         turns.append((role, said))
     if all(role != "assistant" for role, _ in turns):
-        raise DataFault(f"{where}: {short(name)!r} has no turn of the assistant: there is nothing to learn", where=(where,))
+        raise DataFault.located(where, f"{short(name)!r} has no turn of the assistant: there is nothing to learn")
     return turns
 
 
@@ -115,21 +115,21 @@ def _str(value: object, where: str, name: str, wanted: str = "text") -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise DataFault(f"{where}: {short(name)!r} holds invalid Unicode (half of a surrogate pair)", where=(where,)) from None
+        raise DataFault.located(where, f"{short(name)!r} holds invalid Unicode (half of a surrogate pair)") from None
     return value
 
 
 def _finite(number: float, where: str, name: str) -> float:
     if not math.isfinite(number):
-        raise DataFault(f"{where}: {short(name)!r} is not a finite number", where=(where,))
+        raise DataFault.located(where, f"{short(name)!r} is not a finite number")
     return number
 
 
 def _other(value: object, where: str, name: str, wanted: str, turn: int | None = None) -> DataFault:
     which = f": turn {turn}" if turn else ""
     kind = "null" if value is None else type(value).__name__
-    return DataFault(f"{where}: {short(name)!r}{which} must be {wanted}, not {kind}", where=(where,))
+    return DataFault.located(where, f"{short(name)!r}{which} must be {wanted}, not {kind}")
 
 
 def _empty(where: str, name: str) -> DataFault:
-    return DataFault(f"{where}: {short(name)!r} is empty", hint="take the row out", where=(where,))
+    return DataFault.located(where, f"{short(name)!r} is empty", hint="take the row out")

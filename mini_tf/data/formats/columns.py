@@ -61,7 +61,7 @@ def _names_columns(first: Sequence[str], wanted: Sequence[str]) -> bool:
 def place_of(name: str, there: Sequence[str], where: str) -> int:
     """The index of a name that is there; DataFault where it stands twice."""
     if there.count(name) > 1:
-        raise DataFault(f"{where}: {there.count(name)} columns are called {short(name)!r}", where=(where,))
+        raise DataFault.located(where, f"{there.count(name)} columns are called {short(name)!r}")
     return there.index(name)
 
 
@@ -76,7 +76,7 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
         hint = f"{says} says which they are"
     else:
         hint = f"say which one is the text: {_fields(key, {'text': short(there[-1])})}" if there else ""
-    return DataFault(f"{where}: no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None, where=(where,))
+    return DataFault.located(where, f"no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None)
 
 
 def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
@@ -89,7 +89,7 @@ def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str
     there = _listed([str(n) for n in range(len(first))])
     if len(first) == 1 and ";" in first[0]:
         hint = "cells are parted by commas (csv) or tabs (tsv), not by semicolons"
-    return DataFault(f"{where}: no column {short(name)!r}; there are: {there} (no header)", hint=hint, where=(where,))
+    return DataFault.located(where, f"no column {short(name)!r}; there are: {there} (no header)", hint=hint)
 
 
 def _fields(key: str, columns: Mapping[str, str]) -> str:

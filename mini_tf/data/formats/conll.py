@@ -53,9 +53,7 @@ def sentences(source: Source, errors: Errors) -> Iterator[Sentence]:
         begin, size = begin if words else where, size + len(line) + 1
         if size > limits().line_bytes:
             hint = "a blank line ends a sentence; is there none?"
-            raise DataFault(
-                f"{where}: the sentence from {begin} on is longer than {spoken(limits().line_bytes)}", hint=hint, where=(where,)
-            )
+            raise DataFault.located(where, f"the sentence from {begin} on is longer than {spoken(limits().line_bytes)}", hint=hint)
         words.append(cells)
     if words:
         yield Sentence(words, begin)
@@ -93,22 +91,20 @@ def _is_comment(line: str, cells: list[str], shape: _Shape, within: bool, where:
     if within or shape.tabs or cells[0] != "#" or TAG.fullmatch(cells[-1]):
         return False
     hint = "put a tab between columns if it is a word; if it is a comment, take it out"
-    raise DataFault(f"{where}: may be a comment, or the word # with its columns", hint=hint, where=(where,))
+    raise DataFault.located(where, "may be a comment, or the word # with its columns", hint=hint)
 
 
 def _check(cells: list[str], shape: _Shape, where: str) -> None:
     if len(cells) != shape.width:
-        raise DataFault(f"{where}: {len(cells)} columns, but line {shape.number} has {shape.width}", where=(where,))
+        raise DataFault.located(where, f"{len(cells)} columns, but line {shape.number} has {shape.width}")
     for number, cell in enumerate(cells):
         if not cell.strip():
-            raise DataFault(
-                f"{where}: column {number} is empty (they count from 0)", hint="_ is the usual sign for nothing", where=(where,)
-            )
+            raise DataFault.located(where, f"column {number} is empty (they count from 0)", hint="_ is the usual sign for nothing")
 
 
 def _is_word(number: str, where: str) -> bool:
     found = re.fullmatch(r"[0-9]+([-.][0-9]+)?", number)
     if found is None:
         hint = "a file of other columns may be called .conll"
-        raise DataFault(f"{where}: a line of CoNLL-U begins with the word's number", hint=hint, where=(where,))
+        raise DataFault.located(where, "a line of CoNLL-U begins with the word's number", hint=hint)
     return found[1] is None

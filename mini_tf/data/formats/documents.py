@@ -140,9 +140,9 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
         try:
             row = strict_json.parse(line)
         except ValueError as error:
-            raise DataFault(f"{where}: not valid JSON: {error}", where=(where,)) from None
+            raise DataFault.located(where, f"not valid JSON: {error}") from None
         if not isinstance(row, dict):
-            raise DataFault(f'{where}: must be an object such as {{"text": ...}}, not {type(row).__name__}', where=(where,))
+            raise DataFault.located(where, f'must be an object such as {{"text": ...}}, not {type(row).__name__}')
         names = [name or ("text" if "text" in row or len(row) != 1 else next(iter(row))) for name in columns.names]
         for name in names:
             if name not in row:
@@ -162,7 +162,7 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise DataFault(f"{where}: {_said(error)}", where=(where,)) from None
+            raise DataFault.located(where, f"{_said(error)}") from None
         if row is None:
             return
         if not row:
@@ -172,7 +172,7 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
             if chosen.named:
                 continue
         if len(row) != width:
-            raise DataFault(f"{where}: {len(row)} columns, but the first line has {width}", where=(where,))
+            raise DataFault.located(where, f"{len(row)} columns, but the first line has {width}")
         yield Row([row[n] for n in chosen.wanted], where, [None if n is None else row[n] for n in chosen.optional])
 
 
@@ -213,11 +213,11 @@ def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
                     number += 1
                     where = f"{source.name}: row {number}"
                     if any(_size(value) > limits().line_bytes for value in values):
-                        raise DataFault(f"{where}: a cell is longer than {spoken(limits().line_bytes)}", where=(where,))
+                        raise DataFault.located(where, f"a cell is longer than {spoken(limits().line_bytes)}")
                     row = dict(zip(read, values, strict=True))
                     yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataFault(f"{source.name}: not a readable parquet file: {str(error).splitlines()[0]}", where=(source.name,)) from None
+        raise DataFault.located(source.name, f"not a readable parquet file: {str(error).splitlines()[0]}") from None
 
 
 def _size(value: Any) -> int:

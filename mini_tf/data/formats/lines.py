@@ -45,7 +45,7 @@ def _bytes_of(path: Path, name: str) -> Iterator[bytes]:
             if len(line) > longest:
                 where, enough = f"{name}:{number}", -(-os.fstat(file.fileno()).st_size >> 20)
                 hint = f"is this a text file? MINITF_LIMITS=line_bytes={enough}M would allow it"
-                raise DataFault(f"{where}: line {number} is longer than {spoken(longest)}", hint=hint, where=(where,))
+                raise DataFault.located(where, f"line {number} is longer than {spoken(longest)}", hint=hint)
             yield line
 
 
@@ -55,7 +55,7 @@ def lines_of(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]
     for number, line in enumerate(_bytes_of(path, name), 1):
         where = f"{name}:{number}"
         if b"\0" in line:
-            raise DataFault(f"{where}: byte {byte + line.index(0)} is NUL; this is not a text file", where=(where,))
+            raise DataFault.located(where, f"byte {byte + line.index(0)} is NUL; this is not a text file")
         length = len(line)
         if line.endswith(b"\r\n"):
             line = line[:-2] + b"\n"
@@ -63,6 +63,6 @@ def lines_of(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]
             text = line.decode(errors=_EACH if errors == "replace" else "strict")
         except UnicodeDecodeError as error:
             hint = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
-            raise DataFault(f"{where}: byte {byte + error.start} is not UTF-8", hint=hint, where=(where,)) from None
+            raise DataFault.located(where, f"byte {byte + error.start} is not UTF-8", hint=hint) from None
         byte += length
         yield number, text.removeprefix("\ufeff") if number == 1 else text

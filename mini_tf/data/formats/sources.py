@@ -49,17 +49,12 @@ MAGIC = {
     b"%PDF": "a PDF",
     b"\x93NUMPY": "a numpy array",
     b"\x89HDF": "an HDF5 file",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff"), "a picture"),
     b"\x7fELF": "a program",
     b"SQLite format 3": "a database",
     b"PAR1": "a parquet file (its name must end in .parquet)",
-    b"\xff\xfe": "UTF-16; save it as UTF-8",
-    b"\xfe\xff": "UTF-16; save it as UTF-8",
-    b"\x80\x02": "a Python pickle",
-    b"\x80\x03": "a Python pickle",
-    b"\x80\x04": "a Python pickle",
-    b"\x80\x05": "a Python pickle",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16; save it as UTF-8"),
+    **{bytes([0x80, version]): "a Python pickle" for version in range(2, 6)},
 }
 
 

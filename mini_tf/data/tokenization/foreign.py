@@ -45,9 +45,9 @@ def load(path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
         raise DataFault(message, hint=fault.hint, where=fault.where or (str(file),)) from None
     ids = inner.get_vocab(with_added_tokens=True).values()
     if not ids:
-        raise DataFault(f"{file}: the tokenizer has no tokens", where=(str(file),))
+        raise DataFault.located(str(file), "the tokenizer has no tokens")
     if max(ids) >= len(ids) + WIDEST_GAP:
-        raise DataFault(f"{file}: the highest id is {max(ids)}, but there are only {len(ids)} tokens", where=(str(file),))
+        raise DataFault.located(str(file), f"the highest id is {max(ids)}, but there are only {len(ids)} tokens")
     return inner, notes
 
 
@@ -111,7 +111,7 @@ def _contents(file: Path, path: Path | None = None) -> str:
         raise DataFault(f"{file}: no such file", hint=near, where=where) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise DataFault(f"{file}:{line}: not UTF-8, so no tokenizer", where=(f"{file}:{line}",)) from None
+        raise DataFault.located(f"{file}:{line}", "not UTF-8, so no tokenizer") from None
     except OSError as error:
         hint = "MINITF_LIMITS=tokenizer_bytes=256M would allow it" if error.errno == errno.EFBIG else None
         raise DataFault(f"{file}: {error.strerror or error}", hint=hint, where=where) from None

@@ -234,13 +234,7 @@ class Tokenizer:
         return Counter(text[first:last] for id, (first, last) in zip(*self.spans(text), strict=True) if id == unk)
 
 
-def _as_json(part: pre_tokenizers.PreTokenizer) -> dict[str, object]:
-    inner = tokenizers.Tokenizer(models.BPE())
-    inner.pre_tokenizer = part
-    return dict(json.loads(inner.to_str())["pre_tokenizer"])
-
-
-_BARE = json.loads(tokenizers.Tokenizer(models.BPE()).to_str())["model"]
+_BARE = json.loads(models.BPE().__getstate__())
 """A BPE that merges nothing and knows nothing of words."""
-_SPLIT_CHARACTERS = _as_json(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"))
-_SPLIT_BYTES = _as_json(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+_SPLIT_CHARACTERS = json.loads(pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated").__getstate__())
+_SPLIT_BYTES = json.loads(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).__getstate__())

@@ -50,6 +50,5 @@ def difference(text: str, back: str) -> dict[str, Any] | None:
     """The first place where a text and what came back of it are not the same, and how both go on there; None if they are equal."""
     if text == back:
         return None
-    shorter = min(len(text), len(back))
-    at = next((i for i in range(shorter) if text[i] != back[i]), shorter)
+    at = next((i for i, (one, other) in enumerate(zip(text, back, strict=False)) if one != other), min(len(text), len(back)))
     return {"at": at, "text": text[at : at + AROUND], "back": back[at : at + AROUND]}

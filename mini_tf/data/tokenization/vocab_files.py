@@ -29,11 +29,11 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     for number, token in enumerate(tokens, 1):
         if not token or token in vocabulary:
             what = f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}" if token else "is empty; a line is a token"
-            raise DataFault(f"{file}:{number}: the line {what}", where=(f"{file}:{number}",))
+            raise DataFault.located(f"{file}:{number}", f"the line {what}")
         vocabulary[token] = number - 1
     unknown = next((name for name in ("[UNK]", "<unk>", "<UNK>") if name in vocabulary), None)
     if unknown is None:
-        raise DataFault(f"{file}: no line is [UNK], which words get that are not in the vocabulary", where=(str(file),))
+        raise DataFault.located(str(file), "no line is [UNK], which words get that are not in the vocabulary")
     config = _config(file.parent, read)
     special = [name for name in names if name in vocabulary]
     lower = config.get("do_lower_case")
@@ -72,9 +72,9 @@ def _numbers(file: Path, text: str) -> dict[str, int]:
     for token, id in vocabulary.items():
         if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < 1 << 32:
             number = json.dumps(id)[:40]
-            raise DataFault(f"{file}: the id of the token {short(token)!r} is {number}, not a whole number from 0 on", where=(str(file),))
+            raise DataFault.located(str(file), f"the id of the token {short(token)!r} is {number}, not a whole number from 0 on")
         if id in tokens:
-            raise DataFault(f"{file}: the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}", where=(str(file),))
+            raise DataFault.located(str(file), f"the tokens {short(tokens[id])!r} and {short(token)!r} both have the id {id}")
         tokens[id] = token
     return vocabulary
 
@@ -87,10 +87,10 @@ def _merges(file: Path, read: Read, vocabulary: dict[str, int]) -> list[tuple[st
         where = f"{file}:{number}"
         parts = line.split(" ")
         if len(parts) != 2 or not all(parts):
-            raise DataFault(f"{where}: a merge is two tokens with a blank between, got {line[:80]!r}", where=(where,))
+            raise DataFault.located(where, f"a merge is two tokens with a blank between, got {line[:80]!r}")
         for token in (*parts, "".join(parts)):
             if token not in vocabulary:
-                raise DataFault(f"{where}: the token {short(token)!r} is not in vocab.json", where=(where,))
+                raise DataFault.located(where, f"the token {short(token)!r} is not in vocab.json")
         merges.append((parts[0], parts[1]))
     return merges
 
@@ -101,7 +101,7 @@ def _config(folder: Path, read: Read) -> dict[str, Any]:
     config = _json(file, read(file)) if file.is_file() else {}
     for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_prefix_space"):
         if not isinstance(config.get(key), bool | None):
-            raise DataFault(f"{file}: {key} must be true, false or null, got {json.dumps(config[key])[:80]}", where=(str(file),))
+            raise DataFault.located(str(file), f"{key} must be true, false or null, got {json.dumps(config[key])[:80]}")
     return config
 
 
@@ -109,7 +109,7 @@ def _json(file: Path, text: str) -> dict[str, Any]:
     try:
         content = strict_json.parse(text)
     except ValueError as error:
-        raise DataFault(f"{file}: not JSON: {error}", where=(str(file),)) from None
+        raise DataFault.located(str(file), f"not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise DataFault(f"{file}: must be a JSON object", where=(str(file),))
+        raise DataFault.located(str(file), "must be a JSON object")
     return content
