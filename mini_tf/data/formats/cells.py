@@ -6,13 +6,15 @@ Nothing doubtful is repaired: it is refused with the row's place (`where`) and t
 import json
 import math
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
 Cell = str | int | float | bool | list[Any] | dict[str, Any] | None
 """What a file holds in one place: a str of csv and tsv, a list of str (one a word) of CoNLL, anything of jsonl and parquet."""
+
+Given = TypeVar("Given", str, list[Any])
 
 ROLES = ("system", "user", "assistant")
 """Who may speak in a conversation."""
@@ -29,18 +31,13 @@ def text_of(cell: Cell, where: str, name: str) -> str:
 def texts_of(cell: Cell, where: str, name: str) -> list[str]:
     """Alternative texts, at least one of them; empty ones of a list are left out."""
     given = cell if isinstance(cell, list) else [cell]
-    texts = [one for one in (_str(each, where, name) for each in given) if one.strip()]
-    if not texts:
-        raise _empty(where, name)
-    return texts
+    return _given([one for one in (_str(each, where, name) for each in given) if one.strip()], where, name)
 
 
 def words_of(cell: Cell, where: str, name: str) -> list[str]:
     """The words of a list, or of a text between its white space; at least one."""
     words = [_str(each, where, name) for each in cell] if isinstance(cell, list) else _str(cell, where, name).split()
-    if not words:
-        raise _empty(where, name)
-    for number, word in enumerate(words, 1):
+    for number, word in enumerate(_given(words, where, name), 1):
         if word.split() != [word]:
             told = "is empty" if not word.strip() else f"{short(word)!r} holds white space"
             raise DataFault.located(where, f"{short(name)!r}: word {number} {told}")
@@ -54,26 +51,19 @@ def label_of(cell: Cell, where: str, name: str) -> str:
         return str(int(cell)) if cell.is_integer() else json.dumps(cell)
     if isinstance(cell, bool | int):
         return json.dumps(cell)
-    label = _str(cell, where, name, "text or a number").strip()
-    if not label:
-        raise _empty(where, name)
-    return label
+    return _given(_str(cell, where, name, "text or a number").strip(), where, name)
 
 
 def labels_of(cell: Cell, where: str, name: str) -> list[str]:
     """A label for each entry of a list, or for each part of a text between its white space; at least one."""
-    labels = [label_of(each, where, name) for each in (cell if isinstance(cell, list) else _str(cell, where, name).split())]
-    if not labels:
-        raise _empty(where, name)
-    return labels
+    parts = cell if isinstance(cell, list) else _str(cell, where, name).split()
+    return [label_of(each, where, name) for each in _given(parts, where, name)]
 
 
 def number_of(cell: Cell, where: str, name: str) -> float:
     """A finite number, or a text that is one as JSON and most programs write it."""
     if isinstance(cell, str):
-        text = _str(cell, where, name).strip()
-        if not text:
-            raise _empty(where, name)
+        text = _given(_str(cell, where, name).strip(), where, name)
         if not NUMBER.fullmatch(text):
             raise DataFault.located(where, f"{short(name)!r} must be a number, not {short(text)!r}")
         return _finite(float(text), where, name)
@@ -131,5 +121,8 @@ def _other(value: object, where: str, name: str, wanted: str, turn: int | None =
     return DataFault.located(where, f"{short(name)!r}{which} must be {wanted}, not {kind}")
 
 
-def _empty(where: str, name: str) -> DataFault:
-    return DataFault.located(where, f"{short(name)!r} is empty", hint="take the row out")
+def _given(value: Given, where: str, name: str) -> Given:
+    """A text, or a list, that is not empty."""
+    if not value:
+        raise DataFault.located(where, f"{short(name)!r} is empty", hint="take the row out")
+    return value

@@ -7,7 +7,7 @@ byte order mark is dropped and CRLF becomes LF. Nothing doubtful is repaired: it
 import csv
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -132,6 +132,15 @@ def _blocks(source: Source, columns: Columns) -> Iterator[Document]:
             yield from _parts(itertools.chain([first.removesuffix("\n")], rest), f"{source.name}:{number}")
 
 
+def _asked(columns: Columns, there: Sequence[str], where: str, key: str) -> list[str]:
+    """The names of the columns that are read, of those that are there; DataFault where one is missing."""
+    names = [name or (there[0] if len(there) == 1 else "text") for name in columns.names]
+    for name in names:
+        if name not in there:
+            raise no_column(where, name, there, names, key)
+    return names
+
+
 def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
     for number, line in lines_of(source.path, source.name, columns.errors):
         if line.isspace():
@@ -143,10 +152,7 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
             raise DataFault.located(where, f"not valid JSON: {error}") from None
         if not isinstance(row, dict):
             raise DataFault.located(where, f'must be an object such as {{"text": ...}}, not {type(row).__name__}')
-        names = [name or ("text" if "text" in row or len(row) != 1 else next(iter(row))) for name in columns.names]
-        for name in names:
-            if name not in row:
-                raise no_column(where, name, list(row), names, source.key)
+        names = _asked(columns, [*row], where, source.key)
         yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
 
 
@@ -200,10 +206,7 @@ def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
     try:
         with pyarrow.parquet.ParquetFile(source.path) as file:
             there = file.schema_arrow.names
-            names = [name or ("text" if len(there) != 1 else there[0]) for name in columns.names]
-            for name in names:
-                if name not in there:
-                    raise no_column(source.name, name, there, names, source.key)
+            names = _asked(columns, there, source.name, source.key)
             read = [name for name in dict.fromkeys([*names, *columns.optional]) if name in there]
             for name in read:
                 place_of(name, there, source.name)

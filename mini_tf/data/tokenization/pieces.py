@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,45 +23,42 @@ _HEXADECIMAL = re.compile("<0x([0-9A-Fa-f]{2})>")
 CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
 
 
-def reader_of_tokens(content: dict[str, Any]) -> Callable[[str], str]:
-    """What turns a token of this tokenizer.json into text; ## stays."""
+class Spelling(NamedTuple):
+    """How ids become text: which are special; the bytes of each, if tokens are bytes, else nothing; which are a byte in hexadecimal.
+
+    pieces: each token as people read it, by id; bytes that are no character as \\xNN, ## as it is.
+    """
+
+    special: frozenset[int]
+    bytes: dict[int, bytes]
+    hexadecimal: frozenset[int]
+    pieces: list[str]
+
+
+def spelling_of(content: dict[str, Any]) -> Spelling:
+    """The spelling of a tokenizer.json."""
+    special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
+    added = {token["id"]: token["content"] for token in content["added_tokens"]}
+    vocabulary = content["model"]["vocab"]
+    pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((token, id) for id, (token, _) in enumerate(vocabulary))
+    tokens = {id: token for token, id in pairs} | added
     decoder = json.dumps(content["decoder"] or {}, ensure_ascii=False)
+    as_bytes, hexadecimal, readable = dict[int, bytes](), frozenset[int](), tokens
     if '"ByteLevel"' in decoder:
-        return _from_bytes
-    if "▁" in decoder:
-        return lambda token: _from_hexadecimal(token).replace("▁", " ")
-    return lambda token: token
-
-
-def _from_bytes(token: str) -> str:
-    return _as_bytes(token).decode("utf-8", errors="backslashreplace")
+        as_bytes = {id: _as_bytes(token) for id, token in tokens.items()}
+        readable = {id: text.decode(errors="backslashreplace") for id, text in as_bytes.items()}
+    elif "▁" in decoder:
+        readable = {id: _from_hexadecimal(token).replace("▁", " ") for id, token in tokens.items()}
+    if '"ByteFallback"' in decoder and not as_bytes:
+        hexadecimal = frozenset(id for id, token in tokens.items() if _HEXADECIMAL.fullmatch(token))
+    readable = readable | added
+    return Spelling(special, as_bytes, hexadecimal, [readable.get(id, f"[{id}]") for id in range(1 + max(tokens))])
 
 
 def _from_hexadecimal(token: str) -> str:
     """sentencepiece writes a byte as <0x0A>."""
     found = _HEXADECIMAL.fullmatch(token)
     return bytes([int(found[1], 16)]).decode("utf-8", errors="backslashreplace") if found else token
-
-
-class Spelling(NamedTuple):
-    """How ids become text: which are special; the bytes of each, if tokens are bytes, else nothing; which are a byte in hexadecimal."""
-
-    special: frozenset[int]
-    bytes: dict[int, bytes]
-    hexadecimal: frozenset[int]
-
-
-def spelling_of(content: dict[str, Any]) -> Spelling:
-    """The spelling of a tokenizer.json."""
-    special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
-    vocabulary = content["model"]["vocab"]
-    pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((token, id) for id, (token, _) in enumerate(vocabulary))
-    tokens = {id: token for token, id in pairs} | {token["id"]: token["content"] for token in content["added_tokens"]}
-    decoder = json.dumps(content["decoder"] or {})
-    if '"ByteLevel"' in decoder:
-        return Spelling(special, {id: _as_bytes(token) for id, token in tokens.items()}, frozenset())
-    hexadecimal = (id for id, token in tokens.items() if '"ByteFallback"' in decoder and _HEXADECIMAL.fullmatch(token))
-    return Spelling(special, {}, frozenset(hexadecimal))
 
 
 def _as_bytes(token: str) -> bytes:

@@ -20,7 +20,7 @@ from tokenizers import Regex, models, pre_tokenizers
 from mini_tf.data.tokenization import foreign, round_trip
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import called, refuse_many
-from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, reader_of_tokens, spelling_of
+from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, spelling_of
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 
@@ -138,22 +138,22 @@ class Tokenizer:
         if self._table is not None:
             table = self._table
             return [table(text) for text in texts]
+        return [np.array(one.ids, np.int32) for one in self._encoded(texts, self._inner.encode_batch_fast)]
+
+    def _encoded(self, texts: Sequence[str], encode: Callable[..., list[tokenizers.Encoding]]) -> list[tokenizers.Encoding]:
+        """By a function of the library that lets go of the interpreter: one for batches."""
         n_bytes = self._watched(sum(len(text.encode()) for text in texts), "normalizer", "pre_tokenizer")
-        encoded = called("encoding text", lambda: self._inner.encode_batch_fast(list(texts), add_special_tokens=False), n_bytes)
-        ids = [np.array(one.ids, np.int32) for one in encoded]
-        for text, row in zip(texts, ids, strict=True):
-            refuse_many(text, len(row))
-        return ids
+        encoded = called("encoding text", lambda: encode(list(texts), add_special_tokens=False), n_bytes)
+        for text, one in zip(texts, encoded, strict=True):
+            refuse_many(text, len(one.ids))
+        return encoded
 
     def spans(self, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
         """The ids of `encode`, and the characters that each stands for: text[first:last].
 
         Tokens that are bytes of one character all have that character's place.
         """
-        n_bytes = self._watched(len(text.encode()), "normalizer", "pre_tokenizer")
-        # encode_batch lets go of the interpreter, encode does not.
-        encoded = called("encoding text", lambda: self._inner.encode_batch([text], add_special_tokens=False)[0], n_bytes)
-        refuse_many(text, len(encoded.ids))
+        [encoded] = self._encoded([text], self._inner.encode_batch)
         return np.array(encoded.ids, np.int32), list(encoded.offsets)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -169,19 +169,9 @@ class Tokenizer:
             self._slow[parts] = may_backtrack(self._json, *parts)
         return n_bytes if n_bytes > SHORT or self._slow[parts] else None
 
-    @cached_property
-    def _all_pieces(self) -> list[str]:
-        """Every token as text, by id: bytes that are no character as \\xNN, special tokens by name."""
-        special = {token["content"] for token in self._json["added_tokens"]}
-        readable = reader_of_tokens(self._json)
-        pieces = [f"[{id}]" for id in range(self.vocabulary.size)]
-        for token, id in self._inner.get_vocab(with_added_tokens=True).items():
-            pieces[id] = token if token in special else readable(token)
-        return pieces
-
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """Each id as the text it stands for, as people read it."""
-        return [self._all_pieces[int(i)] for i in ids]
+        return [self.spelling.pieces[int(i)] for i in ids]
 
     @cached_property
     def spelling(self) -> Spelling:
@@ -196,7 +186,7 @@ class Tokenizer:
     @cached_property
     def joins_blanks(self) -> bool:
         """Whether a token may begin with the blank before its word, so that "a" and " a" are other tokens."""
-        return not self.glued and any(piece[:1] == " " and piece.strip() for piece in self._all_pieces)
+        return not self.glued and any(piece[:1] == " " and piece.strip() for piece in self.spelling.pieces)
 
     @cached_property
     def losses(self) -> list[str]:
@@ -206,11 +196,11 @@ class Tokenizer:
             ids = self.encode(text)
             return None if self.vocabulary.unk in ids.tolist() else self.decode(ids)
 
-        return round_trip.losses(back, self._json, self._all_pieces)
+        return round_trip.losses(back, self._json, self.spelling.pieces)
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        return edges(self._json, self._all_pieces)
+        return edges(self._json, self.spelling.pieces)
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         """True where a token begins a word, a run without white space; along the last axis, whose first place always is True.
