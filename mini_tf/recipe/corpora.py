@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ class CorpusSettings(Kind):
     FORMAT: ClassVar[str] = "jsonl"
     """Of the file: jsonl, an object a line; or txt, a blank line between texts."""
 
-    @cached_property
+    @property
     def word(self) -> str:
         return self.kind.replace("_", "-")
 

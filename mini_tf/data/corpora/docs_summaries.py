@@ -8,19 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mini_tf.data.corpora._documentation import (
-    BLANK_LINE,
-    COMMON,
-    NOT_PROSE,
-    PYTHON,
-    docstrings,
-    library,
-    plain,
-    prose,
-    python_files,
-    share_of_letters,
-    without_sources,
-)
+from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.recipe.corpora import CorpusSettings
 
 FEWEST_PAIRS = 100
@@ -42,20 +30,22 @@ class Pair(NamedTuple):
 
 
 class Settings(CorpusSettings):
-    VERSION, COLUMNS = f"1-{PYTHON}", Pair._fields
+    VERSION, COLUMNS = f"1-{documentation.PYTHON}", Pair._fields
 
     def rows(self) -> list[dict[str, str]]:
-        found = list(pairs(library()))
+        found = list(pairs(documentation.library()))
         if len(found) < FEWEST_PAIRS:
-            raise without_sources(self.word, "give pairs of your own: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'")
+            raise documentation.without_sources(
+                self.word, "give pairs of your own: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'"
+            )
         return [pair._asdict() for pair in found]
 
 
 def pairs(folder: Path) -> Iterator[Pair]:
     """Those of all Python files below `folder`, in the order of their names; of equal sources the first."""
     seen = set()
-    for file in python_files(folder):
-        for docstring in docstrings(file):
+    for file in documentation.python_files(folder):
+        for docstring in documentation.docstrings(file):
             pair = pair_of(docstring)
             if pair and pair.source not in seen:
                 seen.add(pair.source)
@@ -69,15 +59,15 @@ def pair_of(docstring: str) -> Pair | None:
     """
     first, _, rest = docstring.partition("\n")
     if not first.rstrip().endswith("."):
-        first, rest = (*BLANK_LINE.split(docstring, maxsplit=1), "")[:2]
-    target = plain(first)
-    source = " ".join(filter(None, map(_explained, prose(rest, technical=True)))).removeprefix(target).strip()
+        first, rest = (*documentation.BLANK_LINE.split(docstring, maxsplit=1), "")[:2]
+    target = documentation.plain(first)
+    source = " ".join(filter(None, map(_explained, documentation.prose(rest, technical=True)))).removeprefix(target).strip()
     return Pair(source, target) if _is_summary(target) and len(source) >= len(target) else None
 
 
 def _explained(paragraph: str) -> str:
     """A paragraph without what only leads to a list or to code, which are not there; "" of a list, of a licence, and of half a sentence."""
-    half = paragraph[0].islower() and COMMON.match(paragraph)
+    half = paragraph[0].islower() and documentation.COMMON.match(paragraph)
     return "" if half or HEADING.match(paragraph) or paragraph.isupper() else LEADING_ON.sub("", paragraph)
 
 
@@ -86,7 +76,7 @@ def _is_summary(line: str) -> bool:
         FEWEST_WORDS <= len(line.split()) <= MOST_WORDS
         and line.isascii()
         and line[0].isalpha()
-        and share_of_letters(line) >= 0.85
-        and not NOT_PROSE.search(line)
+        and documentation.share_of_letters(line) >= 0.85
+        and not documentation.NOT_PROSE.search(line)
         and not NOT_ONE_SENTENCE.search(line)
     )

@@ -18,13 +18,6 @@ TAG = re.compile(r"O|[BIESLU]-\S+")
 """A tag of a span of words."""
 
 
-class Sentence(NamedTuple):
-    """words: for each its columns, as many for each; where: the line of the first."""
-
-    words: list[list[str]]
-    where: str
-
-
 class _Shape(NamedTuple):
     """How the first line that is surely a word's is made: its number, how many columns it has, and whether tabs part them."""
 
@@ -33,15 +26,18 @@ class _Shape(NamedTuple):
     tabs: bool
 
 
-def sentences(source: Source, errors: Errors) -> Iterator[Sentence]:
-    """All sentences; DataFault at a line that has other columns than the first, or an empty one."""
+def sentences(source: Source, errors: Errors) -> Iterator[tuple[list[list[str]], str]]:
+    """All sentences: for each word its columns, as many for each; and where the first one stands.
+
+    DataFault at a line that has other columns than the first, or an empty one.
+    """
     shape = _shape(source, errors)
     words, begin, size = list[list[str]](), "", 0
     for number, line in lines_of(source.path, source.name, errors):
         where, line = f"{source.name}:{number}", line.removesuffix("\n")
         if _ends(line):
             if words:
-                yield Sentence(words, begin)
+                yield words, begin
             words, size = [], 0
             continue
         cells = _cells(line)
@@ -56,7 +52,7 @@ def sentences(source: Source, errors: Errors) -> Iterator[Sentence]:
             raise DataFault.located(where, f"the sentence from {begin} on is longer than {spoken(limits().line_bytes)}", hint=hint)
         words.append(cells)
     if words:
-        yield Sentence(words, begin)
+        yield words, begin
 
 
 def _ends(line: str) -> bool:

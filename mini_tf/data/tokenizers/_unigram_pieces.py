@@ -130,22 +130,20 @@ class _Lattice:
             taken = (piece >= 0) & ~itself
             source = (begins + string)[taken]  # each string before has one node more than bytes
             arcs.append(np.stack([begins[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
-        level, self._target, self._source, self._piece = _ordered(np.concatenate(arcs, axis=1))
-        self._level = level
+        found = np.concatenate(arcs, axis=1)
+        self._keep(found[:, np.lexsort((found[1], found[0]))])
         self._ends = ends + np.arange(len(strings))
-        self._index()
 
-    def _index(self) -> None:
-        borders = [*np.flatnonzero(np.diff(self._level, prepend=-1)), len(self._level)]
+    def _keep(self, arcs: np.ndarray) -> None:
+        """`arcs` (4, n): how far the target is from the beginning of its word, target, source, piece; ordered by the first two."""
+        self._arcs = arcs
+        level, self._target, self._source, self._piece = arcs
+        borders = [*np.flatnonzero(np.diff(level, prepend=-1)), len(level)]
         self._steps = [slice(first, last) for first, last in pairwise(borders)]
 
     def drop(self, alive: np.ndarray) -> None:
         """Take away the arcs of all pieces that are not `alive`."""
-        kept = alive[self._piece]
-        self._level, self._target, self._source, self._piece = (
-            part[kept] for part in (self._level, self._target, self._source, self._piece)
-        )
-        self._index()
+        self._keep(self._arcs[:, alive[self._piece]])
 
     def expected(self, scores: np.ndarray, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How often each piece is used, over all ways to cut; and its log-probability where other pieces must stand for it."""
@@ -166,9 +164,3 @@ class _Lattice:
             np.add.at(flow, self._source[step], used[step])
         alternative = np.concatenate([np.full(256, -np.inf), reached[self._ends[self.n_words :]]])
         return np.bincount(self._piece, used, minlength=self.n_pieces).astype(float), alternative
-
-
-def _ordered(arcs: np.ndarray) -> np.ndarray:
-    """Arcs (4, n) by their first row, then by their second."""
-    ordered: np.ndarray = arcs[:, np.lexsort((arcs[1], arcs[0]))]
-    return ordered
