@@ -13,7 +13,7 @@ class CorpusSettings(Kind):
     """What every corpus declares, and how it becomes a file."""
 
     VERSION: ClassVar[str]
-    """To be raised when the same seed, or the same Python, gives other rows: part of the file's name."""
+    """Part of the file's name, so to be changed whenever the rows are."""
     COLUMNS: ClassVar[tuple[str, ...]] = ("text",)
     """Of each row."""
     FORMAT: ClassVar[str] = "jsonl"
@@ -31,8 +31,8 @@ class CorpusSettings(Kind):
         """The file in `folder`; made in a few seconds if it is not there."""
         path = folder / f"{self.word}-{self.VERSION}.{self.FORMAT}"
         if not path.exists():
-            texts = "\n\n".join(row["text"] for row in self.rows()) + "\n" if self.FORMAT == "txt" else None
-            write_whole(path, texts or "".join(json.dumps(row) + "\n" for row in self.rows()))
+            rows, plain = self.rows(), self.FORMAT == "txt"
+            write_whole(path, "\n\n".join(row["text"] for row in rows) + "\n" if plain else "".join(json.dumps(row) + "\n" for row in rows))
         return path
 
 
