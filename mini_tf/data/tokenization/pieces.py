@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,19 +73,13 @@ def kind_of(content: dict[str, Any]) -> str:
     return next((one.kind for one in ours if isinstance(one, TokenizerSettings) and one.made(content)), "words")
 
 
-def is_glued(content: dict[str, Any]) -> bool:
-    """Whether a token inside a word begins with ##, and no token holds white space (WordPiece)."""
-    return (content["decoder"] or {}).get("type") == "WordPiece"
-
-
-def edges(content: dict[str, Any], pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """By id: whether a token itself begins a word, and whether the next one does, by white space alone."""
-    special = {token["id"] for token in content["added_tokens"] if token["special"]}
-    begins, ends = np.zeros((2, len(pieces)), bool)
-    for id, piece in enumerate(pieces):
-        if is_glued(content):
+def edges(spelling: Spelling, glued: bool) -> tuple[np.ndarray, np.ndarray]:
+    """By id: whether a token itself begins a word, and whether the next one does, by white space alone; glued: as in WordPiece."""
+    begins, ends = np.zeros((2, len(spelling.pieces)), bool)
+    for id, piece in enumerate(spelling.pieces):
+        if glued:
             begins[id] = not piece.startswith("##")
-        elif id in special:
+        elif id in spelling.special:
             begins[id] = ends[id] = True
         else:
             begins[id] = piece[:1].isspace() and not piece.isspace()

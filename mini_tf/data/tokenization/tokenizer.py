@@ -20,7 +20,7 @@ from tokenizers import Regex, models, pre_tokenizers
 from mini_tf.data.tokenization import foreign, round_trip
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import called, refuse_many
-from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, is_glued, kind_of, spelling_of
+from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, kind_of, spelling_of
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
 
@@ -84,8 +84,7 @@ class Tokenizer:
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
         known = {name: foreign.special(self._inner, name) for name in SPECIALS}
-        others = {token["id"] for token in self._json["added_tokens"] if token["special"]} - set(known.values())
-        return Vocabulary(size, **known, others=frozenset(others))
+        return Vocabulary(size, **known, others=self.spelling.special - set(known.values()))
 
     @property
     def kind(self) -> str:
@@ -95,8 +94,7 @@ class Tokenizer:
     @property
     def special_tokens(self) -> dict[str, int]:
         """Every special token by name, in the order of their ids."""
-        special = {token["content"]: token["id"] for token in self._json["added_tokens"] if token["special"]}
-        return dict(sorted(special.items(), key=lambda item: item[1]))
+        return {self.spelling.pieces[id]: id for id in sorted(self.spelling.special)}
 
     def with_special(self, name: str) -> "Tokenizer":
         """This tokenizer if it has the special token `pad`, `unk`, `separator` or `mask`; else one that has it as its last id."""
@@ -181,7 +179,7 @@ class Tokenizer:
     @property
     def glued(self) -> bool:
         """Whether a token inside a word begins with ##, and no token holds white space (WordPiece)."""
-        return is_glued(self._json)
+        return (self._json["decoder"] or {}).get("type") == "WordPiece"
 
     @cached_property
     def joins_blanks(self) -> bool:
@@ -200,7 +198,7 @@ class Tokenizer:
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        return edges(self._json, self.spelling.pieces)
+        return edges(self.spelling, self.glued)
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         """True where a token begins a word, a run without white space; along the last axis, whose first place always is True.
