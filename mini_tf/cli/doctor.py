@@ -21,8 +21,8 @@ def doctor(
     """Say what this machine has, and what of minitf works on it."""
     if resume:
         return _prove_resume(console)
-    facts = {**_software(), **_devices(), **_room()}
-    problems = [f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]]
+    facts = {**_software(), "added kinds": _added(), **_devices(), **_room()}
+    problems = [*(f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]), *_unusable()]
     for problem in problems:
         console.warn(problem)
     lines = [f"{key:<14} {value}" for key, value in facts.items()]
@@ -100,6 +100,30 @@ def _scores() -> str:
         return f"no ({INSTALL})"
     here = ", ".join(f"{package} {told}".rstrip() for package, told in versions.items() if told is not None)
     return f"in part ({here}; not {', '.join(lacking)}: {INSTALL})" if lacking else f"yes ({here})"
+
+
+def _added() -> str:
+    """The installed packages that add kinds, each with its version and the kinds."""
+    from mini_tf.recipe.entry_points import added_kinds
+
+    found: dict[str, list[str]] = {}
+    for kind in added_kinds():
+        found.setdefault(f"{kind.distribution} {kind.version}", []).append(f"{kind.package}.{kind.word}")
+    return "; ".join(f"{package} ({', '.join(kinds)})" for package, kinds in sorted(found.items())) or "none"
+
+
+def _unusable() -> list[str]:
+    """What is wrong with the kinds that installed packages add, which are imported for it."""
+    from mini_tf.recipe.entry_points import KindFault, added_kinds
+    from mini_tf.recipe.kinds import settings_of
+
+    problems: list[str] = []
+    for kind in added_kinds():
+        try:
+            settings_of(kind.package, kind.word)
+        except KindFault as fault:
+            problems.append(fault.message)
+    return list(dict.fromkeys(problems))
 
 
 def _devices() -> dict[str, Any]:

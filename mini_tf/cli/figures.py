@@ -70,13 +70,13 @@ def _is_among(figure: str, names: Sequence[str]) -> bool:
 
 
 def _no_such_figure(told: str, figure: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
-    from mini_tf.recipe.kinds import listing, settings_of
+    from mini_tf.recipe.kinds import kinds_of
     from mini_tf.scores import COMMON, figures_of
 
     kind, bare = recipe.objective.kind, figure.removeprefix("val.")
     if bare in _written(recipe):
         return UsageFault(f"--assert {told}: with eval.translations=0 nothing is written that could be judged", hint="leave that out")
-    found: dict[str, Any] = {word: settings_of("objectives", word) for word in listing("objectives")}
+    found: dict[str, Any] = kinds_of("objectives")
     others = [word for word, settings in found.items() if _is_among(bare, figures_of(settings)) and bare not in COMMON]
     listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
     hint = f"it is a figure of {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None

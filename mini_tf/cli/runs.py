@@ -51,7 +51,7 @@ def show(console: Console, run: RUN) -> None:
         "seeds": seeds,
         "auto": record.auto,
         "hashes": record.hashes,
-        "versions": record.versions,
+        "versions": record.versions | {source.package: source.version for source in record.kinds.values()},
         "command": record.command,
     }
     last = {key: value for report in reports if not seeds for key, value in report.items() if key != "not_finite"}

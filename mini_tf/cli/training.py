@@ -1,5 +1,6 @@
 """What the commands that train have in common: their options, and the way from a recipe to a run folder."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ def training_command(
         gates: GATES = None,
         expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
     ) -> int:
-        resolved = _resolve(arguments or [], device, without_recipe)
+        resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
         held_to = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump
@@ -59,13 +60,23 @@ def training_command(
     return command(body)
 
 
-def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[], None]) -> "Resolved":
+def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[], None], place: Path | None) -> "Resolved":
+    """The recipe that the arguments give; place: the folder of the run that may be continued, where it is named."""
     from mini_tf.recipe import reading
+    from mini_tf.recipe.entry_points import KindFault
+    from mini_tf.run.kind_sources import require
+    from mini_tf.run.manifest import NAME
 
     recipe, overrides = reading.split_arguments(arguments)
     if recipe is None:
         without_recipe()
-    return reading.read(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"])
+    try:
+        return reading.read(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"])
+    except KindFault:  # of a run, which its own package says more of
+        for folder in (recipe, place):
+            if folder is not None and os.path.isfile(os.path.join(folder, NAME)):
+                require(Path(folder))
+        raise
 
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":

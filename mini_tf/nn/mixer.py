@@ -60,6 +60,7 @@ class Explicit(NamedTuple):
 class MixerSettings(Kind):
     """What a mixer can do, compared with what a recipe asks before anything is built."""
 
+    PACKAGE = "attention"
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
     """Directions of its self-attention; none: it is a cross mixer only. `prefix`: it attends to what has no higher order than the
     query (`Places.orders`)."""

@@ -42,6 +42,8 @@ class Position(nn.Module):
 
 
 class PositionSettings(Kind):
+    PACKAGE = "positions"
+
     ATTACHES: ClassVar[frozenset[str]] = frozenset()
     """Where it attaches: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
 

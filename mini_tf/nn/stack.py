@@ -1,7 +1,7 @@
 """Layers on top of each other, and the settings that a stack is made of."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State, reorder
 from mini_tf.nn.state import rows as rows_of
 from mini_tf.nn.weights.init import Init
-from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of, settings_of
 
 
 class StackSettings(Kind):
@@ -91,8 +91,9 @@ class StackSettings(Kind):
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
         if self.positions.ATTACHES - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
-            fitting = [word for word in listing("positions") if {"embed"} >= settings_of("positions", word)().ATTACHES]  # type: ignore[attr-defined, misc]
-            what = f"{self.positions.kind} does not attach to {mixers} attention; use {_one_of(fitting)}"
+            others: dict[str, Any] = kinds_of("positions")
+            words = [word for word, other in others.items() if {"embed"} >= other.ATTACHES]
+            what = f"{self.positions.kind} does not attach to {mixers} attention; use {_one_of(words)}"
             yield Rule("positions", what, ("attention",))
 
 

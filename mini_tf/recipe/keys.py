@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
-from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
+from mini_tf.recipe.kinds import Kind, Section, kinds_of, listing
 from mini_tf.recipe.parsing.layers import is_whole_section, may_be_null, package_of, section_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
@@ -46,7 +46,7 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
             yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
         if package is not None:
             yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(listing(package)), default_of(field), _meaning(field), words)
-            yield from _keys_of([(word, settings_of(package, word)) for word in listing(package)], f"{prefix}{name}.")
+            yield from _keys_of(list(kinds_of(package).items()), f"{prefix}{name}.")
         elif part is not None and not _is_text(field):
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
         else:

@@ -16,6 +16,8 @@ from mini_tf.recipe.values import Share
 class OptimizerSettings(Kind):
     """What every optimizer has."""
 
+    PACKAGE = "optimizers"
+
     lr: float = Field(1e-3, gt=0, le=10)
     """Learning rate at the top of the schedule."""
     embedding_lr: float | None = Field(None, gt=0, le=10)
@@ -41,6 +43,8 @@ class OptimizerSettings(Kind):
 
 class ScheduleSettings(Kind):
     """What every schedule has."""
+
+    PACKAGE = "schedules"
 
     warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Steps (a whole number), or a share of the horizon (5%)."""
@@ -99,6 +103,7 @@ class PositionLimit(NamedTuple):
 class ModelSettings(Kind):
     """What the recipe needs to know of a model."""
 
+    PACKAGE = "models"
     DIRECTIONS: ClassVar[frozenset[Direction]]
     """Directions that self-attention of its own tokens can have: bidirectional alone, or causal, whose mixers may follow the order of
     a prefix too; the objective decides."""
@@ -220,6 +225,7 @@ class PipelineSettings(Kind):
 class ObjectiveSettings(Kind):
     """What the recipe needs to know of an objective."""
 
+    PACKAGE = "objectives"
     DIRECTIONS: ClassVar[frozenset[Direction]]
     """Directions of self-attention that it can be learnt with, of which one is the model's. `prefix`: rows have orders of their own
     (`Places.orders`), and a prompt is such a prefix."""

@@ -1,11 +1,12 @@
 """Packages of kinds: every file of such a package is one choice, and the file's name is the word a recipe writes.
 
-`mini_tf/attention/window.py` is `attention: {kind: window}`. Listing the folder is listing the choices; only the chosen
-file is imported, here and nowhere else, and only after its word was found in the listing.
+`mini_tf/attention/window.py` is `attention: {kind: window}`. Listing the folder, and the entry points of installed packages, is
+listing the choices; only the chosen file is imported, here and nowhere else, and only after its word was found in the listing.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
+from mini_tf.recipe.entry_points import AddedKind, KindFault, added_kinds, adding
 from mini_tf.recipe.parsing.faults import Fault, gather, refusal
-from mini_tf.recipe.values import Written, fit, near, show
+from mini_tf.recipe.values import Written, fit, near, one_line, show
 
 Self = TypeVar("Self", bound="Section")
 
@@ -87,6 +89,9 @@ class Section(BaseModel):
 class Kind(Section):
     """The settings of one kind; a subclass named `Settings` in each file of a package of kinds."""
 
+    PACKAGE: ClassVar[str] = ""
+    """The package of kinds that it is one of, as its contract declares it ("attention")."""
+
     @property
     def kind(self) -> str:
         """The word a recipe writes: the name of the file the settings were defined in."""
@@ -115,18 +120,74 @@ def _with_default_kind(value: Any, field: Any) -> Any:
 
 @cache
 def listing(package: str) -> tuple[str, ...]:
-    """The words of a package of kinds, sorted."""
-    found = importlib.util.find_spec(f"mini_tf.{package}")  # the package itself is not imported
-    assert found is not None
-    files = (file for folder in found.submodule_search_locations or () for file in Path(folder).glob("*.py"))
-    return tuple(sorted({file.stem for file in files if not file.stem.startswith("_")}))
+    """The words of a package of kinds, sorted: its own and those that installed packages add."""
+    return tuple(sorted({*_own(package), *(kind.word for kind in added_kinds() if kind.package == package)}))
+
+
+@cache
+def _own(package: str) -> frozenset[str]:
+    found = None
+    with suppress(ModuleNotFoundError):  # an entry point may name any group
+        found = importlib.util.find_spec(f"mini_tf.{package}")  # the package itself is not imported
+    folders = [] if found is None else found.submodule_search_locations or ()
+    return frozenset(file.stem for folder in folders for file in Path(folder).glob("*.py") if not file.stem.startswith("_"))
+
+
+def forget_kinds() -> None:
+    """Look again where kinds are, after a folder or a package of them was added."""
+    for found in (listing, _own, added_kinds):
+        found.cache_clear()
 
 
 def settings_of(package: str, word: str) -> type[Kind]:
-    """The `Settings` class behind a word; ValueError where the package has no such word."""
+    """The `Settings` class behind a word.
+
+    ValueError where the package has no such word; KindFault where two have it, or an installed package has none that can be used.
+    """
     if word not in listing(package):
         raise ValueError(f"no such kind {word!r}")
-    return importlib.import_module(f"mini_tf.{package}.{word}").Settings  # type: ignore[no-any-return]
+    added = adding(package, word, word in _own(package))
+    if added is None:
+        return importlib.import_module(f"mini_tf.{package}.{word}").Settings  # type: ignore[no-any-return]
+    try:
+        found = getattr(importlib.import_module(added.module), "Settings", None)
+    except Exception as error:  # whatever the code of others does
+        raise added.unusable(f"{type(error).__name__}: {one_line(str(error))}") from error
+    return _checked(found, added)
+
+
+def _checked(found: Any, added: AddedKind) -> type[Kind]:
+    """The `Settings` that an installed package's module has."""
+    if added.module.rpartition(".")[2] != added.word:
+        raise added.unusable(f"the last name of the module must be the word, {show(added.word)}")
+    if not isinstance(found, type) or not issubclass(found, Kind) or found.__module__ != added.module:
+        raise added.unusable("the module must define a class Settings, as the kinds of minitf do")
+    if added.package != found.PACKAGE:
+        raise added.unusable(f"its Settings must be a kind of {added.package}, and is one of {found.PACKAGE or 'no package'}")
+    return found
+
+
+def usable(package: str, word: str) -> type[Kind] | None:
+    """`settings_of`, but None where there is no such kind or it cannot be used, which is told where a recipe is checked."""
+    try:
+        return settings_of(package, word) if word in listing(package) else None
+    except KindFault:
+        return None
+
+
+def kinds_of(package: str) -> dict[str, type[Kind]]:
+    """Every kind of a package by its word, imported; without those of installed packages that cannot be used."""
+    return {word: settings for word in listing(package) if (settings := usable(package, word)) is not None}
+
+
+def added_to(section: Section) -> frozenset[AddedKind]:
+    """The kinds of installed packages that a recipe, or a section of one, is made of."""
+    found = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        found.update(*(added_to(part) for part in parts if isinstance(part, Section)))
+    return frozenset(found)
 
 
 def default_kind(package: str, word: str) -> Callable[[], Any]:
@@ -157,7 +218,11 @@ class KindOf:
             meant = near(word, words)
             way = f"did you mean {meant!r}?" if meant else f"use one of {', '.join(words)}"
             raise PydanticCustomError("no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"})
-        return settings_of(self.package, word).model_validate(given)
+        try:
+            settings = settings_of(self.package, word)
+        except KindFault as fault:
+            raise PydanticCustomError("no_such_kind", "{message}", {"message": f"{fault.message}; {fault.hint}"}) from None
+        return settings.model_validate(given)
 
     @staticmethod
     def write(value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
@@ -168,10 +233,10 @@ class KindOf:
         return core_schema.no_info_plain_validator_function(self.read, serialization=writer)
 
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        words = listing(self.package)
-        choices: list[dict[str, Any]] = [{"enum": list(words)}]
-        for word in words:
-            reference = handler(settings_of(self.package, word).__pydantic_core_schema__)
+        kinds = kinds_of(self.package)
+        choices: list[dict[str, Any]] = [{"enum": list(kinds)}]
+        for word, chosen in kinds.items():
+            reference = handler(chosen.__pydantic_core_schema__)
             settings = handler.resolve_ref_schema(reference)
             settings["title"] = word
             settings["properties"] = {"kind": {"const": word}} | settings.get("properties", {})

@@ -4,14 +4,14 @@ The keys of these rules are dotted; each fault says the nearest way out.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, seen
-from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
@@ -65,15 +65,8 @@ def default_objective(model: Any) -> str | None:
     word = model.get("kind") if isinstance(model, dict) else model
     if isinstance(model, ModelSettings):
         return model.OBJECTIVE
-    return _model(word).OBJECTIVE if isinstance(word, str) and word in listing("models") else None
-
-
-def _model(word: str) -> type[ModelSettings]:
-    return cast(type[ModelSettings], settings_of("models", word))
-
-
-def _objective(word: str) -> type[ObjectiveSettings]:
-    return cast(type[ObjectiveSettings], settings_of("objectives", word))
+    found: Any = usable("models", word) if isinstance(word, str) else None
+    return None if found is None else found.OBJECTIVE
 
 
 def _rules(recipe: Recipe) -> Rules:
@@ -119,9 +112,11 @@ def _reading(recipe: Recipe) -> Rules:
             what = f"{objective.kind} needs {direction} attention, which {word} cannot be; use another attention"
             yield Rule("objective", what, ("model.attention",))
         return
-    fitting = [word for word in listing("objectives") if _objective(word).direction(model)]
-    fitting = [word for word in fitting if _objective(word).DATASET == objective.DATASET] or fitting
-    others = [word for word in listing("models") if objective.direction(_model(word))]
+    objectives: Any = kinds_of("objectives")
+    models: Any = kinds_of("models")
+    fitting = [word for word, other in objectives.items() if other.direction(model)]
+    fitting = [word for word in fitting if objectives[word].DATASET == objective.DATASET] or fitting
+    others = [word for word, other in models.items() if objective.direction(other)]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
     needed = seen(objective.DIRECTIONS, objective.SOURCE)

@@ -8,6 +8,8 @@ from typing import Any
 
 from mini_tf.recipe.deciding import GIVEN, Required, deciding_keys
 from mini_tf.recipe.reading import Resolved, dump
+from mini_tf.run.kind_sources import sources_of
+from mini_tf.run.manifest import KindSource
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Identity:
 
     recipe: its name. text: the file as given; resolved: the complete one (both YAML). decides: every dotted key that decides the
     result, without paths. defaults: the default of each of them that has one. hashes: of the contents of data and tokenizer.
+    kinds: where those come from that installed packages add; they decide nothing of which run it is.
     """
 
     recipe: str
@@ -25,6 +28,7 @@ class Identity:
     hashes: Mapping[str, str]
     seed: int = 0
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    kinds: Mapping[str, KindSource] = field(default_factory=dict)
 
     @classmethod
     def of(cls, resolved: Resolved, hashes: Mapping[str, str]) -> "Identity":
@@ -32,7 +36,7 @@ class Identity:
         recipe, keys = resolved.recipe, deciding_keys(resolved.recipe)
         decides = {key.name: key.value for key in keys}
         defaults = {key.name: key.default for key in keys if key.default is not Required}
-        return cls(resolved.name, resolved.text, dump(recipe), decides, hashes, recipe.train.seed, defaults)
+        return cls(resolved.name, resolved.text, dump(recipe), decides, hashes, recipe.train.seed, defaults, sources_of(recipe))
 
     @property
     def run_id(self) -> str:

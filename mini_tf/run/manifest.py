@@ -41,6 +41,17 @@ def _known_precision(auto: dict[str, Any]) -> dict[str, Any]:
 
 
 _number = (int, float)
+
+
+class KindSource(BaseModel):
+    """The installed package that a kind of a run comes from, with its version at the run's first start."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    package: str
+    version: str
+
+
 _Best = Annotated[dict[str, int | float], _with(0, True, step=int, loss=_number)]
 _Model = Annotated[dict[str, Any], _with(0, True, step=int, score=(*_number, NoneType), sha256=str)]
 _Kinds = {"device": str, "precision": str, "compile": bool, "threads": int, "micro_batch_size": int}
@@ -81,6 +92,8 @@ class Manifest(BaseModel):
     """What `auto` resolved to at the first start, reused by every continuation."""
     command: list[str] = []
     versions: dict[str, str] = {}
+    kinds: dict[str, KindSource] = {}
+    """Where each kind comes from that is not minitf's own, by package of kinds and word: "attention.mean"."""
     started: float = 0.0
     """Unix seconds of the first start."""
     pid: int = 0

@@ -19,7 +19,7 @@ import torch
 
 import mini_tf
 from mini_tf.optimizers import IMPLEMENTATION
-from mini_tf.run import manifest
+from mini_tf.run import kind_sources, manifest
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder, refuse_strange
 from mini_tf.run.finding import OUTPUTS, try_to_hold
 from mini_tf.run.folder import Run
@@ -128,6 +128,7 @@ def _record(identity: Identity, command: Sequence[str]) -> Manifest:
         seed=identity.seed,
         command=list(command),
         versions=versions(),
+        kinds=dict(identity.kinds),
         started=time.time(),
     )
 
@@ -197,7 +198,7 @@ def versions() -> dict[str, str]:
 
 def fingerprint(run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
     """All that decides the last bits here and now. found: the machine as it is used, as it goes into `Run.note_auto`."""
-    decided = {**found, **versions()}
+    decided = {**found, **versions(), **kind_sources.versions(run.manifest)}
     if kind := run.manifest.decides.get("optimizer.kind"):
         decided["optimizer"] = f"{kind} {IMPLEMENTATION}"
     if (device := str(found.get("device"))).startswith("cuda") and torch.cuda.is_available():
@@ -214,7 +215,8 @@ def not_exact(run: Run, found: Mapping[str, Any]) -> list[str]:
     checkpoint = run.checkpoints.newest() if run.status == "continued" else None
     if checkpoint is None:
         return []
-    before = checkpoint.fingerprint or {**run.manifest.auto, **run.manifest.versions}
+    first = {**run.manifest.auto, **run.manifest.versions, **kind_sources.versions_before(run.manifest)}
+    before = checkpoint.fingerprint or first
     now = fingerprint(run, found)
     both = before.keys() & now.keys()
     return differences({name: before[name] for name in both}, {name: now[name] for name in both})

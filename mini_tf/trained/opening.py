@@ -15,11 +15,11 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.weights import objective_network
 from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.objectives import Objective
-from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
 from mini_tf.run import finding, loading, manifest
 from mini_tf.run.checkpoint import MODEL
+from mini_tf.run.kind_sources import read_recipe
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.system.plain_file import read_record
@@ -159,12 +159,13 @@ def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels |
 def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer, Tokenizer]:
     """Recipe, tokenizer and that of the source side (the same where there is no other) that a run was made with.
 
-    RunFault where they are damaged, for here they are files of the run, not what somebody wrote.
+    RunFault where they are damaged, for here they are files of the run, not what somebody wrote; and where a kind is not here.
     """
+    recipe = read_recipe(folder)
     try:
-        recipe, tokenizer = reading.read(folder).recipe, Tokenizer.load(folder)
+        tokenizer = Tokenizer.load(folder)
         return recipe, tokenizer, tokenizer if recipe.tokenizer.source is None else Tokenizer.load(folder / SOURCE_TOKENIZER)
-    except (RecipeFault, DataFault) as error:
+    except DataFault as error:
         raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
 
 

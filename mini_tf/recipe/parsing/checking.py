@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from mini_tf.recipe.entry_points import KindFault
 from mini_tf.recipe.kinds import Section
 from mini_tf.recipe.parsing.faults import Fault, faults_of
 from mini_tf.recipe.parsing.hints import no_such_key
@@ -110,7 +111,9 @@ def written(path: Path, tree: Node) -> Node | None:
 def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
     placed = sorted(((_where(fault, tree), fault) for fault in faults), key=lambda pair: _order(pair[0]))
     told = placed[:MOST_TOLD]  # before the hints, each of which is looked for among all keys
-    return recipe_fault([(where, _message(where, fault, tree)) for where, fault in told], len(placed) - len(told))
+    lines = [(where, _message(where, fault, tree)) for where, fault in told]
+    kinds = any(fault.type == "no_such_kind" for fault in faults)
+    return recipe_fault(lines, len(placed) - len(told), KindFault if kinds else RecipeFault)
 
 
 def _where(fault: Fault, tree: Node) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from mini_tf.recipe.kinds import Section, listing, settings_of
+from mini_tf.recipe.kinds import Section, kinds_of
 from mini_tf.recipe.parsing.layers import package_of, part_of
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.recipe import Recipe
@@ -110,4 +110,4 @@ def _other_kinds(path: Sequence[str | int], key: str, tree: Node) -> list[str]:
     parents = [step for step in path[:-1] if isinstance(step, str)]
     above = section_at(parents[:-1], tree)
     package = package_of(above.model_fields.get(parents[-1])) if above and parents else None
-    return [word for word in listing(package) if key in settings_of(package, word).model_fields] if package else []
+    return [word for word, kind in kinds_of(package).items() if key in kind.model_fields] if package else []

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.kinds import usable
 from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
 from mini_tf.recipe.values import Written, one_line
 from mini_tf.system.errors import RecipeFault
@@ -92,8 +92,8 @@ def _mapping(node: Node | None) -> dict[str, Node]:
 
 
 def _has(kind: Node, key: str) -> bool:
-    word = str(kind.value)
-    return word not in listing("models") or key in settings_of("models", word).model_fields
+    settings = usable("models", str(kind.value))
+    return settings is None or key in settings.model_fields
 
 
 def _as_long(positions: Node, folder: Path) -> Node:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from mini_tf.recipe.kinds import Kind, KindOf, Section, listing, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, Section, usable
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.sections import BATCHES, HORIZONS, Train
 from mini_tf.recipe.values import Written, members
@@ -78,7 +78,7 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
     given = given[0].value if isinstance(given, list) and len(given) == 1 else given
     word = given["kind"].value if isinstance(given, dict) and "kind" in given else given
     word = str(word) if isinstance(word, Written) else default_word(field)
-    return settings_of(package, word) if word in listing(package) else None
+    return None if word is None else usable(package, word)
 
 
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:

@@ -58,13 +58,13 @@ def deepest() -> int:
     return min(limits().recipe_depth, _STACK)
 
 
-def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0) -> RecipeFault:
+def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0, fault: type[RecipeFault] = RecipeFault) -> RecipeFault:
     """All faults, each a (place, message), in one refusal; of very many only the first are told, and that there are `more`."""
     told = faults[:MOST_TOLD]
     lines = [f"{place}: {message}" for place, message in told]
     more += len(faults) - len(told)
     rest = [f"and {more:,} more faults"] if more else []
-    return RecipeFault(lines[0], where=list(dict.fromkeys(place for place, _ in told)), faults=[*lines, *rest])
+    return fault(lines[0], where=list(dict.fromkeys(place for place, _ in told)), faults=[*lines, *rest])
 
 
 def load(path: Path, name: str) -> str:

@@ -1,0 +1,64 @@
+"""The installed packages that the kinds of a run come from: noted at its first start, and needed whenever it is opened."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mini_tf.recipe import reading
+from mini_tf.recipe.entry_points import KindFault, added_kinds, installed
+from mini_tf.recipe.kinds import added_to
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import manifest
+from mini_tf.run.manifest import KindSource, Manifest
+from mini_tf.system.errors import RecipeFault, RunFault
+
+
+def sources_of(recipe: Recipe) -> dict[str, KindSource]:
+    """Where each kind of a recipe comes from that is not minitf's own, as run.json says it."""
+    added = sorted(added_to(recipe))
+    return {f"{kind.package}.{kind.word}": KindSource(package=kind.distribution, version=kind.version) for kind in added}
+
+
+def versions(record: Manifest) -> dict[str, str]:
+    """The packages that a run's kinds come from, with the versions that are installed now."""
+    return {_key(source): installed(source.package) or "none" for source in record.kinds.values()}
+
+
+def versions_before(record: Manifest) -> dict[str, str]:
+    """`versions` at the first start of the run."""
+    return {_key(source): source.version for source in record.kinds.values()}
+
+
+def _key(source: KindSource) -> str:
+    return f"package {source.package}"
+
+
+def require(folder: Path) -> None:
+    """RunFault where a package is not installed, or has lost the kind, that the run in `folder` was made with."""
+    if gone := list(_gone(manifest.read(folder))):
+        raise RunFault(gone[0], hint="install it, and the run is as it was", where=[str(folder)], faults=gone)
+
+
+def _gone(record: Manifest) -> Iterator[str]:
+    here = {(f"{kind.package}.{kind.word}", kind.distribution) for kind in added_kinds()}
+    for name, source in record.kinds.items():
+        if (name, source.package) in here:
+            continue
+        package, _, word = name.rpartition(".")
+        now = installed(source.package)
+        what = "which is not installed" if now is None else f"which is {now} here and has no such kind"
+        yield f"the kind {word!r} of {package} comes from the package {source.package} {source.version}, {what}"
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The recipe that the run in `folder` was made with.
+
+    RunFault where it is damaged, or names a kind that is not here: it is a file of the run, not what somebody wrote.
+    """
+    require(folder)
+    try:
+        return reading.read(folder).recipe
+    except KindFault as error:
+        hint = error.hint or "it may be a kind of a package that is not installed, or of another version of minitf"
+        raise RunFault(f"{folder} cannot be opened: {error.message}", hint=hint, where=error.where) from error
+    except RecipeFault as error:
+        raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error

@@ -1,0 +1,278 @@
+"""Kinds of an installed package: the one that the page on adding kinds describes, built as a wheel and put on the path."""
+
+import json
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import invalidate_caches, metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import QUIET, ROOT, TINY, minitf, refused, tiny_model, trained
+from hatchling.build import build_wheel
+from kind_questions import packages
+from test_building_page import FILES, PAGE
+from test_pretrain import stop_after
+
+from mini_tf.recipe.entry_points import added_kinds
+from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
+from mini_tf.run.checkpoint import MANIFEST
+from mini_tf.testing import Case
+
+ADDED = {"attention": "mean", "positions": "kerple", "objectives": "next_but_one", "optimizers": "heavy_ball"}
+"""By package of kinds; a file of the page for each."""
+ROOMS = ROOT / "mini_tf"
+FEW = ("train.steps=6", "train.context=16", "eval.every_steps=3", "checkpoint.every_steps=3", "log.every_steps=1")
+MEAN = (tiny_model("decoder"), "model.attention=mean", "model.positions=none")
+OTHERS = ("objective=next_but_one", "optimizer=heavy_ball")
+GONE = "the kind 'mean' of attention comes from the package my-kinds 1.2, which is not installed"
+
+
+@contextmanager
+def on_the_path(*folders: Path) -> Iterator[None]:
+    """Within it the packages that lie in some folders are installed."""
+    before = [*sys.path]
+    sys.path += map(str, folders)
+    invalidate_caches()
+    forget_kinds()
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        forget_kinds()
+        for name in [name for name in sys.modules if name.startswith("my_kinds")]:
+            del sys.modules[name]
+
+
+def installed(folder: Path, name: str, version: str, points: dict[str, dict[str, str]]) -> Path:
+    """A folder in which a package without a file of its own is installed: its metadata say which kinds it adds."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = [f"[mini_tf.{group}]\n" + "".join(f"{word} = {value}\n" for word, value in of.items()) for group, of in points.items()]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the wheel of the page's package is installed."""
+    source = tmp_path_factory.mktemp("my-kinds")
+    [project] = re.findall(r"<!-- pyproject.toml -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
+    (source / "pyproject.toml").write_text(project)
+    (source / "my_kinds").mkdir()
+    (source / "my_kinds" / "__init__.py").write_text("")
+    for package, word in ADDED.items():
+        (source / "my_kinds" / f"{word}.py").write_text(FILES[f"{package}/{word}.py"])
+    target = tmp_path_factory.mktemp("installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(source)
+        built = build_wheel(str(source))
+    with zipfile.ZipFile(source / built) as files:
+        files.extractall(target)
+    return target
+
+
+@pytest.fixture
+def package(wheel: Path) -> Iterator[Path]:
+    """The package of the page is installed."""
+    with on_the_path(wheel):
+        yield wheel
+
+
+@pytest.fixture(scope="session")
+def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a mixer, an objective and an optimizer of the package; tests only read it."""
+    with on_the_path(wheel):
+        return trained(tmp_path_factory.mktemp("runs") / "made", *MEAN, *OTHERS, *FEW)
+
+
+def test_the_page_names_its_files_as_entry_points(package: Path) -> None:
+    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {
+        (p, word, f"my_kinds.{word}") for p, word in ADDED.items()
+    }
+    assert {(kind.distribution, kind.version) for kind in added_kinds()} == {("my-kinds", "1.2")}
+
+
+def test_a_listing_imports_nothing_of_a_package_and_a_word_its_module_alone(package: Path) -> None:
+    assert all(word in listing(group) for group, word in ADDED.items())
+    assert not [name for name in sys.modules if name.startswith("my_kinds")]
+    assert settings_of("optimizers", "heavy_ball")().kind == "heavy_ball"
+    assert {name for name in sys.modules if name.startswith("my_kinds")} == {"my_kinds", "my_kinds.heavy_ball"}
+
+
+def test_the_help_reads_no_entry_points(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda: pytest.fail("they are read"))
+    assert minitf("--help").exit_code == 0
+
+
+@pytest.mark.parametrize("group", sorted(".".join(folder.relative_to(ROOMS).parts) for folder in packages(ROOMS)))
+def test_every_kind_says_which_package_of_kinds_it_is_of(group: str) -> None:
+    assert {settings_of(group, word).PACKAGE for word in listing(group)} == {group}
+
+
+def test_its_author_tries_the_contracts_as_the_page_says(package: Path) -> None:
+    [script] = re.findall(r"<!-- try the package -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(script, "README", "exec"), names)
+    [mark] = names["test_the_contracts"].pytestmark  # type: ignore[attr-defined]
+    cases: list[Case] = mark.args[1]
+    assert len(cases) > 20
+    for case in cases[-3:]:
+        case.run()
+
+
+def test_a_run_of_a_package_is_continued_to_the_same_bytes(
+    package: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, 15)
+        stopped = minitf("pretrain", TINY, *QUIET, *MEAN, *OTHERS, *FEW, "-d", tmp_path)
+    assert stopped.exit_code == 143, stopped.stderr
+    trained(tmp_path, *MEAN, *OTHERS, *FEW)
+    for name in ("metrics.jsonl", "model.safetensors"):
+        assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
+
+
+def test_run_json_records_package_and_version_and_the_id_does_not(package: Path, made: Path) -> None:
+    record = json.loads((made / "run.json").read_text())
+    source = {"package": "my-kinds", "version": "1.2"}
+    assert record["kinds"] == {"attention.mean": source, "objectives.next_but_one": source, "optimizers.heavy_ball": source}
+    assert "my-kinds" not in json.dumps(record["decides"])
+    assert json.loads(minitf("runs", "show", made, "--json").stdout)["result"]["versions"]["my-kinds"] == "1.2"
+    [kept, *_] = sorted(made.glob(f"checkpoints/*/{MANIFEST}"))
+    assert json.loads(kept.read_text())["fingerprint"]["package my-kinds"] == "1.2"
+
+
+def test_a_language_model_of_a_package_is_prompted_evaluated_and_inspected(package: Path, tmp_path: Path) -> None:
+    kinds = ("model.attention=[mean, softmax]", "model.positions={kind: kerple, start: 0.5}")
+    run = trained(tmp_path / "run", tiny_model("decoder"), *kinds, *FEW, "train.steps=2")
+    assert yaml.safe_load((run / "resolved.yaml").read_text())["model"]["positions"] == {"kind": "kerple", "start": 0.5}
+    for command in (("generate", run, "The fox", "--max-new-tokens", "3"), ("evaluate", run), ("inspect", "model", run)):
+        done = minitf(*command)
+        assert done.exit_code == 0, done.stderr
+    done = minitf("inspect", "attention", run, "The fox", "--json")
+    assert {head["layer"] for head in json.loads(done.stdout)["result"]["samples"][0]["heads"]} == {0, 1}
+
+
+def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> None:
+    keys = minitf("recipe", "keys", "model.positions").stdout
+    assert re.search(r"one of alibi, .*kerple", " ".join(keys.split()))
+    assert re.search(r"start +a finite number, more than 0 \(kind kerple\)\. default 1\. What both rates are at first", keys)
+    schema = json.loads(minitf("recipe", "schema").stdout)
+    assert "heavy_ball" in [part["title"] for part in schema["properties"]["optimizer"]["anyOf"] if "title" in part]
+    for override, said in {
+        "model.attention=maen": "no such kind 'maen'; did you mean 'mean'?",
+        "model.positions.start=1": "no such key of this kind; it belongs to kerple",
+        "optimizer.kind=[]": f"must name a kind, one of {', '.join(listing('optimizers'))}",
+    }.items():
+        refused(minitf("pretrain", TINY, override, "--dry-run"), said, exit_code=3)
+
+
+def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path) -> None:
+    points = {"attention": {"broken": "no_such_module.broken"}, "nonsense": {"mean": "my_kinds.mean"}}
+    with on_the_path(installed(tmp_path, "other-kinds", "0.1", points)):
+        facts = json.loads(minitf("doctor", "--json").stdout)["result"]
+    listed = "attention.mean, objectives.next_but_one, optimizers.heavy_ball, positions.kerple"
+    assert facts["added kinds"] == f"my-kinds 1.2 ({listed}); other-kinds 0.1 (attention.broken, nonsense.mean)"
+    told = "entry point broken = no_such_module.broken (mini_tf.attention) of the package other-kinds 0.1 cannot be used"
+    assert f"the {told}: ModuleNotFoundError: No module named 'no_such_module'" in facts["problems"]
+    assert any("its Settings must be a kind of nonsense, and is one of attention" in line for line in facts["problems"])
+
+
+TWICE = {
+    "window": ("window", "the kind 'window' of attention is in minitf itself and the package other-kinds 0.1"),
+    "mean": ("mean", "the kind 'mean' of attention is in the package my-kinds 1.2 and the package other-kinds 0.1"),
+}
+
+
+@pytest.mark.parametrize(("word", "said"), TWICE.values(), ids=TWICE)
+def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor(
+    word: str, said: str, package: Path, tmp_path: Path
+) -> None:
+    with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"attention": {word: f"others.{word}"}})):
+        done = minitf("pretrain", TINY, *MEAN, f"model.attention={word}", "--dry-run")
+        refused(done, f"model.attention={word}: {said}; uninstall or rename one of them", exit_code=3)
+        assert said in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"]
+        assert minitf("pretrain", TINY, "--print-config").exit_code == 0
+        assert minitf("recipe", "keys").exit_code == 0
+
+
+UNFIT = {
+    "has another name": ("mean", "my_kinds.kerple", "the last name of the module must be the word, 'mean'"),
+    "is none of its group": ("kerple", "my_kinds.kerple", "its Settings must be a kind of attention, and is one of positions"),
+    "has no settings": ("my_kinds", "my_kinds", "the module must define a class Settings, as the kinds of minitf do"),
+    "has those of another": ("borrowed", "borrowed", "the module must define a class Settings, as the kinds of minitf do"),
+    "names a function": ("run", "my_kinds:run", "ModuleNotFoundError: No module named 'my_kinds:run'"),
+    "fails": ("failing", "failing", "ZeroDivisionError: division by zero"),
+}
+
+
+@pytest.mark.parametrize(("word", "module", "said"), UNFIT.values(), ids=UNFIT)
+def test_a_module_that_is_no_kind_is_refused_in_a_line_and_breaks_no_other_recipe(
+    word: str, module: str, said: str, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "borrowed.py").write_text("from my_kinds.mean import Settings\n")
+    (tmp_path / "failing.py").write_text("1 / 0\n")
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "my_kinds").symlink_to(wheel / "my_kinds")
+    with on_the_path(code, installed(tmp_path, "other-kinds", "0.1", {"attention": {word: module}})):
+        point = f"the entry point {word} = {module} (mini_tf.attention) of the package other-kinds 0.1 cannot be used: {said}"
+        refused(minitf("pretrain", TINY, f"model.attention={word}", "--dry-run"), point, exit_code=3)
+        refused(minitf("pretrain", TINY, "model.attention.windw=3", "--dry-run"), "no such key", exit_code=3)
+        assert minitf("recipe", "keys").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("generate", "RUN", "The"), ("evaluate", "RUN"), ("predict", "RUN"), ("inspect", "model", "RUN")),
+        *(("pretrain", "RUN", "--extend", "1"), ("pretrain", TINY, *MEAN, "-d", "RUN")),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_run_whose_package_is_gone_is_refused_by_name(command: tuple[str, ...], made: Path) -> None:
+    refused(minitf(*(str(made) if part == "RUN" else part for part in command)), GONE, exit_code=5)
+
+
+def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
+    with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"attention": {"softmax": "others.softmax"}})):
+        said = "the kind 'softmax' of attention is in minitf itself and the package other-kinds 0.1"
+        for command in (("pretrain", TINY, "--dry-run"), ("recipe", "keys")):
+            refused(minitf(*command), said, exit_code=3)
+        assert said in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"]
+
+
+def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_refused_by_name(made: Path, tmp_path: Path) -> None:
+    with on_the_path(installed(tmp_path / "later", "my-kinds", "2.0", {})):
+        lost = "the kind 'mean' of attention comes from the package my-kinds 1.2, which is 2.0 here and has no such kind"
+        refused(minitf("generate", made, "The"), lost, exit_code=5)
+    with on_the_path(installed(tmp_path / "other", "other-kinds", "0.1", {"attention": {"mean": "others.mean"}})):
+        refused(minitf("generate", made, "The"), GONE, exit_code=5)
+
+
+def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_exact(package: Path, made: Path, tmp_path: Path) -> None:
+    points = {group: {word: f"my_kinds.{word}"} for group, word in ADDED.items()}
+    later = installed(tmp_path / "later", "my-kinds", "1.3", points)
+    sys.path.insert(0, str(later))  # before the other one, as it would be replaced; `package` takes it away again
+    invalidate_caches()
+    forget_kinds()
+    run = shutil.copytree(made, tmp_path / "run")
+    done = minitf("pretrain", run, "-d", run, "--extend", "1", "checkpoint.resume=exact")
+    refused(done, 'cannot be continued bit-exact: package my-kinds: "1.2" -> "1.3"', exit_code=5)
+
+
+def test_a_run_without_record_that_names_a_kind_that_nobody_has_is_not_called_damaged(tmp_path: Path, made: Path) -> None:
+    for file in made.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({key: value for key, value in record.items() if key != "kinds"}))
+    done = minitf("generate", tmp_path, "The")
+    refused(done, f"{tmp_path} cannot be opened: ", "no such kind 'mean'", "a package that is not installed", exit_code=5)
+    assert "damaged" not in done.stderr
