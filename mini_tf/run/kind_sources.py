@@ -35,7 +35,7 @@ def _key(source: KindSource) -> str:
 def require(folder: Path) -> None:
     """RunFault where a package is not installed, or has lost the kind, that the run in `folder` was made with."""
     if gone := list(_gone(manifest.read(folder))):
-        raise RunFault(gone[0], hint="install it, and the run is as it was", where=[str(folder)], faults=gone)
+        raise RunFault(gone[0], hint="the run can be used once it is installed", where=[str(folder)], faults=gone)
 
 
 def _gone(record: Manifest) -> Iterator[str]:
