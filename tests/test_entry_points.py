@@ -256,6 +256,15 @@ def test_a_run_whose_package_has_lost_the_kind_or_gave_the_word_to_another_is_re
         refused(minitf("generate", made, "The"), GONE, exit_code=5)
 
 
+def test_what_run_json_says_of_packages_can_neither_steer_a_terminal_nor_fill_it(made: Path, tmp_path: Path) -> None:
+    record = json.loads((made / "run.json").read_text())
+    strange = {f"attention.\x1b[31m{number}{'x' * 3000}": {"package": "\x1b\n" + "y" * 3000, "version": "1"} for number in range(50)}
+    (tmp_path / "run.json").write_text(json.dumps(record | {"kinds": strange}))
+    done = minitf("inspect", "model", tmp_path)
+    refused(done, "comes from the package \\x1b", "which is not installed", exit_code=5)
+    assert len(done.stderr.splitlines()) == 11
+
+
 def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_exact(package: Path, made: Path, tmp_path: Path) -> None:
     points = {group: {word: f"my_kinds.{word}"} for group, word in ADDED.items()}
     later = installed(tmp_path / "later", "my-kinds", "1.3", points)

@@ -1,15 +1,19 @@
 """The installed packages that the kinds of a run come from: noted at its first start, and needed whenever it is opened."""
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.entry_points import KindFault, added_kinds, installed
 from mini_tf.recipe.kinds import added_to
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.values import one_line, show
 from mini_tf.run import manifest
 from mini_tf.run.manifest import KindSource, Manifest
 from mini_tf.system.errors import RecipeFault, RunFault
+
+_MOST_TOLD = 10
 
 
 def sources_of(recipe: Recipe) -> dict[str, KindSource]:
@@ -34,7 +38,7 @@ def _key(source: KindSource) -> str:
 
 def require(folder: Path) -> None:
     """RunFault where a package is not installed, or has lost the kind, that the run in `folder` was made with."""
-    if gone := list(_gone(manifest.read(folder))):
+    if gone := list(islice(_gone(manifest.read(folder)), _MOST_TOLD)):
         raise RunFault(gone[0], hint="the run can be used once it is installed", where=[str(folder)], faults=gone)
 
 
@@ -46,7 +50,8 @@ def _gone(record: Manifest) -> Iterator[str]:
         package, _, word = name.rpartition(".")
         now = installed(source.package)
         what = "which is not installed" if now is None else f"which is {now} here and has no such kind"
-        yield f"the kind {word!r} of {package} comes from the package {source.package} {source.version}, {what}"
+        of = f"of {one_line(package)} comes from the package {one_line(f'{source.package} {source.version}')}"
+        yield f"the kind {show(word)} {of}, {what}"
 
 
 def read_recipe(folder: Path) -> Recipe:
