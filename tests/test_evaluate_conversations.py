@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from commands import minitf, refused, trained
 from mini_tf.data.forms import Example
+from mini_tf.pipelines.responses import respond, responder_of
 
 from mini_tf.data.corpora import docs_summaries
-from mini_tf.pipelines.responses import respond, responder_of
 from mini_tf.trained.opening import open_trained
 
 SMALL = (

@@ -15,7 +15,7 @@ from mini_tf.nn.position import Position, PositionSettings
 from mini_tf.nn.state import State, reorder
 from mini_tf.nn.state import rows as rows_of
 from mini_tf.nn.weights.init import Init
-from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of, settings_of
+from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of
 
 
 class StackSettings(Kind):

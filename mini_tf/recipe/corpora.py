@@ -12,6 +12,8 @@ from mini_tf.system.drafts import write_whole
 class CorpusSettings(Kind):
     """What every corpus declares, and how it becomes a file."""
 
+    PACKAGE = "data.corpora"
+
     VERSION: ClassVar[str]
     """Part of the file's name, so to be changed whenever the rows are."""
     COLUMNS: ClassVar[tuple[str, ...]] = ("text",)

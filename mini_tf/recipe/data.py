@@ -11,7 +11,6 @@ from mini_tf.recipe.corpora import has_pairs
 from mini_tf.recipe.kinds import OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
-
 Text = Annotated[str, Field(min_length=1)]
 Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
 

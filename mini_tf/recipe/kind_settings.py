@@ -59,6 +59,8 @@ class ScheduleSettings(Kind):
 class TokenizerSettings(Kind):
     """What every tokenizer that is trained here declares; its settings are keys of the section."""
 
+    PACKAGE = "data.tokenizers"
+
     MODEL: ClassVar[str]
     """The type of the model in its tokenizer.json."""
     CHOOSES_SIZE: ClassVar[bool] = True
@@ -163,6 +165,8 @@ class ModelSettings(Kind):
 class DatasetSettings(Kind):
     """What the recipe needs to know of a dataset."""
 
+    PACKAGE = "data.datasets"
+
     REQUIRED: ClassVar[tuple[str, ...]]
     """Columns that there must be, by their roles; `data.fields` says what they are called in the file."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
@@ -193,6 +197,8 @@ GENERATE_OPTIONS = OF_BEAMS | {
 
 class PipelineSettings(Kind):
     """What commands need to know of a pipeline. Figures are told by the names that --assert uses; all are better when larger."""
+
+    PACKAGE = "pipelines"
 
     COMMAND: ClassVar[Literal["generate", "predict"] | None] = None
     """The command that asks such a model."""
@@ -255,6 +261,11 @@ class ObjectiveSettings(Kind):
     def dataset(self) -> Any:
         """What a row of its data is, as settings of the package `data.datasets`."""
         return settings_of("data.datasets", self.DATASET)()
+
+    def uses(self) -> Iterator[Kind]:
+        yield self.dataset()
+        if (pipeline := self.pipeline()) is not None:
+            yield pipeline
 
     @classmethod
     def pipeline(cls) -> Any:

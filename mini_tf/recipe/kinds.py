@@ -97,6 +97,10 @@ class Kind(Section):
         """The word a recipe writes: the name of the file the settings were defined in."""
         return type(self).__module__.rpartition(".")[2]
 
+    def uses(self) -> Iterable["Kind"]:
+        """Kinds that this one names, which stand in no recipe."""
+        return ()
+
 
 def _path(key: str) -> tuple[str, ...]:
     return tuple(key.split(".")) if key else ()
@@ -183,6 +187,8 @@ def kinds_of(package: str) -> dict[str, type[Kind]]:
 def added_to(section: Section) -> frozenset[AddedKind]:
     """The kinds of installed packages that a recipe, or a section of one, is made of."""
     found = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
+    if isinstance(section, Kind):
+        found.update(*map(added_to, section.uses()))
     for name in type(section).model_fields:
         value = getattr(section, name)
         parts = value if isinstance(value, tuple) else (value,)

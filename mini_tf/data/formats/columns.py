@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
 
@@ -13,7 +13,7 @@ from mini_tf.system.strict_json import short
 @cache
 def _roles() -> frozenset[str]:
     """What columns may hold, of all datasets."""
-    datasets: list[Any] = [settings_of("data.datasets", word) for word in listing("data.datasets")]
+    datasets: Any = kinds_of("data.datasets").values()
     return frozenset(role for dataset in datasets for role in (*dataset.REQUIRED, *dataset.OPTIONAL))
 
 
