@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mini_tf.drawing.ansi import rendered
-from mini_tf.drawing.calibration import calibration_text, draw_calibration
+from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.confusion import confusion_text, draw_confusion
 from mini_tf.drawing.glyphs import figure_caption
 
@@ -37,7 +37,6 @@ TEXTS: dict[str, Callable[[bool, int], Text]] = {
     "confusion": lambda colored, width: confusion_text(SOME[:5, :5], HOSTILE[:5], TITLE, colored=colored, width=width),
     "long names": lambda colored, width: confusion_text(SOME[:4, :4], [TITLE] * 4, TITLE, colored=colored, width=width),
     "list": lambda colored, width: confusion_text(SOME, HOSTILE, TITLE, colored=colored, width=width),
-    "calibration": lambda colored, width: calibration_text(*BINS, TITLE, colored=colored, width=width),
 }
 
 
@@ -104,7 +103,6 @@ def test_the_error_is_told_in_the_title_however_long_that_is() -> None:
 def test_nothing_at_all_can_be_calibrated() -> None:
     empty = (np.full(5, np.nan), np.full(5, np.nan), np.zeros(5, dtype=int), 0.0)
     assert draw_calibration(*empty, "t", "png").startswith(b"\x89PNG")
-    assert "0.000" in piped(calibration_text(*empty, "t", colored=False, width=60))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -1,4 +1,4 @@
-"""Whether confidence can be believed: a reliability diagram, for a file and for a terminal.
+"""Whether confidence can be believed: a reliability diagram, for a file.
 
 Where bars end on the diagonal, predictions of 70 % are right in 70 % of all cases. Source: Guo et al. 2017, arXiv:1706.04599.
 """
@@ -6,12 +6,9 @@ Where bars end on the diagonal, predictions of 70 % are right in 70 % of all cas
 from typing import Any
 
 import numpy as np
-from rich.text import Text
 
-from mini_tf.drawing.canvas import TITLE, cut_to, house_style, to_bytes
-from mini_tf.drawing.page import add_sentence, closed, page
+from mini_tf.drawing.canvas import TITLE, cut_to, to_bytes
 from mini_tf.drawing.plotting import Axes, Figure
-from mini_tf.drawing.terminal import table
 
 _WIDTH, _HEIGHT = 4.6, 5.4
 _RIGHT, _GAP, _MANY = "#7a9cc6", "#c2410c", "#9a9a9a"
@@ -23,30 +20,10 @@ def draw_calibration(confidence: np.ndarray, accuracy: np.ndarray, counts: np.nd
     A bar is the accuracy; what lies between it and the mean confidence is hatched; below stands how many texts each bin has.
     `error`: the expected calibration error, told in the title.
     """
-    _must_match(confidence, accuracy, counts)
-    with house_style():
-        return to_bytes(_drawn(confidence, accuracy, counts, _headline(title, error)), suffix)
-
-
-def calibration_text(
-    confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, error: float, title: str, *, colored: bool, width: int
-) -> Text:
-    """The same as a table of the bins that are not empty."""
-    _must_match(confidence, accuracy, counts)
-    edges = np.linspace(0, 1, len(counts) + 1)
-    rows = [
-        (f"{edges[i]:.2f} to {edges[i + 1]:.2f}", float(confidence[i]), float(accuracy[i]), str(counts[i]))
-        for i in range(len(counts))
-        if counts[i]
-    ]
-    text = page(_headline(title, error), width)
-    text.append_text(table(("confidence", "mean", "accuracy", "texts"), rows, colored=colored, width=width)).append("\n")
-    add_sentence(text, "Believable where mean confidence and accuracy are equal.", width)
-    return closed(text)
-
-
-def _headline(title: str, error: float) -> str:
-    return f"Expected calibration error {error:.3f}" + (f": {title}" if title else "")
+    if not (len(confidence) == len(accuracy) == len(counts) > 0):
+        raise ValueError(f"bins must be as many, one or more: {len(confidence)}, {len(accuracy)}, {len(counts)}")
+    headline = f"Expected calibration error {error:.3f}" + (f": {title}" if title else "")
+    return to_bytes(lambda: _drawn(confidence, accuracy, counts, headline), suffix)
 
 
 def _drawn(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, title: str) -> Figure:
@@ -76,8 +53,3 @@ def _bars(axes: Axes, left: np.ndarray, width: float, confidence: np.ndarray, ac
     axes.set_ylim(0, 1)
     axes.set_ylabel("accuracy")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2)
-
-
-def _must_match(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray) -> None:
-    if not (len(confidence) == len(accuracy) == len(counts) > 0):
-        raise ValueError(f"bins must be as many, one or more: {len(confidence)}, {len(accuracy)}, {len(counts)}")

@@ -6,21 +6,22 @@ edited for a paper, and any viewer's sans-serif will do, because only characters
 
 import io
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mini_tf.drawing.glyphs import FONT, figure_caption
 from mini_tf.drawing.panel import Scale
-from mini_tf.drawing.plotting import Axes, Colormap, Figure, FontProperties, Normalize, PowerNorm, ScalarMappable, TextToPath, matplotlib
+from mini_tf.drawing.plotting import Axes, Figure, FontProperties, Normalize, PowerNorm, ScalarMappable, TextToPath, matplotlib
 from mini_tf.drawing.ramp import figure_colors, ink_on
 
 TITLE, WORD, SMALL = 10.0, 8.0, 7.0
 """Points of a title, of a token or a heading, of a number."""
 LINE = 0.15
 """Inches from one line of words to the next."""
+EDGE = 0.15
+"""Inches from the figure's left edge to what is written."""
 LONGEST = 28.0
 """Inches that the maps of a figure may take to either side; with titles and labels it stays under 30."""
 _DOTS, _MOST_DOTS = 150, 3600
@@ -39,40 +40,38 @@ _STYLE: Any = {
 }
 
 
-@contextmanager
-def house_style() -> Iterator[None]:
-    """The same look everywhere, whatever the user's matplotlibrc says; drawing and writing both happen inside."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def to_bytes(figure: Figure, suffix: str) -> bytes:
-    """The figure as a file: `suffix` "png" or "svg"."""
+def to_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
+    """What is drawn, as a file: `suffix` "png" or "svg"; in one style, whatever the user's matplotlibrc says."""
     nameless = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     if suffix not in nameless:
         raise ValueError(f"suffix: {suffix!r} must be png or svg")
     file = io.BytesIO()
-    figure.savefig(file, format=suffix, dpi=min(_DOTS, _MOST_DOTS / max(figure.get_size_inches())), metadata=nameless[suffix])
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        figure = draw()
+        figure.savefig(file, format=suffix, dpi=min(_DOTS, _MOST_DOTS / max(figure.get_size_inches())), metadata=nameless[suffix])
     return file.getvalue()
 
 
-def blank(width: float, height: float) -> Figure:
-    """An empty white figure of so many inches."""
-    return Figure(figsize=(width, height))
+def titled(width: float, height: float, title: str, notes: Sequence[str] = (), first_note: float = 0.36) -> Figure:
+    """A figure of so many inches that is empty but for its title and, from `first_note` inches on, a line a note, all cut to its width."""
+    figure = Figure(figsize=(width, height))
+    _write(figure, 0.12, cut_to(title, width - 2 * EDGE, TITLE), TITLE, "black")
+    for number, note in enumerate(notes):
+        _write(figure, first_note + LINE * number, cut_to(note, width - 2 * EDGE), WORD, "#555555")
+    return figure
+
+
+def _write(figure: Figure, top: float, text: str, size: float, color: str) -> None:
+    across, down = figure.get_size_inches()
+    figure.text(EDGE / across, 1 - top / down, text, fontsize=size, color=color, va="top")
 
 
 def place(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
     """Axes of so many inches, as far from the figure's left and upper edge."""
     across, down = figure.get_size_inches()
     return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
-
-
-def write(figure: Figure, left: float, top: float, text: str, size: float = WORD, color: str = "black") -> None:
-    """A line of text whose upper left corner stands so many inches from the figure's."""
-    across, down = figure.get_size_inches()
-    figure.text(left / across, 1 - top / down, text, fontsize=size, color=color, va="top")
 
 
 def text_width(text: str, size: float = WORD) -> float:
@@ -95,21 +94,21 @@ def cut_to(text: str, inches: float, size: float = WORD) -> str:
     return whole[: max(kept, 0)] + "…"
 
 
-def ink(value: float, colors: ScalarMappable) -> tuple[float, float, float]:
-    """The colour of a letter on a number's colour."""
-    red, green, blue, _ = colors.to_rgba(np.asarray(value), bytes=True)
-    return (0.0, 0.0, 0.0) if ink_on((int(red), int(green), int(blue))) == (0, 0, 0) else (1.0, 1.0, 1.0)
+def paint(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[tuple[int, int], str]) -> None:
+    """A map of numbers, NaN in grey, and the words that stand on some of its cells (row, column)."""
+    colors: Any = _colors_of(scale)
+    # "none" keeps one pixel a value in an SVG; "auto" follows the axes, whose size already fits.
+    axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, norm=colors.norm, interpolation="none", aspect="auto")
+    axes.tick_params(length=0, pad=2)
+    for (row, column), word in words.items():
+        red, green, blue, _ = map(int, colors.to_rgba(np.asarray(values[row, column]), bytes=True))
+        ink = [part / 255 for part in ink_on((red, green, blue))]
+        axes.text(column, row, word, fontsize=SMALL, ha="center", va="center", color=ink)
 
 
-def colors_of(scale: Scale) -> ScalarMappable:
-    """Numbers to colours; NaN is grey."""
-    colors: Colormap = matplotlib.colormaps[figure_colors(scale)].with_extremes(bad="#e4e4e4")
-    return ScalarMappable(norm_of(scale), colors)
-
-
-def norm_of(scale: Scale) -> Normalize:
-    """How far a number is on its way from the first colour to the last."""
-    return PowerNorm(0.5, *scale.ends) if scale.root else Normalize(*scale.ends)
+def _colors_of(scale: Scale) -> ScalarMappable:
+    norm = PowerNorm(0.5, *scale.ends) if scale.root else Normalize(*scale.ends)
+    return ScalarMappable(norm, matplotlib.colormaps[figure_colors(scale)].with_extremes(bad="#e4e4e4"))
 
 
 def line_colors(count: int) -> list[tuple[float, ...]]:
@@ -120,6 +119,6 @@ def line_colors(count: int) -> list[tuple[float, ...]]:
 
 def add_scale(figure: Figure, scale: Scale, left: float, top: float, height: float) -> None:
     """The bar that says what the colours mean."""
-    bar = figure.colorbar(colors_of(scale), cax=place(figure, left, top, 0.13, height))
+    bar = figure.colorbar(_colors_of(scale), cax=place(figure, left, top, 0.13, height))
     bar.outline.set_linewidth(0.5)
     bar.set_label(figure_caption(scale.label, 40))

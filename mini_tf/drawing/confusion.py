@@ -9,33 +9,15 @@ from math import ceil
 import numpy as np
 from rich.text import Text
 
-from mini_tf.drawing.canvas import (
-    LINE,
-    LONGEST,
-    SMALL,
-    TITLE,
-    add_scale,
-    blank,
-    colors_of,
-    cut_to,
-    headline,
-    house_style,
-    ink,
-    norm_of,
-    place,
-    text_width,
-    to_bytes,
-    write,
-)
+from mini_tf.drawing.canvas import EDGE, LINE, LONGEST, SMALL, TITLE, add_scale, headline, paint, place, text_width, titled, to_bytes
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.page import add_sentence, closed, page
 from mini_tf.drawing.panel import Panel, Scale
-from mini_tf.drawing.plotting import Axes, Figure
+from mini_tf.drawing.plotting import Figure
 from mini_tf.drawing.terminal import heat_map, table
 
 _SHARE = Scale(label="share of the row", root=True)
 _LONGEST_NAME = 32
-_EDGE = 0.15
 _MOST_NUMBERED = 40
 """Classes up to which a file's cells are wide enough for their counts."""
 _MOST_LISTED = 20
@@ -45,8 +27,7 @@ _MOST_LISTED = 20
 def draw_confusion(counts: np.ndarray, names: Sequence[str], title: str, suffix: str) -> bytes:
     """Counts (C, C) of true classes (rows) taken for others (columns), as a "png" or "svg"; the rows of classes without a text are grey."""
     _must_fit(counts, names)
-    with house_style():
-        return to_bytes(_drawn(counts, names, title), suffix)
+    return to_bytes(lambda: _drawn(counts, names, title), suffix)
 
 
 def confusion_text(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
@@ -89,25 +70,18 @@ def _drawn(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     left, below = (0.1 + max(map(text_width, words)) for words in (rows, columns))
     size = len(names) * cell
     notes = _notes(len(names), every)
-    left += _EDGE + LINE + 0.05
+    left += EDGE + LINE + 0.05
     top = 0.45 + LINE * len(notes) + 0.1
     words = max([min(text_width(headline(title), TITLE), 6.0), *map(text_width, notes)])
-    width = max(left + size + 0.9, 2 * _EDGE + words)
-    figure = blank(width, top + max(size, 1.0) + below + LINE + 0.2)
-    write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
-    for number, note in enumerate(notes):
-        write(figure, _EDGE, 0.38 + LINE * number, note, color="#555555")
+    width = max(left + size + 0.9, 2 * EDGE + words)
+    figure = titled(width, top + max(size, 1.0) + below + LINE + 0.2, title, notes, first_note=0.38)
     axes = place(figure, left, top, size, size)
-    axes.imshow(
-        np.ma.masked_invalid(shares(counts)), cmap=colors_of(_SHARE).cmap, norm=norm_of(_SHARE), interpolation="none", aspect="auto"
-    )
-    axes.tick_params(length=0, pad=2)
+    numbers = {(row, column): str(counts[row, column]) for row, column in np.argwhere(counts)} if len(names) <= _MOST_NUMBERED else {}
+    paint(axes, shares(counts), _SHARE, numbers)
     axes.set_yticks(shown, rows)
     axes.set_xticks(shown, columns, rotation=90)
     axes.set_xlabel("taken for")
     axes.set_ylabel("true class, and how many")
-    if len(names) <= _MOST_NUMBERED:
-        _write_counts(axes, counts)
     add_scale(figure, _SHARE, left + size + 0.12, top, min(max(size, 1.0), 3.0))
     return figure
 
@@ -123,14 +97,6 @@ def _cell(counts: np.ndarray) -> float:
 def _notes(n: int, every: int) -> list[str]:
     notes = ["A number: how often. A colour: its share of the row."] if n <= _MOST_NUMBERED else []
     return notes if every == 1 else [*notes, f"One name in {every} is written, for want of room."]
-
-
-def _write_counts(axes: Axes, counts: np.ndarray) -> None:
-    colors = colors_of(_SHARE)
-    part = shares(counts)
-    for row, column in zip(*np.nonzero(counts), strict=True):
-        color = ink(part[row, column], colors)
-        axes.text(column, row, str(counts[row, column]), fontsize=SMALL, ha="center", va="center", color=color)
 
 
 def _must_fit(counts: np.ndarray, names: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Lines over a common x, for files: a measure of every head over training, over layers or over distance."""
 
-from mini_tf.drawing.canvas import TITLE, cut_to, house_style, line_colors, to_bytes
+from mini_tf.drawing.canvas import TITLE, cut_to, line_colors, to_bytes
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.panel import Curves
 from mini_tf.drawing.plotting import Figure
@@ -14,8 +14,7 @@ _STROKES = ("-", "--", ":")
 
 def draw_curves(curves: Curves, suffix: str) -> bytes:
     """A legend beside the lines says which is which; of many lines the figure says how many they are."""
-    with house_style():
-        return to_bytes(_drawn(curves), suffix)
+    return to_bytes(lambda: _drawn(curves), suffix)
 
 
 def _drawn(curves: Curves) -> Figure:

@@ -5,23 +5,11 @@ weight. Where lines of several heads lie on each other, the squares under them t
 """
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 
-from mini_tf.drawing.canvas import (
-    LONGEST,
-    TITLE,
-    WORD,
-    blank,
-    cut_to,
-    headline,
-    house_style,
-    line_colors,
-    place,
-    text_width,
-    to_bytes,
-    write,
-)
+from mini_tf.drawing.canvas import EDGE, LONGEST, TITLE, WORD, headline, line_colors, place, text_width, titled, to_bytes
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Fan
 from mini_tf.drawing.plotting import Axes, Figure, LineCollection
@@ -29,14 +17,12 @@ from mini_tf.drawing.plotting import Axes, Figure, LineCollection
 _LONGEST_WORD = 18
 _LINES = 1.6
 _SQUARE = 0.13
-_EDGE = 0.15
 _FAINTEST = 0.01
 
 
 def draw_fan(fan: Fan, suffix: str) -> bytes:
     """Weights under 0.01 are not drawn as lines; of more heads than there is room for (about 180) each second, third, ... is named."""
-    with house_style():
-        return to_bytes(_drawn(fan), suffix)
+    return to_bytes(lambda: _drawn(fan), suffix)
 
 
 def _drawn(fan: Fan) -> Figure:
@@ -44,28 +30,28 @@ def _drawn(fan: Fan) -> Figure:
     names = [figure_caption(head, 12) for head in fan.heads]
     words = [figure_label(token, _LONGEST_WORD) for token in fan.tokens]
     tall = 0.1 + max(map(text_width, [*words, figure_label(fan.query, _LONGEST_WORD)]))
-    left = _EDGE + 0.1 + max(map(text_width, names), default=0.0)
+    left = EDGE + 0.1 + max(map(text_width, names), default=0.0)
     pitch = min(0.26, LONGEST / max(tokens, 1))
     title = headline(f"{fan.title}: {fan.query}")
-    width = min(LONGEST + 2, max(left + tokens * pitch + _EDGE, text_width(title, TITLE) + 2 * _EDGE))
+    width = min(LONGEST + 2, max(left + tokens * pitch + EDGE, text_width(title, TITLE) + 2 * EDGE))
     square = min(_SQUARE, (LONGEST - _LINES - 2 * tall) / max(heads, 1))
     top, strip = 0.45 + tall, heads * square
-    figure = blank(width, top + _LINES + strip + tall + 0.1)
-    write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
-
+    figure = titled(width, top + _LINES + strip + tall + 0.1, title)
     lines = place(figure, left, top, tokens * pitch, _LINES)
     squares = place(figure, left, top + _LINES, tokens * pitch, strip)
     _draw_lines(lines, fan)
     if fan.query_index is None:
-        _write_above(lines, _middle(tokens), figure_label(fan.query, _LONGEST_WORD), "black")
+        _write_upwards(lines, (_middle(tokens), 1.0), figure_label(fan.query, _LONGEST_WORD))
     else:
         for number, word in enumerate(words):
-            _write_above(lines, number, word, "black" if number == fan.query_index else "#a0a0a0")
+            _write_upwards(lines, (number, 1.0), word, "black" if number == fan.query_index else "#a0a0a0")
     _draw_squares(squares, fan.weights)
-    _write_below(squares, words)
+    for number, word in enumerate(words):
+        _write_upwards(squares, (number, 0.0), word)
     colors, every = line_colors(heads), ceil(_SQUARE / square)
     for number in range(0, heads, every):
-        squares.text(-0.8, number, names[number], ha="right", va="center", color=_darkened(colors[number]), fontsize=WORD)
+        darkened = [0.75 * part for part in colors[number][:3]]
+        squares.text(-0.8, number, names[number], ha="right", va="center", color=darkened, fontsize=WORD)
     return figure
 
 
@@ -75,16 +61,12 @@ def _draw_lines(axes: Axes, fan: Fan) -> None:
     seen = sorted((one for one in seen if one[2] >= _FAINTEST), key=lambda one: one[2])  # NaN is not drawn; the strong lie on top
     colors = line_colors(heads)
     begin = _middle(tokens) if fan.query_index is None else fan.query_index
-    ends = [[(begin, 1.0), (token + _beside(head, heads), 0.0)] for head, token, _ in seen]
+    # The heads' lines end a little beside each other, within the word's own column.
+    ends = [[(begin, 1.0), (token + 0.5 * (head / max(1, heads - 1) - 0.5), 0.0)] for head, token, _ in seen]
     shades = [(*colors[head][:3], min(1.0, weight)) for head, _, weight in seen]
     axes.add_collection(LineCollection(ends, colors=shades, linewidths=[0.6 + 1.8 * min(1.0, weight) for _, _, weight in seen]))
     axes.set(xlim=(-0.5, tokens - 0.5), ylim=(0, 1))
     axes.axis("off")
-
-
-def _beside(head: int, heads: int) -> float:
-    """The heads' lines end a little beside each other, within the word's own column."""
-    return 0.5 * (head / max(1, heads - 1) - 0.5)
 
 
 def _draw_squares(axes: Axes, weights: np.ndarray) -> None:
@@ -96,8 +78,7 @@ def _draw_squares(axes: Axes, weights: np.ndarray) -> None:
     axes.grid(which="minor", axis="x", color="#dddddd", linewidth=0.5)
     axes.tick_params(which="both", length=0)
     axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_color("#dddddd")
+    axes.spines[:].set_color("#dddddd")
 
 
 def _middle(tokens: int) -> float:
@@ -105,30 +86,8 @@ def _middle(tokens: int) -> float:
     return (tokens - 1) / 2
 
 
-def _write_above(axes: Axes, place: float, word: str, color: str) -> None:
-    _write_upwards(axes, (place, 1.0), word, 2, "bottom", color)
-
-
-def _write_below(axes: Axes, words: list[str]) -> None:
-    for number, word in enumerate(words):
-        _write_upwards(axes, (number, 0.0), word, -3, "top", "black")
-
-
-def _write_upwards(axes: Axes, at: tuple[float, float], word: str, away: int, side: str, color: str) -> None:
-    """A word that is read upwards, some points `away` from the lines."""
-    axes.annotate(
-        word,
-        at,
-        xycoords=axes.get_xaxis_transform(),
-        xytext=(0, away),
-        textcoords="offset points",
-        rotation=90,
-        ha="center",
-        va=side,
-        color=color,
-    )
-
-
-def _darkened(color: tuple[float, ...]) -> tuple[float, float, float]:
-    red, green, blue = color[:3]
-    return 0.75 * red, 0.75 * green, 0.75 * blue
+def _write_upwards(axes: Axes, at: tuple[float, float], word: str, color: str = "black") -> None:
+    """A word that is read upwards, some points above the axes' upper edge or below the lower one."""
+    away, side = (2, "bottom") if at[1] else (-3, "top")
+    placed: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "xytext": (0, away), "textcoords": "offset points"}
+    axes.annotate(word, at, rotation=90, ha="center", va=side, color=color, **placed)

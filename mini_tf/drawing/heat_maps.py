@@ -6,28 +6,12 @@ A figure grows with what it shows, up to 30 inches; letters keep their size. Wha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, isnan, sqrt
+from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 
-from mini_tf.drawing.canvas import (
-    LINE,
-    LONGEST,
-    SMALL,
-    TITLE,
-    add_scale,
-    blank,
-    colors_of,
-    cut_to,
-    headline,
-    house_style,
-    ink,
-    norm_of,
-    place,
-    text_width,
-    to_bytes,
-    write,
-)
+from mini_tf.drawing.canvas import EDGE, LINE, LONGEST, TITLE, add_scale, cut_to, headline, paint, place, text_width, titled, to_bytes
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Marks, Panel, Scale
 from mini_tf.drawing.plotting import Axes, Figure
@@ -35,7 +19,6 @@ from mini_tf.system.errors import UsageFault
 
 _LONGEST_WORD = 18
 _ROOM_FOR_A_NUMBER = 0.3
-_EDGE = 0.15
 _GAPS = (0.12, 0.3)
 """Inches between maps to the right and downwards, where the title of the next one stands."""
 _TITLE = 0.6
@@ -71,8 +54,7 @@ def draw_panels(panels: Sequence[Panel], scale: Scale, title: str, suffix: str, 
     """
     if not panels:
         raise ValueError("panels: there must be one")
-    with house_style():
-        return to_bytes(_sheet_of(panels, scale, title, across or ceil(sqrt(len(panels)))), suffix)
+    return to_bytes(lambda: _sheet_of(panels, scale, title, across or ceil(sqrt(len(panels)))), suffix)
 
 
 def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) -> Figure:
@@ -82,26 +64,23 @@ def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, across: int) ->
     notes = [*looks, *([] if sheet.every else ["Tokens are left out, for want of room: draw fewer heads, or fewer tokens, to read them."])]
     top = 0.4 + LINE * len(notes) + 0.2
     (step_x, step_y), (words_x, words_y) = sheet.pitch, sheet.words
-    left = _EDGE + words_x
+    left = EDGE + words_x
     maps_x, maps_y = (sheet.across - 1) * step_x + sheet.map_size[0], (sheet.down - 1) * step_y + sheet.map_size[1]
     words = [text_width(headline(title), TITLE), *map(text_width, notes)]
-    width = max(left + maps_x + 0.9, 2 * _EDGE + max(words), 3.0)
-    figure = blank(width, top + max(maps_y, 0.8) + words_y + 0.1)
-    write(figure, _EDGE, 0.12, cut_to(title, width - 2 * _EDGE, TITLE), TITLE)
-    for number, note in enumerate(notes):
-        write(figure, _EDGE, 0.36 + LINE * number, cut_to(note, width - 2 * _EDGE), color="#555555")
+    width = max(left + maps_x + 0.9, 2 * EDGE + max(words), 3.0)
+    figure = titled(width, top + max(maps_y, 0.8) + words_y + 0.1, title, notes)
     for number, panel in enumerate(panels):
         row, column = divmod(number, sheet.across)
         rows, columns = panel.values.shape
         axes = place(figure, left + column * step_x, top + row * step_y, columns * sheet.cell, rows * sheet.cell)
-        _paint(axes, panel.values, scale)
+        paint(axes, panel.values, scale, _numbers(panel.values, scale) if sheet.cell >= _ROOM_FOR_A_NUMBER else {})
+        axes.spines[:].set_linewidth(0.5)
         _mark(axes, panel.marks, sheet.cell)
         lowest = number + sheet.across >= len(panels)
-        _name_rows(axes, panel, sheet.every if column == 0 or not sheet.shared else 0)
-        _name_columns(axes, panel, sheet.every if lowest or not sheet.shared else 0)
+        rows_named, columns_named = (sheet.every if at_edge or not sheet.shared else 0 for at_edge in (column == 0, lowest))
+        axes.set_yticks(*_ticks(panel, panel.rows, rows_named))
+        axes.set_xticks(*_ticks(panel, panel.columns, columns_named), rotation=90)
         axes.set_title(cut_to(panel.title, max(sheet.map_size[0], min(_TITLE, step_x - 0.05))), loc="left", pad=3)
-        if sheet.cell >= _ROOM_FOR_A_NUMBER:
-            _write_numbers(axes, panel.values, scale)
     add_scale(figure, scale, left + maps_x + 0.12, top, min(max(maps_y, 0.8), 3.0))
     return figure
 
@@ -146,47 +125,26 @@ def _named(panel: Panel, names: Sequence[str]) -> list[str]:
     return [shown(name, _LONGEST_WORD) for name in names]
 
 
-def _paint(axes: Axes, values: np.ndarray, scale: Scale) -> None:
-    colors = colors_of(scale)
-    # "none" keeps one pixel a value in an SVG; "auto" follows the axes, whose size already fits.
-    axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, norm=norm_of(scale), interpolation="none", aspect="auto")
-    axes.autoscale(False)  # what is marked changes nothing
-    axes.tick_params(length=0, pad=2)
-    for spine in axes.spines.values():
-        spine.set_linewidth(0.5)
-
-
 def _mark(axes: Axes, marks: Marks, cell: float) -> None:
     """Twice each, the wider line in white, so that it is seen on every colour."""
+    axes.autoscale(False)  # what is marked changes nothing
     for cells, share, shape, strokes in ((marks.framed, 0.92, "s", "-"), (marks.ringed, 0.7, "o", "-"), (marks.faint, 0.7, "o", ":")):
         rows, columns = [row for row, _ in cells], [column for _, column in cells]
         for color, width in (("white", 2.4), ("#d0104c", 1.2)):
-            axes.scatter(
-                columns,
-                rows,
-                (72 * cell * share) ** 2,
-                marker=shape,
-                facecolors="none",
-                edgecolors=color,
-                linewidths=width,
-                linestyle=strokes,
-            )
+            line: dict[str, Any] = {"facecolors": "none", "edgecolors": color, "linewidths": width, "linestyle": strokes}
+            axes.scatter(columns, rows, (72 * cell * share) ** 2, marker=shape, **line)
 
 
-def _name_rows(axes: Axes, panel: Panel, every: int) -> None:
-    places = range(0, len(panel.rows), every) if every else ()
-    axes.set_yticks(places, _named(panel, [panel.rows[i] for i in places]))
+def _ticks(panel: Panel, names: Sequence[str], every: int) -> tuple[Sequence[int], list[str]]:
+    """The places of every n-th name, and how they read; of none for 0."""
+    places = range(0, len(names), every) if every else ()
+    return places, _named(panel, [names[i] for i in places])
 
 
-def _name_columns(axes: Axes, panel: Panel, every: int) -> None:
-    places = range(0, len(panel.columns), every) if every else ()
-    axes.set_xticks(places, _named(panel, [panel.columns[i] for i in places]), rotation=90)
+def _numbers(values: np.ndarray, scale: Scale) -> dict[tuple[int, int], str]:
+    """What is written on the cells that are neither blank nor zero."""
 
+    def digits(value: float) -> str:
+        return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".", 1) if scale.in_hundredths else f"{value:.3g}"
 
-def _write_numbers(axes: Axes, values: np.ndarray, scale: Scale) -> None:
-    colors = colors_of(scale)
-    for (row, column), value in np.ndenumerate(values):
-        if isnan(value) or value == 0:
-            continue
-        digits = f"{round(value, 2) + 0.0:.2f}".replace("0.", ".", 1) if scale.in_hundredths else f"{value:.3g}"
-        axes.text(column, row, digits, fontsize=SMALL, ha="center", va="center", color=ink(value, colors))
+    return {(row, column): digits(values[row, column]) for row, column in np.argwhere(np.nan_to_num(values))}

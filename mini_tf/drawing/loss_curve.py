@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mini_tf.drawing.canvas import headline, house_style, to_bytes
+from mini_tf.drawing.canvas import headline, to_bytes
 from mini_tf.drawing.plotting import Figure
 
 _TRAIN, _VAL = "#7a9cc6", "#c2410c"
@@ -10,8 +10,7 @@ _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 def loss_curve(train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]], title: str) -> bytes:
     """A PNG of loss against step: the training loss as measured, its running mean, and the held-out loss with its lowest point."""
-    with house_style():
-        return to_bytes(_drawn(train, val, title), "png")
+    return to_bytes(lambda: _drawn(train, val, title), "png")
 
 
 def _drawn(train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]], title: str) -> Figure:

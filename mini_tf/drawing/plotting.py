@@ -28,27 +28,15 @@ def _no_process() -> Iterator[None]:
 
 keep_library_caches()
 with _no_process():
-    import matplotlib
-    from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import Colormap, Normalize, PowerNorm
-    from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontProperties, findfont
-    from matplotlib.ft2font import FT2Font
-    from matplotlib.textpath import TextToPath
-
-__all__ = [
-    "Axes",
-    "Colormap",
-    "FT2Font",
-    "Figure",
-    "FontProperties",
-    "LineCollection",
-    "Normalize",
-    "PowerNorm",
-    "ScalarMappable",
-    "TextToPath",
-    "findfont",
-    "matplotlib",
-]
+    import matplotlib as matplotlib  # `as`: for other files to import from here
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.cm import ScalarMappable as ScalarMappable
+    from matplotlib.collections import LineCollection as LineCollection
+    from matplotlib.colors import Colormap as Colormap
+    from matplotlib.colors import Normalize as Normalize
+    from matplotlib.colors import PowerNorm as PowerNorm
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.font_manager import FontProperties as FontProperties
+    from matplotlib.font_manager import findfont as findfont
+    from matplotlib.ft2font import FT2Font as FT2Font
+    from matplotlib.textpath import TextToPath as TextToPath
