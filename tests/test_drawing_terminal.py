@@ -179,7 +179,7 @@ def test_a_table_has_no_negative_zero_and_leaves_what_is_no_number_blank() -> No
 
 
 def test_a_sentence_is_broken_between_words() -> None:
-    assert piped(sentence("one two\xa0three \x1b", 10), 10) == "one\ntwo three\n⟨1B⟩\n"
+    assert piped(sentence("one two\xa0three \x1b", width=10), 10) == "one\ntwo three\n⟨1B⟩\n"
 
 
 def test_a_table_cuts_words_before_it_leaves_columns_out() -> None:

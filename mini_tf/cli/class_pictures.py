@@ -76,5 +76,4 @@ class ClassPictures:
         from mini_tf.pipelines._confusion import Confusion
 
         if self.confusion is None and isinstance(judge, Confusion) and trained.labels is not None:
-            names = trained.labels.names
-            console.picture(confusion_text(judge.counts, names, trained.folder.name, colored=console.colored, width=console.width))
+            console.picture(confusion_text, judge.counts, trained.labels.names, trained.folder.name)

@@ -116,5 +116,5 @@ def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
         ]
         for name, cost in zip(names, costs, strict=True)
     ]
-    console.picture(table(HEADERS, rows, colored=console.colored, width=console.width))
-    console.picture(sentence(MEANING, console.width))
+    console.picture(table, HEADERS, rows)
+    console.picture(sentence, MEANING)

@@ -124,6 +124,16 @@ class Curves:
             raise ValueError("lines: each must have a value for each x")
 
 
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Panels, one or more, on one scale, `across` of them in each row (the heads of a layer); None makes the sheet about square."""
+
+    panels: Sequence[Panel]
+    scale: Scale
+    title: str
+    across: int | None = None
+
+
 def _must_have_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
     if values.shape != shape:
         raise ValueError(f"{name}: {values.shape} must be (rows, columns) = {shape}")

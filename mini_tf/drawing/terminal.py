@@ -137,11 +137,16 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
     return closed(text)
 
 
-def sentence(said: str, width: int) -> Text:
+def sentence(said: str, *, colored: bool = False, width: int) -> Text:
     """A sentence in as many lines as it needs; blanks that do not break (\\xa0) keep words together."""
     text = page("", width)
     add_sentence(text, said, width)
     return closed(text)
+
+
+def line(said: str, *, colored: bool = False, width: int) -> Text:
+    """A caption, cut to the line."""
+    return Text(caption(said, width))
 
 
 def _widest(words: Sequence[str]) -> int:

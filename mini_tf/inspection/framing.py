@@ -48,11 +48,6 @@ def framed(tokenizer: Tokenizer, text: str, separated: bool) -> Framed:
     return Framed(text, ids, [*opening, *((int(first), int(last)) for first, last in spans)])
 
 
-def framed_for(trained: Trained, text: str) -> Framed:
-    """The text as this run's model, which is of one stack, reads it: what fits into its context."""
-    return framed_whole(trained, text).cut(trained.model.context)
-
-
 def framed_source(tokenizer: Tokenizer, text: str, context: int | None = None) -> Framed:
     """A source of pairs, which a separator closes: with it at most `context` tokens."""
     own, spans = tokenizer.spans(text)
@@ -68,13 +63,8 @@ def framed_target(tokenizer: Tokenizer, text: str, context: int) -> Framed:
     return replace(framed(tokenizer, text, separated=True), name="target").cut(context)
 
 
-def reads_pairs(trained: Trained) -> bool:
-    """Whether the model reads a source besides its own text."""
-    return trained.model.reads_source
-
-
 def framed_whole(trained: Trained, text: str) -> Framed:
     """A user's text as the model reads it, however long: of a model of pairs, as its encoder does."""
-    if reads_pairs(trained):
+    if trained.model.reads_source:
         return framed_source(trained.source_tokenizer, text)
     return framed(trained.tokenizer, text, separated=not trained.recipe.data.split.tail)

@@ -6,14 +6,19 @@ of scores are followed over the distance.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from rich.text import Text
 from torch import Tensor, nn
 
+from mini_tf.drawing.panel import Curves, Panel, Scale, Sheet
+from mini_tf.drawing.terminal import curves, heat_map, sentence
+from mini_tf.inspection import Picture, View
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model, ModelStack
@@ -21,11 +26,15 @@ from mini_tf.nn.places import Places
 from mini_tf.nn.position import Position
 from mini_tf.run import loading, tensors
 from mini_tf.run.checkpoint import OPTIMIZER
+from mini_tf.system.errors import UsageFault
+from mini_tf.trained.opening import Trained
+from mini_tf.training.divergence import ranges
 
 LARGEST_MAP = 64
 """Places that are compared with each other; of more, so many are taken, evenly spaced."""
 LARGEST_KERNEL = 1024
 """Places that the kernel goes over, from the first on."""
+COSINES = Scale(-1.0, 1.0, diverging=True, label="cosine")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,3 +154,91 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
     n_rows = max((len(tensor) for tensor in kept), default=0)
     kept = [tensor for tensor in kept if len(tensor) == n_rows]  # factors of another shape are of no row
     return (torch.cat(kept, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if kept else None
+
+
+def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> View:
+    """The positions of the stack of this name, by default the model's own. curve: in a file the curve is drawn, where there is a map too.
+
+    UsageFault where the model has no such stack.
+    """
+    chosen = _chosen(trained, stack)
+    positions = trained.recipe.model.stacks()[chosen.name].positions
+    kind, seen = positions.kind, look(trained.model, str(chosen.embedding))
+    result = _result(kind, seen, untrained(trained.folder, step, seen))
+    over_distance, vectors = _curves(kind, seen), seen.vectors
+    if over_distance is None:
+        unknown = "the scores they change depend on queries and keys, too"
+        said = unknown if positions.ATTACHES else "this model is not told where a token stands"
+        return View(result, [partial(sentence, f"positions: {kind}; {said}")])
+    title = f"{kind} positions: cosine of the vectors of two places"
+    pictures: list[Picture] = [] if vectors is None else [partial(_map, title, vectors), partial(sentence, "")]
+    pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.ABOUT, seen, result))]
+    if curve or vectors is None:
+        return View(result, pictures, figure=over_distance)
+    return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.places))], COSINES, title))
+
+
+def _chosen(trained: Trained, stack: str | None) -> ModelStack:
+    """The stack of this name, by default the model's own; UsageFault where it has none such."""
+    stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks() if has_positions(trained.model, one)}
+    if not stacks:
+        raise UsageFault(f"a model of the kind {trained.recipe.model.kind} declares no embedding whose positions could be shown")
+    if stack is not None and len(stacks) == 1:
+        raise UsageFault(f"--stack {stack}: a model of the kind {trained.recipe.model.kind} has one stack", hint="leave it out")
+    if stack is not None and stack not in stacks:
+        raise UsageFault(f"--stack {stack}: must be {' or '.join(sorted(stacks))}")
+    return stacks[stack] if stack is not None else next(iter(stacks.values()))
+
+
+def _result(kind: str, seen: Seen, untrained: Untrained | None) -> dict[str, Any]:
+    result: dict[str, Any] = {"positions": kind, "context": seen.context}
+    if (vectors := seen.vectors) is not None:
+        similarity = vectors.similarity.tolist()
+        result |= {"n_places": vectors.n_places, "places": vectors.places, "similarity": similarity, "kernel": vectors.kernel}
+    if (turns := seen.turns) is not None:
+        never = sum(wavelength > seen.context for wavelength in turns.wavelengths)
+        result |= {"kernel": turns.kernel, "wavelengths": turns.wavelengths, "pairs_that_never_turn_once": never}
+    if untrained is not None:
+        result |= {"never_trained": untrained.rows, "never_trained_by": untrained.by}
+    return result | ({"biases": seen.biases} if seen.biases else {})
+
+
+def _panel(title: str, vectors: Vectors, most: int) -> Panel:
+    """At most so many of the places, evenly spaced."""
+    step = -(-len(vectors.places) // most)
+    names = [str(place) for place in vectors.places[::step]]
+    values = vectors.similarity[::step, ::step].numpy()
+    return Panel(title, names, names, values)
+
+
+def _curves(kind: str, seen: Seen) -> Curves | None:
+    if seen.vectors is not None:
+        title, y_label, lines = "weight by places alone", "softmax(p_i.p_j / sqrt d)", {"": seen.vectors.kernel}
+    elif seen.turns is not None:
+        title, y_label, lines = "score of two equal vectors", "mean of cos(distance * theta)", {"": seen.turns.kernel}
+    elif seen.biases:
+        title, y_label = "what is added to a score", "bias"
+        lines = {f"head {head}": bias for head, bias in enumerate(seen.biases)}
+    else:
+        return None
+    length = len(next(iter(lines.values())))
+    return Curves(f"{kind} positions: {title}", list(range(length)), "distance", y_label, lines)
+
+
+def _sentences(about: str, seen: Seen, result: dict[str, Any]) -> list[str]:
+    found = [about] if about else []
+    if (turns := seen.turns) is not None:
+        short, long = min(turns.wavelengths), max(turns.wavelengths)
+        found.append(
+            f"{len(turns.wavelengths)} pairs of dimensions turn once in {short:.3g} to {long:.4g} tokens; "
+            f"{result['pairs_that_never_turn_once']} never turn once within the context of {seen.context}."
+        )
+    if (rows := result.get("never_trained")) is not None:
+        said = "every row was trained" if not rows else f"never trained: {ranges(rows)}"
+        found.append(f"{result['n_places']} rows; {said} (by {result['never_trained_by']}).")
+    return found
+
+
+def _map(title: str, vectors: Vectors, *, colored: bool, width: int) -> Text:
+    """In a terminal a cell is two characters wide, and names stand before the rows."""
+    return heat_map(_panel(title, vectors, (width - 8) // 2), COSINES, colored=colored, width=width)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.inspection.framing import Framed, framed_for, framed_source, framed_target, reads_pairs
+from mini_tf.inspection.capture import Capture, capture
+from mini_tf.inspection.framing import Framed, framed_source, framed_target, framed_whole
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.model import Represents
 from mini_tf.nn.places import Places
@@ -57,9 +58,7 @@ class Sides:
 
     def by_words(self) -> "Sides":
         """The same in words."""
-        own, source = (None if side is None else replace(side, by_words=True) for side in (self.own, self.source))
-        assert own is not None
-        return Sides(own, source)
+        return Sides(replace(self.own, by_words=True), self.source and replace(self.source, by_words=True))
 
     @property
     def unit(self) -> str:
@@ -67,17 +66,29 @@ class Sides:
         return "word" if self.own.by_words else "token"
 
     @property
+    def read(self) -> list[Side]:
+        """The text; or a source, and its target."""
+        return [self.own] if self.source is None else [self.source, self.own]
+
+    @property
     def notes(self) -> Sequence[str]:
         """What has to be told of the texts: which are cut."""
-        return [side.given.note for side in (self.source, self.own) if side is not None and side.given.note is not None]
+        return [side.given.note for side in self.read if side.given.note is not None]
 
 
 def sides_of(trained: Trained, text: str, target: str | None = None) -> Sides:
     """A text as this run's model reads it; where it reads pairs the text is the source, and `target` what is written of it."""
-    if not reads_pairs(trained):
-        prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)
-        return Sides(replace(side_of(trained.tokenizer, framed_for(trained, text)), prefix=prefix))
-    assert target is not None, "a model of pairs reads a target"
     context = trained.model.context
+    if not trained.model.reads_source:
+        prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)
+        return Sides(replace(side_of(trained.tokenizer, framed_whole(trained, text).cut(context)), prefix=prefix))
+    assert target is not None, "a model of pairs reads a target"
     own = side_of(trained.tokenizer, framed_target(trained.tokenizer, target, context))
     return Sides(own, side_of(trained.source_tokenizer, framed_source(trained.source_tokenizer, text, context)))
+
+
+def captured(trained: Trained, sides: Sides) -> Capture:
+    """What passes by while the run's model reads them."""
+    own, source = (None if side is None else side.read_on(trained.setup.device) for side in (sides.own, sides.source))
+    assert own is not None
+    return capture(trained.model, own, source)

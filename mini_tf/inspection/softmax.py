@@ -7,21 +7,29 @@ arXiv:1706.03762, section 3.2.1, which is why scores are scaled by 1/sqrt(d_k).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mini_tf.inspection.capture import Capture, Reading, capture
+from mini_tf.drawing.terminal import sentence, table
+from mini_tf.inspection import View
+from mini_tf.inspection.capture import Capture, Reading
 from mini_tf.inspection.heads import scaled
-from mini_tf.inspection.sides import Sides, sides_of
+from mini_tf.inspection.sides import captured, sides_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
 SATURATED = 0.99
 """A row whose largest weight is above this has as good as no gradient."""
+HEADERS = ("layer.head", "entropy", "normal", "p max", "saturated", "sum p(1-p)", "range")
+LEGEND = (
+    "Means over the rows that see two tokens or more. entropy in nats, normal by ln(tokens seen); p max the largest weight; saturated the "
+    "share of rows with p max over 0.99; sum p(1-p) what passes of a gradient; range the largest difference of two scores in a row."
+)
 
 
 @dataclass(frozen=True)
@@ -58,28 +66,32 @@ class Rows(NamedTuple):
     underflow: Bool[Tensor, "H rows"]
 
 
-def look(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> tuple[list[Sides], list[Sharpness]]:
-    """The texts (and of a model of pairs their targets) as the model reads them, and every head over all of them.
-
-    UsageFault where no token sees two.
-    """
+def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
+    """Every head over all of the texts (and of a model of pairs their targets). UsageFault where no token sees two."""
     given = [sides_of(trained, *text) for text in texts]
-    heads = sharpness(_captured(trained, sides) for sides in given)
+    heads = sharpness(captured(trained, sides) for sides in given)
     if not any(head.rows for head in heads):
         raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
-    return given, heads
+    notes = [f"text {number}: {note}" for number, one in enumerate(given, 1) for note in one.notes]
+    if any(head.underflow for head in heads):
+        notes.append("range: a lower bound where marked >; weights too small for their number type have no score")
+    read = [side.given for one in given for side in one.read]
+    records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in read]
+    result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
+    return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes)
 
 
-def _captured(trained: Trained, sides: Sides) -> Capture:
-    device = trained.setup.device
-    return capture(trained.model, sides.own.read_on(device), None if sides.source is None else sides.source.read_on(device))
+def _row(head: Sharpness) -> list[Any]:
+    logit_range = f"{'>' if head.underflow else ''}{head.logit_range:.1f}"
+    name = f"{head.layer}.{head.head} {head.kind}"
+    return [name, head.entropy, head.normalised, head.largest, head.saturated, head.gradient, logit_range]
 
 
 def sharpness(captures: Iterable[Capture]) -> list[Sharpness]:
     """Every head of a model, over the rows of all captures of it together."""
     parts: dict[tuple[str, int], list[Rows]] = {}
-    for captured in captures:
-        for reading in captured.readings:
+    for one in captures:
+        for reading in one.readings:
             parts.setdefault((reading.kind, reading.layer), []).append(_measured(reading))
     found = []
     for (kind, layer), measured in parts.items():
@@ -111,8 +123,6 @@ def _measured(reading: Reading) -> Rows:
 
 def _summary(kind: str, layer: int, head: int, rows: Rows) -> Sharpness:
     own = Rows(*(column[head] for column in rows))
-    if len(own.entropy) == 0:
-        return Sharpness(kind, layer, head, 0, nan, nan, nan, nan, nan, nan, False)
     return Sharpness(
         kind,
         layer,
@@ -123,6 +133,6 @@ def _summary(kind: str, layer: int, head: int, rows: Rows) -> Sharpness:
         largest=own.largest.mean().item(),
         saturated=(own.largest > SATURATED).double().mean().item(),
         gradient=own.gradient.mean().item(),
-        logit_range=own.logit_range.amax().item(),
+        logit_range=own.logit_range.amax().item() if len(own.logit_range) else nan,
         underflow=bool(own.underflow.any()),
     )

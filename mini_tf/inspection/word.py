@@ -8,19 +8,30 @@ drawn at random come to. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.drawing import terminal
+from mini_tf.drawing.panel import Panel, Scale, Sheet
+from mini_tf.inspection import View
 from mini_tf.inspection.capture import capture
-from mini_tf.inspection.framing import Framed
+from mini_tf.inspection.framing import Framed, framed_whole
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model, Represents
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import Refusal, UsageFault
+from mini_tf.trained.opening import Trained
+
+MOST_PANELS = 4
+FIGURES = ("cosine", "baseline", "corrected", "separation")
+"""Of a layer, as JSON and the table have them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,3 +142,70 @@ def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
     within = [cosines[i, j].item() for i, j in pairs if senses[i] == senses[j]]
     between = [cosines[i, j].item() for i, j in pairs if senses[i] != senses[j]]
     return sum(within) / len(within) - sum(between) / len(between) if within and between else None
+
+
+def view(trained: Trained, word: str, sentences: Sequence[Sentence], asked: int | None, fault: type[Refusal]) -> View:
+    """The word in two or more sentences, by layer; `asked`: the layer whose pairs are drawn. `fault` as `locate` has it."""
+    as_source = trained.model.reads_source
+    tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
+    found = [locate(partial(framed_whole, trained), trained.model.context, word, one, fault) for one in sentences]
+    layers = study(trained.model, sentences, found, as_source)
+    if asked is not None and not -len(layers) <= asked < len(layers):
+        raise UsageFault(f"--layer {asked}: must be 0 (the embedding) to {len(layers) - 1}, or from the end -1 to {-len(layers)}")
+    notes = _notes(tokenizer, layers, sentences, found)
+    result = {
+        "word": word,
+        "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
+        "layers": [
+            {"layer": one.number} | {name: getattr(one, name) for name in FIGURES} | {"pairs": one.cosines.tolist()} for one in layers
+        ],
+        "notes": notes,
+    }
+    said = [f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)]
+    columns = FIGURES if any(one.separation is not None for one in layers) else FIGURES[:-1]
+    rows = [[f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)] for one in layers]
+    panel, gap = _panel(word, sentences, layers[-1 if asked is None else asked]), partial(terminal.sentence, "")
+    shown = partial(terminal.heat_map, panel, _scale([panel]), values=True)
+    pictures = [*(partial(terminal.line, text) for text in said), gap, partial(terminal.table, ["layer", *columns], rows), gap, shown]
+    return View(result, pictures, notes, _figure(word, sentences, layers, asked))
+
+
+def _record(tokenizer: Tokenizer, sentence: Sentence, found: Occurrence) -> dict[str, Any]:
+    pieces = tokenizer.pieces([found.given.ids[i] for i in found.tokens])
+    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span)}
+    return record | {"tokens": found.tokens, "pieces": pieces, "n_tokens": len(found.given.ids), "n_cut": found.given.n_cut}
+
+
+def _notes(tokenizer: Tokenizer, layers: Sequence[Layer], sentences: Sequence[Sentence], found: Sequence[Occurrence]) -> list[str]:
+    notes = [f"{sentence.where}: {one.given.note}" for sentence, one in zip(sentences, found, strict=True) if one.given.note]
+    ways = {tuple(tokenizer.pieces([one.given.ids[i] for i in one.tokens])) for one in found}
+    if len(ways) > 1:
+        said = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
+        notes.append(f"the word is not cut into the same pieces everywhere, so it differs before the first layer: {said}")
+    if layers[0].baseline != layers[0].baseline:
+        notes.append("no baseline: the sentences hold no two different words to compare")
+    return notes
+
+
+def _panel(word: str, sentences: Sequence[Sentence], layer: Layer) -> Panel:
+    """The corrected cosines; the diagonal is left blank, where a sentence would meet itself."""
+    values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
+    names = [f"{number} {sentence.text if sentence.sense is None else sentence.sense}" for number, sentence in enumerate(sentences, 1)]
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    return Panel(f"{word}: layer {layer.number}", names, numbers, np.where(np.eye(len(names), dtype=bool), np.nan, values), tokens=False)
+
+
+def _scale(panels: Sequence[Panel]) -> Scale:
+    values = np.stack([panel.values for panel in panels])
+    return Scale(float(np.nanmin(values)), float(np.nanmax(values)), label="cosine - baseline")
+
+
+def _figure(word: str, sentences: Sequence[Sentence], layers: Sequence[Layer], asked: int | None) -> Sheet:
+    """The layer that was asked for, or a panel a layer; of many layers the first, the last and one or two evenly between."""
+    n, last = min(len(layers), MOST_PANELS), len(layers) - 1
+    chosen = [layers[asked]] if asked is not None else [layers[round(i * last / max(1, n - 1))] for i in range(n)]
+    panels = [_panel(word, sentences, layer) for layer in chosen]
+    title = f"{word} in {len(sentences)} sentences"
+    if asked is None and len(chosen) < len(layers):
+        title += f", layers {', '.join(str(layer.number) for layer in chosen)} of 0-{last}"
+    return Sheet(panels, _scale(panels), title)

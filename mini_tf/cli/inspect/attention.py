@@ -110,22 +110,21 @@ def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chos
     from mini_tf.inspection.describe import describe as sentences
     from mini_tf.inspection.maps import panels as panels
 
-    colored, width = console.colored, console.width
     if sample.step is not None:
         console.print_product(f"step {sample.step}")
     if titled:
-        console.print_product(caption(sample.text, width))
+        console.print_product(caption(sample.text, console.width))
     if describe:
         console.print_product("\n".join(caption(sentence) for sentence in sentences(sample)))
     elif sample.query is not None:
-        console.picture(terminal.fan(panels.fan(sample), colored=colored, width=width))
+        console.picture(terminal.fan, panels.fan(sample))
     else:
         maps = sample.heads if chosen else panels.structured(sample.heads)
         if not chosen:
-            console.picture(terminal.head_grid(panels.grid(sample), colored=colored, width=width))
+            console.picture(terminal.head_grid, panels.grid(sample))
         for head in maps[:MOST_MAPS]:
             console.print_product("")
-            console.picture(terminal.heat_map(panels.head_map(head, sample), Scale(), colored=colored, width=width))
+            console.picture(terminal.heat_map, panels.head_map(head, sample), Scale())
         if len(maps) > MOST_MAPS:
             console.say(f"{len(maps) - MOST_MAPS} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
 
@@ -140,7 +139,7 @@ def _show_steps(console: Console, samples: "list[Sample]", given: list[str]) -> 
         if len(given) > 1:
             console.print_product(caption(text, console.width))
         headers, rows = panels.table_of_steps(samples[number :: len(given)])
-        console.picture(terminal.table(headers, rows, colored=console.colored, width=console.width))
+        console.picture(terminal.table, headers, rows)
     console.print_product(panels.legend(samples))
 
 

@@ -88,7 +88,7 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
         rows.append([name, what, f"{part.parameters:,}", f"{part.parameters / total:.1%}", " ".join(shapes)])
     rows.append(["in all", "", f"{total:,}", "100.0%", ""])
     headers = ["part", "what", "parameters", "share", "shapes of each"]
-    console.picture(table(headers, rows, colored=console.colored, width=console.width))
+    console.picture(table, headers, rows)
 
 
 def _cost(work: "Work", memory: "Memory") -> list[str]:

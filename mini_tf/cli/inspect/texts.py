@@ -39,9 +39,8 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
     UsageFault where that is given a target, or one target is given for several texts.
     """
     from mini_tf.generation.translating import Translator
-    from mini_tf.inspection.framing import reads_pairs
 
-    if not reads_pairs(trained):
+    if not trained.model.reads_source:
         if target is not None:
             kind = trained.recipe.model.kind
             raise UsageFault(f"--target: a model of the kind {kind} reads one text, no pairs", hint="leave --target out")

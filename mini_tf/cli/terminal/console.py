@@ -32,6 +32,7 @@ from mini_tf.system.safe_text import safe_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
     from tqdm import tqdm
 
 _COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
@@ -115,12 +116,16 @@ class Console:
         """Columns for a picture on stdout: COLUMNS, else the terminal's, else 80; never under 40."""
         return max(40, shutil.get_terminal_size((80, 24)).columns)
 
-    def picture(self, renderable: "RenderableType") -> None:
-        """A picture for stdout, made with this console's `width` and `colored`; nothing with --json, where the answer has the numbers."""
+    def picture(self, picture: "RenderableType | Callable[..., Text]", *given: Any, **chosen: Any) -> None:
+        """A picture for stdout; nothing with --json, where the answer has the numbers.
+
+        Of a function of `drawing.terminal` and its arguments, this console's `width` and `colored` are the last.
+        """
         from mini_tf.drawing.ansi import rendered  # rich takes longer to import than --help to answer
 
         if not self.json:
-            _write_product(rendered(renderable, colored=self.colored, width=self.width))
+            drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
+            _write_product(rendered(drawn, colored=self.colored, width=self.width))
 
     def answer(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None

@@ -18,7 +18,7 @@ from mini_tf.data.examples import Pair
 from mini_tf.generation.decoding import padded
 from mini_tf.inspection.alignments.links import Link
 from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture
-from mini_tf.inspection.framing import Framed, framed_source, framed_target, reads_pairs
+from mini_tf.inspection.framing import Framed, framed_source, framed_target
 from mini_tf.inspection.words import numbers_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
@@ -88,7 +88,7 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
 
     UsageFault where the model does not read a source.
     """
-    if not reads_pairs(trained):
+    if not trained.model.reads_source:
         raise UsageFault(f"a model of the kind {trained.recipe.model.kind} reads no source: there is nothing to align")
     context = trained.model.context
     for first in range(0, len(pairs), ROWS):

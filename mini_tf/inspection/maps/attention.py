@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mini_tf.inspection.capture import OWN_TO_SOURCE, Reading, capture, sorts_of
+from mini_tf.inspection.capture import OWN_TO_SOURCE, Reading, sorts_of
 from mini_tf.inspection.checkpoints import kept_steps
 from mini_tf.inspection.choice import Choice, HeadPlace
 from mini_tf.inspection.heads import Measures, measure, role
-from mini_tf.inspection.sides import Side, Sides, sides_of
+from mini_tf.inspection.sides import Side, Sides, captured, sides_of
 from mini_tf.inspection.words import by_words
 from mini_tf.nn.model import Represents
 from mini_tf.system.errors import RunFault, UsageFault
@@ -116,8 +116,7 @@ def look(trained: Trained, text: str, wish: Wish = Wish(), target: str | None = 
         query, in_words, several = _find(wish.query, sides.of(sort[0]), wish.words)
         notes += several
     sides = sides.by_words() if in_words else sides
-    device = trained.setup.device
-    seen = capture(trained.model, sides.own.read_on(device), None if sides.source is None else sides.source.read_on(device))
+    seen = captured(trained, sides)
     # One word looks from one sort of rows at one sort of columns.
     readings = [one for one in seen.readings if sort is None or choice.kind is not None or (one.rows, one.columns) == sort]
     there = [HeadPlace(reading.kind, reading.layer, head) for reading in readings for head in range(reading.weights.shape[1])]

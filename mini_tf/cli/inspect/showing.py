@@ -1,0 +1,31 @@
+"""How every view is shown: its files, its pictures, its notes, and the envelope."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.files import write_all
+
+if TYPE_CHECKING:
+    from mini_tf.inspection import View
+
+
+def show(console: Console, view: "View", files: Sequence[Path] = (), run: Path | None = None) -> None:
+    """Files are written before anything is printed: its reader may leave."""
+    write_all(console, files, view.result, lambda suffix: file_of(view, suffix))
+    for picture in view.pictures:
+        console.picture(picture)
+    for note in view.notes:
+        console.say(note)
+    console.answer(run=run, metrics=view.metrics, result=view.result)
+
+
+def file_of(view: "View", suffix: str) -> bytes:
+    """What is written to a file of this suffix, other than JSON."""
+    if suffix in view.files:
+        return view.files[suffix]()
+    from mini_tf.drawing.files import draw  # matplotlib is slow to import
+
+    assert view.figure is not None, "a view without a figure takes no such file"
+    return draw(view.figure, suffix)
