@@ -8,7 +8,7 @@ from rich.text import Text
 from mini_tf.drawing.labels import caption
 
 
-def page(title: str, width: int) -> Text:
+def page(title: str, width: int | None) -> Text:
     """A text that is never wrapped, with its title."""
     text = Text(no_wrap=True, overflow="ignore")
     return text.append(caption(title, width) + "\n") if title else text

@@ -144,9 +144,9 @@ def sentence(said: str, *, colored: bool = False, width: int) -> Text:
     return closed(text)
 
 
-def line(said: str, *, colored: bool = False, width: int) -> Text:
-    """A caption, cut to the line."""
-    return Text(caption(said, width))
+def line(said: str, *, whole: bool = False, colored: bool = False, width: int) -> Text:
+    """A caption, cut to the line; `whole`: not cut, for those who search it or have it read aloud."""
+    return closed(page(said, None if whole else width))
 
 
 def _widest(words: Sequence[str]) -> int:

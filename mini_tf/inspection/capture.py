@@ -7,13 +7,14 @@ several layers share are captured once for each.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from mini_tf.nn.mixer import Mixed, Mixer
 from mini_tf.nn.model import Model, Represents
@@ -105,7 +106,9 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
     assert not model.training, "dropout would show in the weights"
     scores = model.logits(model(inputs, source).y)
     listener = _Listener()
-    with _listening(model, listener):
+    with ExitStack() as hooks:
+        for hook in _listen(model, listener):
+            hooks.enter_context(hook)
         explicit = model.logits(model(inputs, source).y)
     if not (torch.isfinite(scores).all() and torch.isfinite(explicit).all()):
         raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
@@ -122,19 +125,12 @@ def sorts_of(model: Model) -> dict[str, tuple[Represents, Represents]]:
     return found
 
 
-@contextmanager
-def _listening(model: Model, listener: _Listener) -> Iterator[None]:
-    handles = []
+def _listen(model: Model, listener: _Listener) -> Iterator[RemovableHandle]:
     for one in model.stacks():
-        handles.append(one.stack.register_forward_pre_hook(listener.begun(one.rows)))
+        yield one.stack.register_forward_pre_hook(listener.begun(one.rows))
         for block in one.stack.blocks:
-            handles.append(block.register_forward_hook(listener.passed))
+            yield block.register_forward_hook(listener.passed)
             if block.own is not None:
-                handles.append(block.own.part.register_forward_hook(listener.mixed(one.attention, one.rows, one.rows)))
+                yield block.own.part.register_forward_hook(listener.mixed(one.attention, one.rows, one.rows))
             if block.cross is not None:
-                handles.append(block.cross.part.register_forward_hook(listener.mixed(one.cross, one.rows, one.memory)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+                yield block.cross.part.register_forward_hook(listener.mixed(one.cross, one.rows, one.memory))

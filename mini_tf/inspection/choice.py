@@ -27,11 +27,6 @@ class Choice:
     layer: str | None = None
     head: str | None = None
 
-    @property
-    def everything(self) -> bool:
-        """Whether nothing was asked for."""
-        return self == Choice()
-
     def of(self, places: Iterable[HeadPlace]) -> set[HeadPlace]:
         """The heads that are wanted of those there are; UsageFault where something asked for does not exist."""
         there = list(places)

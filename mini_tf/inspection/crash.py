@@ -5,12 +5,13 @@ Costs three such steps at most.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from mini_tf.nn.block import Block
 from mini_tf.nn.layers.embedding import Embedding
@@ -119,7 +120,9 @@ def investigate(training: Training, start: Progress) -> Findings:
     outcome = _once(training, start)
     listener = _Listener(training.task)
     plain = replace(training, setup=replace(training.setup, compile=False))
-    with _listening(listener):
+    with ExitStack() as hooks:
+        for hook in _listen(listener):
+            hooks.enter_context(hook)
         _once(plain, start)
     in_fp32 = None
     if training.setup.precision != "fp32":
@@ -148,22 +151,16 @@ def _restore(task: nn.Module, before: Mapping[str, Tensor]) -> None:
         parameter.grad = None
 
 
-@contextmanager
-def _listening(listener: _Listener) -> Iterator[None]:
+def _listen(listener: _Listener) -> Iterator[RemovableHandle]:
     task = listener.task
     # Innermost first: a container is heard after what it holds. The model's own name is left out, it stands before all.
     listener.names = {module: name.removeprefix("model.") or "the loss" for name, module in task.named_modules()}
-    handles: list[Any] = [task.register_forward_pre_hook(listener.began)]
-    handles += [module.register_forward_hook(listener.passed) for module in task.modules()]
+    yield task.register_forward_pre_hook(listener.began)
+    yield from (module.register_forward_hook(listener.passed) for module in task.modules())
     for name, parameter in task.named_parameters():
         if parameter.requires_grad:
             short = name.removeprefix("model.")
-            handles.append(parameter.register_post_accumulate_grad_hook(lambda p, short=short: listener.flowed(short, p)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+            yield parameter.register_post_accumulate_grad_hook(lambda p, short=short: listener.flowed(short, p))
 
 
 def _floats(value: Any) -> Iterator[Tensor]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mini_tf.cli.inspect.showing import file_of
 from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, ReaderLeft, command
@@ -14,14 +15,11 @@ from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection.maps.attention import Sample
-    from mini_tf.trained.opening import Trained
 
 PICTURES = (".png", ".svg")
 SUFFIXES = (*PICTURES, ".json", ".safetensors")
 TOLERANCE = 1e-3
 """Difference of scores above which the maps may not be what the model works with."""
-MOST_MAPS = 4
-"""Maps that a terminal shows of the heads that were chosen."""
 
 
 @command
@@ -56,12 +54,16 @@ def attention(
     suffixes = {file.suffix.lower() for file in named}
     _refuse_files(suffixes, several=len(given) > 1 or step == "all", full=full and not console.json)
 
+    from mini_tf.inspection import View
     from mini_tf.inspection.choice import Choice
     from mini_tf.inspection.maps.attention import Wish, look, over_steps
+    from mini_tf.inspection.maps.figures import figure
     from mini_tf.inspection.maps.json_of import entry
+    from mini_tf.inspection.maps.panels import MOST_MAPS, pictures, pictures_of_steps
+    from mini_tf.inspection.maps.tensors import pack
     from mini_tf.trained.opening import open_trained
 
-    wish = Wish(Choice(kind, layer, head), words, query)
+    wish, chosen = Wish(Choice(kind, layer, head), words, query), (kind, layer, head) != (None, None, None)
     trained = open_trained(run, None if step == "all" else step, device)
     by_table = step == "all" and not describe and query is None
     pairs = with_targets(trained, given, target)
@@ -69,21 +71,27 @@ def attention(
     for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
         if not console.json and not by_table and left is None:
             try:
-                _show(console, sample, len(given) > 1, describe, not wish.heads.everything)
+                for picture in pictures(sample, len(given) > 1, describe, chosen):
+                    console.picture(picture)
             except ReaderLeft as gone:  # the files are still wanted
                 left = gone
+            more = len(sample.heads) - MOST_MAPS
+            if chosen and more > 0 and left is None and not describe and query is None:
+                console.say(f"{more} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
-    result = {"samples": entries, "notes": _notes(samples, given), "difference": max(sample.difference for sample in samples)}
+    result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
     _tell(console, result)
-    if suffixes & {*PICTURES}:
-        sides = samples[0].sides
-        _tell_glyphs(console, [unit for side in (sides.source, sides.own) if side is not None for unit in side.units])
-    files.write_all(console, named, result, lambda suffix: _drawn(suffix, samples, trained, step))
+    pictured = bool(suffixes & {*PICTURES})
+    if pictured:
+        _tell_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
+    maps = {"safetensors": lambda: pack(samples, trained, step)}
+    view = View(result, figure=figure(samples[0]) if pictured else None, files=maps)
+    files.write_all(console, named, result, lambda suffix: file_of(view, suffix))
     if left is not None:
         raise left
-    if by_table and not console.json:
-        _show_steps(console, samples, given)
+    for picture in pictures_of_steps(samples, given) if by_table else ():
+        console.picture(picture)
     console.answer(run=trained.folder, result=result)
 
 
@@ -102,53 +110,10 @@ def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
         raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
 
 
-def _show(console: Console, sample: "Sample", titled: bool, describe: bool, chosen: bool) -> None:
-    """One text in a terminal: sentences; or where one word looks; or the grid of heads and some maps, the chosen ones if there are."""
-    from mini_tf.drawing import terminal
-    from mini_tf.drawing.labels import caption
-    from mini_tf.drawing.panel import Scale
-    from mini_tf.inspection.describe import describe as sentences
-    from mini_tf.inspection.maps import panels as panels
-
-    if sample.step is not None:
-        console.print_product(f"step {sample.step}")
-    if titled:
-        console.print_product(caption(sample.text, console.width))
-    if describe:
-        console.print_product("\n".join(caption(sentence) for sentence in sentences(sample)))
-    elif sample.query is not None:
-        console.picture(terminal.fan, panels.fan(sample))
-    else:
-        maps = sample.heads if chosen else panels.structured(sample.heads)
-        if not chosen:
-            console.picture(terminal.head_grid, panels.grid(sample))
-        for head in maps[:MOST_MAPS]:
-            console.print_product("")
-            console.picture(terminal.heat_map, panels.head_map(head, sample), Scale())
-        if len(maps) > MOST_MAPS:
-            console.say(f"{len(maps) - MOST_MAPS} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
-
-
-def _show_steps(console: Console, samples: "list[Sample]", given: list[str]) -> None:
-    """How heads form: for each text a table of heads and steps."""
-    from mini_tf.drawing import terminal
-    from mini_tf.drawing.labels import caption
-    from mini_tf.inspection.maps import panels as panels
-
-    for number, text in enumerate(given):
-        if len(given) > 1:
-            console.print_product(caption(text, console.width))
-        headers, rows = panels.table_of_steps(samples[number :: len(given)])
-        console.picture(terminal.table, headers, rows)
-    console.print_product(panels.legend(samples))
-
-
-def _notes(samples: "list[Sample]", given: list[str]) -> list[str]:
-    several = len(given) > 1
-    notes = [
-        f"text {1 + number % len(given)}: {note}" if several else note for number, sample in enumerate(samples) for note in sample.notes
-    ]
-    return list(dict.fromkeys(notes))
+def _notes(samples: "list[Sample]", several: int) -> list[str]:
+    """What has to be told of the texts, each once; of `several` texts the samples come in turn."""
+    said = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
+    return list(dict.fromkeys(f"text {1 + number % several}: {note}" if several > 1 else note for number, note in said))
 
 
 def _tell(console: Console, result: dict[str, Any]) -> None:
@@ -168,10 +133,3 @@ def _tell_glyphs(console: Console, units: list[str]) -> None:
         console.say(
             f"note: the font of pictures lacks {' '.join(lacks[:10])}{' ...' if len(lacks) > 10 else ''}; they are shown as numbers"
         )
-
-
-def _drawn(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | None) -> bytes:
-    from mini_tf.inspection.maps import images as attention_images
-    from mini_tf.inspection.maps import tensors as attention_tensors
-
-    return attention_tensors.pack(samples, trained, step) if suffix == "safetensors" else attention_images.draw(samples[0], suffix)

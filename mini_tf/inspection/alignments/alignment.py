@@ -60,10 +60,6 @@ class WordWeights:
         found: np.ndarray = words.max(axis=-1).mean(axis=-1)
         return found
 
-    def links_of(self, place: HeadShift) -> frozenset[Link]:
-        """The hard alignment of one head."""
-        return links_at(self.links, place)
-
 
 @dataclass(frozen=True, eq=False)
 class Aligned:

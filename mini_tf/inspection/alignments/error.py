@@ -4,7 +4,7 @@ The best of many heads looks better on the pairs it was chosen by than it is; so
 Source: Och and Ney 2003, "A systematic comparison of various statistical alignment models", section 4.2.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -84,8 +84,3 @@ def places_of(shape: Sequence[int], choice: Choice, shift: int | None) -> list[H
     wanted = choice.of([HeadPlace("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)])
     shifts = SHIFTS if shift is None else (shift,)
     return [HeadShift(place.layer, place.head, one) for place in sorted(wanted) for one in shifts]
-
-
-def metrics(result: Sweep) -> Mapping[str, float | None]:
-    """What --assert may hold a model to."""
-    return {"aer": result.aer, "diagonal": result.diagonal, "sharpness": result.best.sharpness}

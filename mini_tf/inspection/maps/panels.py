@@ -1,15 +1,20 @@
 """What is drawn of the heads of a text: the grid of all, the map of one, one word over all of them, and how heads form over the steps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
+from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Cells, Fan, Panel, Scale
+from mini_tf.inspection import Picture
 from mini_tf.inspection.choice import HeadPlace
-from mini_tf.inspection.describe import does
+from mini_tf.inspection.describe import describe, does
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
 
+MOST_MAPS = 4
+"""Maps that a terminal shows of the heads that were chosen."""
 NO_HEAD = "-"
 MEANINGS = {
     "P": "previous",
@@ -23,6 +28,33 @@ MEANINGS = {
     NO_HEAD: "no such head",
 }
 """What the letters of the grid mean."""
+
+
+def pictures(sample: Sample, titled: bool, described: bool, chosen: bool) -> Iterator[Picture]:
+    """One text in a terminal: sentences; or where one word looks; or the grid of heads and some maps, the chosen ones if there are."""
+    if sample.step is not None:
+        yield partial(terminal.line, f"step {sample.step}")
+    if titled:
+        yield partial(terminal.line, sample.text)
+    if described:
+        yield from (partial(terminal.line, sentence, whole=True) for sentence in describe(sample))
+    elif sample.query is not None:
+        yield partial(terminal.fan, fan(sample))
+    else:
+        if not chosen:
+            yield partial(terminal.head_grid, grid(sample))
+        for head in (sample.heads if chosen else structured(sample.heads))[:MOST_MAPS]:
+            yield partial(terminal.line, "")
+            yield partial(terminal.heat_map, head_map(head, sample), Scale())
+
+
+def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[Picture]:
+    """How heads form: for each text, whose samples come in turn, a table of heads and steps."""
+    for number, text in enumerate(texts):
+        if len(texts) > 1:
+            yield partial(terminal.line, text)
+        yield partial(terminal.table, *table_of_steps(samples[number :: len(texts)]))
+    yield partial(terminal.line, legend(samples), whole=True)
 
 
 def grid(sample: Sample) -> Cells:

@@ -1,8 +1,6 @@
-"""The maps of a text as a file, PNG or SVG: one head, all of them side by side, or one word over all of them."""
+"""The maps of a text as a figure for a file: one head, all of them side by side, or one word over all of them."""
 
-from mini_tf.drawing.fan import draw_fan
-from mini_tf.drawing.heat_maps import draw_panels
-from mini_tf.drawing.panel import Panel, Scale
+from mini_tf.drawing.panel import Fan, Panel, Scale, Sheet
 from mini_tf.inspection.describe import does
 from mini_tf.inspection.maps.attention import Sample
 from mini_tf.inspection.maps.panels import fan, rows_look, seen
@@ -13,14 +11,14 @@ MANY = 24
 """Tokens above which maps side by side are coloured by the square root of their weights."""
 
 
-def draw(sample: Sample, suffix: str) -> bytes:
-    """The picture for a file whose name ends in `suffix` ("png" or "svg"): as many maps as the sample has heads, a line a layer."""
+def figure(sample: Sample) -> Sheet | Fan:
+    """As many maps as the sample has heads, a line a layer."""
     if sample.query is not None:
-        return draw_fan(fan(sample), suffix)
+        return fan(sample)
     if len(sample.heads) == 1:
         [head] = sample.heads
         panel = Panel("", sample.rows(head), sample.columns(head), seen(head), rows_look(sample))
-        return draw_panels([panel], Scale(), f"{head.place} {does(head, sample.unit)}", suffix)
+        return Sheet([panel], Scale(), f"{head.place} {does(head, sample.unit)}")
     layers = [head.place[:2] for head in sample.heads]
     across = max(layers.count(layer) for layer in layers)
     even = len(layers) == across * len(set(layers))
@@ -34,6 +32,4 @@ def draw(sample: Sample, suffix: str) -> bytes:
         Panel(name, sample.rows(head), sample.columns(head), seen(head), looks) for name, head in zip(names, sample.heads, strict=True)
     ]
     # Of many tokens each gets little: on a linear scale most maps would be black.
-    return draw_panels(
-        panels, Scale(root=max(len(panel.columns) for panel in panels) > MANY), title, suffix, across=across if even else None
-    )
+    return Sheet(panels, Scale(root=max(len(panel.columns) for panel in panels) > MANY), title, across if even else None)
