@@ -6,9 +6,10 @@ mixer of the stacks that a model declares do it, so a new mixer or model needs n
 several layers share are captured once for each.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -70,28 +71,18 @@ class _Listener:
     readings: list[Reading] = field(default_factory=list)
     hidden: list[Hidden] = field(default_factory=list)
 
-    def mixed(self, kind: str, rows: Represents, columns: Represents) -> Callable[..., Mixed]:
-        """The hook for mixers of this kind."""
+    def mixed(self, kind: str, rows: Represents, columns: Represents, mixer: Mixer, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
+        x, memory, visibility = given[:3]
+        assert isinstance(visibility, Visibility)
+        explicit = mixer.explicit(x, memory, visibility)
+        layer = sum(reading.kind == kind for reading in self.readings)
+        keep = mixer.view(visibility).rows(0, visibility.own.length, x.device)
+        self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep, rows, columns))
+        joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
+        return mixed._replace(y=joined.y)
 
-        def read(mixer: Mixer, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
-            x, memory, visibility = given[:3]
-            assert isinstance(visibility, Visibility)
-            explicit = mixer.explicit(x, memory, visibility)
-            layer = sum(reading.kind == kind for reading in self.readings)
-            keep = mixer.view(visibility).rows(0, visibility.own.length, x.device)
-            self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep, rows, columns))
-            joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
-            return mixed._replace(y=joined.y)
-
-        return read
-
-    def begun(self, rows: Represents) -> Callable[..., None]:
-        """The hook for stacks whose vectors stand for `rows`."""
-
-        def begin(stack: nn.Module, given: tuple[Any, ...]) -> None:
-            self.hidden.append(Hidden(rows, [given[0]]))
-
-        return begin
+    def begun(self, rows: Represents, stack: nn.Module, given: tuple[Any, ...]) -> None:
+        self.hidden.append(Hidden(rows, [given[0]]))
 
     def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> None:
         self.hidden[-1].layers.append(mixed.y)
@@ -127,10 +118,10 @@ def sorts_of(model: Model) -> dict[str, tuple[Represents, Represents]]:
 
 def _listen(model: Model, listener: _Listener) -> Iterator[RemovableHandle]:
     for one in model.stacks():
-        yield one.stack.register_forward_pre_hook(listener.begun(one.rows))
+        yield one.stack.register_forward_pre_hook(partial(listener.begun, one.rows))
         for block in one.stack.blocks:
             yield block.register_forward_hook(listener.passed)
             if block.own is not None:
-                yield block.own.part.register_forward_hook(listener.mixed(one.attention, one.rows, one.rows))
+                yield block.own.part.register_forward_hook(partial(listener.mixed, one.attention, one.rows, one.rows))
             if block.cross is not None:
-                yield block.cross.part.register_forward_hook(listener.mixed(one.cross, one.rows, one.memory))
+                yield block.cross.part.register_forward_hook(partial(listener.mixed, one.cross, one.rows, one.memory))

@@ -71,13 +71,11 @@ def folded(parts: list[Part]) -> list[Part]:
     for part in parts:
         name = re.sub(r"\.\d+\.", ".*.", part.name)
         key = (name, part.kind, tuple(part.shapes.items()), part.tied)
-        found[key] = part if key not in found else _together(name, found[key], part)
+        if (one := found.get(key)) is not None:
+            size, n_bytes = one.parameters + part.parameters, one.bytes + part.bytes
+            part = replace(one, name=name, parameters=size, bytes=n_bytes, times=one.times + part.times)
+        found[key] = part
     return list(found.values())
-
-
-def _together(name: str, one: Part, other: Part) -> Part:
-    parameters, n_bytes = one.parameters + other.parameters, one.bytes + other.bytes
-    return replace(one, name=name, parameters=parameters, bytes=n_bytes, times=one.times + other.times)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,11 @@ def look(model: Model, part: str = "embedding") -> Seen:
     assert isinstance(embedding, Embedding)
     name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
     vectors = _vectors(name, position, model.context, embedded) if "embed" in position.attaches else None
-    turns = _turns(position.angles(torch.device("cpu")), model.context) if isinstance(position, Turning) else None
+    turns = None
+    if isinstance(position, Turning):
+        angles = position.angles(torch.device("cpu"))  # (pairs,)
+        kernel = (torch.arange(model.context)[:, None] * angles).cos().mean(dim=1)
+        turns = Turns(kernel.tolist(), (2 * torch.pi / angles).tolist())
     by_distance = "bias" in position.attaches and position.by_distance  # else it needs queries and keys, too
     biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if by_distance else None
     return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
@@ -115,18 +119,8 @@ def _vectors(name: str, position: Position, context: int, embedded: Float[Tensor
     near = p[: min(context, LARGEST_KERNEL)]
     weights = (near @ near.T / near.shape[1] ** 0.5).softmax(dim=-1)
     table = f"{name}.{tables[0][0]}.weight" if tables else None
-    return Vectors(n_places, places, units @ units.T, _by_distance(weights), table)
-
-
-def _by_distance(weights: Float[Tensor, "n n"]) -> list[float]:
-    """The mean of the cells (i, j) with |i - j| = d, for each d."""
-    sides = [torch.cat([weights.diagonal(d), weights.diagonal(-d)]) for d in range(len(weights))]
-    return [side.mean().item() for side in sides]
-
-
-def _turns(angles: Float[Tensor, " pairs"], context: int) -> Turns:
-    kernel = (torch.arange(context)[:, None] * angles).cos().mean(dim=1)
-    return Turns(kernel.tolist(), (2 * torch.pi / angles).tolist())
+    kernel = [torch.cat([weights.diagonal(d), weights.diagonal(-d)]).mean().item() for d in range(len(weights))]
+    return Vectors(n_places, places, units @ units.T, kernel, table)
 
 
 def untrained(folder: Path, step: str | None, seen: Seen) -> Untrained | None:

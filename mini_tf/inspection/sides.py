@@ -61,11 +61,6 @@ class Sides:
         return Sides(replace(self.own, by_words=True), self.source and replace(self.source, by_words=True))
 
     @property
-    def unit(self) -> str:
-        """What a row or column is called."""
-        return "word" if self.own.by_words else "token"
-
-    @property
     def read(self) -> list[Side]:
         """The text; or a source, and its target."""
         return [self.own] if self.source is None else [self.source, self.own]

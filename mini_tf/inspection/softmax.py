@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mini_tf.drawing.terminal import sentence, table
@@ -55,17 +54,6 @@ class Sharpness:
     underflow: bool
 
 
-class Rows(NamedTuple):
-    """The rows of a layer's heads that see two keys or more, one after the other: of each what `Sharpness` sums up."""
-
-    entropy: Float[Tensor, "H rows"]
-    normalised: Float[Tensor, "H rows"]
-    largest: Float[Tensor, "H rows"]
-    gradient: Float[Tensor, "H rows"]
-    logit_range: Float[Tensor, "H rows"]
-    underflow: Bool[Tensor, "H rows"]
-
-
 def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
     """Every head over all of the texts (and of a model of pairs their targets). UsageFault where no token sees two."""
     given = [sides_of(trained, *text) for text in texts]
@@ -89,18 +77,19 @@ def _row(head: Sharpness) -> list[Any]:
 
 def sharpness(captures: Iterable[Capture]) -> list[Sharpness]:
     """Every head of a model, over the rows of all captures of it together."""
-    parts: dict[tuple[str, int], list[Rows]] = {}
+    parts: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
     for one in captures:
         for reading in one.readings:
             parts.setdefault((reading.kind, reading.layer), []).append(_measured(reading))
     found = []
     for (kind, layer), measured in parts.items():
-        rows = Rows(*(torch.cat(columns, dim=1) for columns in zip(*measured, strict=True)))
-        found += [_summary(kind, layer, head, rows) for head in range(len(rows.entropy))]
+        rows = {name: torch.cat([one[name] for one in measured], dim=1) for name in measured[0]}
+        found += [_summary(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
     return found
 
 
-def _measured(reading: Reading) -> Rows:
+def _measured(reading: Reading) -> dict[str, Tensor]:
+    """The rows (H, rows) of a layer's heads that see two keys or more: of each what `Sharpness` sums up."""
     weights, keep = reading.weights.cpu().double(), reading.keep.cpu()
     lead = torch.ones_like(weights[:, 0, :, : reading.lead], dtype=torch.bool)  # columns that belong to no token are always seen
     seen = torch.cat([lead, keep.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
@@ -109,30 +98,22 @@ def _measured(reading: Reading) -> Rows:
     entropy = torch.special.entr(scaled(p)).sum(dim=-1)
     logits = p.log()  # up to a constant; -inf where p is 0, whose score is not known
     lowest = torch.where(p > 0, logits, torch.inf).amin(dim=-1)
-    columns = Rows(
-        entropy=entropy,
-        normalised=entropy / n_seen.double().log(),
-        largest=p.amax(dim=-1),
-        gradient=(p * (1 - p)).sum(dim=-1),
-        logit_range=logits.amax(dim=-1) - lowest,
-        underflow=(seen & (p == 0)).any(dim=-1),
-    )
+    columns = {
+        "entropy": entropy,
+        "normalised": entropy / n_seen.double().log(),
+        "largest": p.amax(dim=-1),
+        "gradient": (p * (1 - p)).sum(dim=-1),
+        "logit_range": logits.amax(dim=-1) - lowest,
+        "underflow": (seen & (p == 0)).any(dim=-1),
+    }
     several = n_seen[:, 0] > 1  # (B, L)
-    return Rows(*(column.transpose(0, 1)[:, several] for column in columns))  # (B, H, L) -> (H, rows)
+    return {name: column.transpose(0, 1)[:, several] for name, column in columns.items()}  # (B, H, L) -> (H, rows)
 
 
-def _summary(kind: str, layer: int, head: int, rows: Rows) -> Sharpness:
-    own = Rows(*(column[head] for column in rows))
-    return Sharpness(
-        kind,
-        layer,
-        head,
-        rows=len(own.entropy),
-        entropy=own.entropy.mean().item(),
-        normalised=own.normalised.mean().item(),
-        largest=own.largest.mean().item(),
-        saturated=(own.largest > SATURATED).double().mean().item(),
-        gradient=own.gradient.mean().item(),
-        logit_range=own.logit_range.amax().item() if len(own.logit_range) else nan,
-        underflow=bool(own.underflow.any()),
-    )
+def _summary(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> Sharpness:
+    own = {name: column[head] for name, column in rows.items()}
+    own["saturated"] = (own["largest"] > SATURATED).double()
+    means = {name: own[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")}
+    n = len(own["entropy"])
+    logit_range = own["logit_range"].amax().item() if n else nan
+    return Sharpness(kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any()))

@@ -67,7 +67,7 @@ class Sample:
     @property
     def unit(self) -> str:
         """What a row or column is called."""
-        return self.sides.unit
+        return "word" if self.sides.own.by_words else "token"
 
     @property
     def text(self) -> str:
