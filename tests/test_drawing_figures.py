@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from hostile import HOSTILE, STEERING
 
+from mini_tf.drawing.calibration import draw_calibration
+from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves import draw_curves
 from mini_tf.drawing.fan import draw_fan
-from mini_tf.drawing.glyphs import figure_label
+from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.panel import Curves, Fan, Panel, Scale
 from mini_tf.system.errors import UsageFault
@@ -27,6 +29,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 SIZE = len(HOSTILE)
 WEIGHTS = np.random.default_rng(0).dirichlet([0.2] * SIZE, SIZE)
 TITLE = "".join(HOSTILE)
+COUNTS = np.random.default_rng(0).poisson(0.2, (SIZE, SIZE))
 
 DRAWN: dict[str, Callable[[str], bytes]] = {
     "map": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, TITLE)], Scale(label=TITLE), TITLE, suffix),
@@ -42,6 +45,8 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
     "curves": lambda suffix: draw_curves(
         Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)}), suffix
     ),
+    "confusion": lambda suffix: draw_confusion(COUNTS, HOSTILE, TITLE, suffix),
+    "calibration": lambda suffix: draw_calibration(*(np.array([np.nan, 0.5, 0.8]),) * 2, np.array([0, 4, 10]), 0.126, TITLE, suffix),
 }
 
 
@@ -58,6 +63,7 @@ def test_hostile_words_make_a_well_formed_svg_in_which_nothing_can_act(name: str
     elements = list(ElementTree.fromstring(text).iter())
     assert {element.tag.removeprefix(SVG) for element in elements} & {"script", "foreignObject", "a", "img", "iframe"} == set()
     assert [name for element in elements for name in element.attrib if name.startswith("on")] == []
+    assert figure_caption(TITLE, 120)[:10] in " ".join(text_of(text.encode()))
 
 
 def test_words_in_an_svg_are_text_that_can_be_searched() -> None:
