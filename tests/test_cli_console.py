@@ -350,7 +350,7 @@ from rich.text import Text
 def toy(console: Console, lines: int = 1) -> None:
     words = ["é", " \\x1b[31m", "[bold]"]
     for _ in range(lines):
-        console.picture(heat_map(Panel("", words, words, np.eye(3)), Scale(), colored=console.colored, width=console.width))
+        console.picture(heat_map, Panel("", words, words, np.eye(3)), Scale())
         console.picture(Text("\\x1b[2J careless"))
         console.picture(Text("=" * console.width))
     console.answer(result={"width": console.width})

@@ -8,6 +8,7 @@ import io
 
 from rich.color import ColorSystem
 from rich.console import Console, RenderableType
+from rich.segment import Segment
 
 from mini_tf.system.safe_text import safe_text
 
@@ -27,14 +28,11 @@ def rendered(renderable: RenderableType, *, colored: bool, width: int) -> str:
         emoji=False,
         highlight=False,
     )
-    parts = []
-    for segment in console.render(renderable):
-        if segment.control:
-            continue
-        text = safe_text(segment.text)
-        # A link would be an address that nobody sees.
-        parts.append(
-            segment.style.update_link(None).render(text, color_system=ColorSystem.EIGHT_BIT) if colored and segment.style else text
-        )
+    # A link would be an address that nobody sees.
+    segments = Segment.strip_links(Segment.filter_control(console.render(renderable)))
+    parts = [
+        style.render(safe_text(text), color_system=ColorSystem.EIGHT_BIT) if colored and style else safe_text(text)
+        for text, style, _ in segments
+    ]
     lines = "".join(parts).removesuffix("\n").split("\n")
     return "".join((line if colored else line.rstrip()) + "\n" for line in lines)

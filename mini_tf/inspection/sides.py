@@ -33,7 +33,6 @@ class Side:
         return self.words.texts if self.by_words else self.tokens
 
     def read_on(self, device: torch.device) -> Tokens:
-        """The text as a model reads it."""
         ids: Tensor = torch.tensor([self.given.ids], device=device)
         length = ids.shape[1]
         return Tokens(ids, Places(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None)

@@ -48,17 +48,13 @@ class WordWeights:
     @property
     def links(self) -> np.ndarray:
         """(layers, heads, shifts, target words): the number of the source word, -1 for none."""
-        found: np.ndarray = self.weights.argmax(axis=-1) - 1
-        return found
+        return np.asarray(self.weights.argmax(axis=-1) - 1)
 
     @property
     def sharpness(self) -> np.ndarray:
         """(layers, heads, shifts): the largest weight on a source word, the mean over the target words; 0 without any."""
         words = self.weights[..., 1:]
-        if not words.shape[-1] or not words.shape[-2]:
-            return np.zeros(words.shape[:-2])
-        found: np.ndarray = words.max(axis=-1).mean(axis=-1)
-        return found
+        return np.asarray(words.max(axis=-1).mean(axis=-1)) if words.shape[-1] and words.shape[-2] else np.zeros(words.shape[:-2])
 
 
 @dataclass(frozen=True, eq=False)
