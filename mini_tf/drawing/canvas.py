@@ -14,7 +14,7 @@ import numpy as np
 from mini_tf.drawing.glyphs import FONT, figure_caption
 from mini_tf.drawing.panel import Scale
 from mini_tf.drawing.plotting import Axes, Figure, FontProperties, Normalize, PowerNorm, ScalarMappable, TextToPath, matplotlib
-from mini_tf.drawing.ramp import figure_colors, ink_on
+from mini_tf.drawing.ramp import ink_on
 
 TITLE, WORD, SMALL = 10.0, 8.0, 7.0
 """Points of a title, of a token or a heading, of a number."""
@@ -108,7 +108,8 @@ def paint(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[tuple[int
 
 def _colors_of(scale: Scale) -> ScalarMappable:
     norm = PowerNorm(0.5, *scale.ends) if scale.root else Normalize(*scale.ends)
-    return ScalarMappable(norm, matplotlib.colormaps[figure_colors(scale)].with_extremes(bad="#e4e4e4"))
+    colors = matplotlib.colormaps["RdBu_r" if scale.diverging else "viridis"]
+    return ScalarMappable(norm, colors.with_extremes(bad="#e4e4e4"))
 
 
 def line_colors(count: int) -> list[tuple[float, ...]]:

@@ -1,22 +1,12 @@
 """Labels for figures: what the figures' font (DejaVu Sans, which comes with matplotlib) lacks is written as its number, `⟨6F22⟩`."""
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 
 from mini_tf.drawing.labels import caption, is_shapeless, label
 from mini_tf.drawing.plotting import FontProperties, FT2Font, findfont
 
 FONT = "DejaVu Sans"
-
-
-def figure_label(token: str, width: int | None = None) -> str:
-    """A token as `labels.label` shows it, in characters that the font has."""
-    return label(token, width, _has_glyph)
-
-
-def figure_caption(text: str, width: int | None = None) -> str:
-    """A title as `labels.caption` shows it, in characters that the font has."""
-    return caption(text, width, _has_glyph)
 
 
 def missing_glyphs(texts: Iterable[str]) -> list[str]:
@@ -32,3 +22,9 @@ def _has_glyph(character: str) -> bool:
 @cache
 def _characters_of_the_font() -> frozenset[int]:
     return frozenset(FT2Font(findfont(FontProperties(family=FONT))).get_charmap())
+
+
+figure_label = partial(label, drawable=_has_glyph)
+"""A token as `labels.label` shows it, in characters that the font has."""
+figure_caption = partial(caption, drawable=_has_glyph)
+"""A title as `labels.caption` shows it, in characters that the font has."""

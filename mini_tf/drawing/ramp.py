@@ -20,11 +20,6 @@ def terminal_color(value: float, scale: Scale) -> Color:
     return Color.from_ansi(steps[min(int(scale.fraction(value) * len(steps)), len(steps) - 1)])
 
 
-def figure_colors(scale: Scale) -> str:
-    """The name of matplotlib's colormap."""
-    return "RdBu_r" if scale.diverging else "viridis"
-
-
 def ink_on(color: RGB) -> RGB:
     """Black or white, whichever reads better on a colour (WCAG 2: relative luminance, contrast)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (byte / 255 for byte in color)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -79,13 +79,6 @@ class Turning(Protocol):
     def angles(self, device: torch.device) -> Tensor: ...
 
 
-class Untrained(NamedTuple):
-    """Rows of a table that training never reached, and what says so."""
-
-    rows: list[int]
-    by: str
-
-
 def has_positions(model: Model, stack: ModelStack) -> bool:
     """Whether the stack's vectors come from an embedding that `look` can look at."""
     return isinstance(dict(model.named_modules()).get(str(stack.embedding)), Embedding)
@@ -123,20 +116,20 @@ def _vectors(name: str, position: Position, context: int, embedded: Float[Tensor
     return Vectors(n_places, places, units @ units.T, kernel, table)
 
 
-def untrained(folder: Path, step: str | None, seen: Seen) -> Untrained | None:
-    """Of the table's rows, by the optimizer's state in the newest checkpoint, or in that of `step`; where the run keeps no checkpoint,
-    or the optimizer does not train the table, those beyond the context.
+def _untrained(folder: Path, step: str | None, seen: Seen) -> dict[str, Any]:
+    """Rows of the table that training never reached, and what says so: the optimizer's state in the newest checkpoint, or in that of
+    `step`; where the run keeps no checkpoint, or the optimizer does not train the table, the context.
 
-    None without a table. RunFault where the checkpoint is damaged.
+    Nothing without a table. RunFault where the checkpoint is damaged.
     """
     if seen.vectors is None or seen.vectors.table is None:
-        return None
+        return {}
     if kept_steps(folder):
         checkpoint = loading.choose(folder, "last" if step is None else step)
         rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), seen.vectors.table)
         if rows is not None:
-            return Untrained(rows, f"the optimizer's state after step {checkpoint.step}")
-    return Untrained(list(range(seen.context, seen.vectors.n_places)), "the context")
+            return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
+    return {"never_trained": list(range(seen.context, seen.vectors.n_places)), "never_trained_by": "the context"}
 
 
 def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
@@ -158,7 +151,7 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     chosen = _chosen(trained, stack)
     positions = trained.recipe.model.stacks()[chosen.name].positions
     kind, seen = positions.kind, look(trained.model, str(chosen.embedding))
-    result = _result(kind, seen, untrained(trained.folder, step, seen))
+    result = _result(kind, seen) | _untrained(trained.folder, step, seen) | ({"biases": seen.biases} if seen.biases else {})
     over_distance, vectors = _curves(kind, seen), seen.vectors
     if over_distance is None:
         unknown = "the scores they change depend on queries and keys, too"
@@ -184,7 +177,7 @@ def _chosen(trained: Trained, stack: str | None) -> ModelStack:
     return stacks[stack] if stack is not None else next(iter(stacks.values()))
 
 
-def _result(kind: str, seen: Seen, untrained: Untrained | None) -> dict[str, Any]:
+def _result(kind: str, seen: Seen) -> dict[str, Any]:
     result: dict[str, Any] = {"positions": kind, "context": seen.context}
     if (vectors := seen.vectors) is not None:
         similarity = vectors.similarity.tolist()
@@ -192,9 +185,7 @@ def _result(kind: str, seen: Seen, untrained: Untrained | None) -> dict[str, Any
     if (turns := seen.turns) is not None:
         never = sum(wavelength > seen.context for wavelength in turns.wavelengths)
         result |= {"kernel": turns.kernel, "wavelengths": turns.wavelengths, "pairs_that_never_turn_once": never}
-    if untrained is not None:
-        result |= {"never_trained": untrained.rows, "never_trained_by": untrained.by}
-    return result | ({"biases": seen.biases} if seen.biases else {})
+    return result
 
 
 def _panel(title: str, vectors: Vectors, most: int) -> Panel:

@@ -49,13 +49,14 @@ def by_words(
 
     A word sees what one of its tokens sees.
     """
-    row, column = (_members(of_token).to(weights) for of_token in (rows, rows if columns is None else columns))
+    row, column = (members(of_token).to(weights) for of_token in (rows, rows if columns is None else columns))
     summed = row.T @ weights @ column  # (W,L) @ (H,L,M) @ (M,V) -> (H,W,V)
     return summed / row.sum(dim=0)[:, None], row.T @ visible.to(row.dtype) @ column > 0
 
 
-def _members(of_token: list[int]) -> Tensor:
-    return torch.nn.functional.one_hot(torch.tensor(of_token))  # (tokens, words)
+def members(of_token: Sequence[int], n_words: int = -1) -> Tensor:
+    """(tokens, words): 1 where a token belongs to the word, of as many words as the numbers need or `n_words`."""
+    return torch.nn.functional.one_hot(torch.tensor(of_token), n_words)
 
 
 def _begin(text: str, first: int, last: int) -> int:

@@ -19,7 +19,7 @@ from mini_tf.generation.decoding import padded
 from mini_tf.inspection.alignments.links import Link
 from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture
 from mini_tf.inspection.framing import Framed, framed_source, framed_target
-from mini_tf.inspection.words import numbers_of
+from mini_tf.inspection.words import members, numbers_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -105,7 +105,7 @@ def _read_together(trained: Trained, framed: Sequence[tuple[Framed, Framed]]) ->
 
 def between_words(captured: Capture, row: int, source: Framed, target: Framed) -> WordWeights:
     """Of one row of a batch the weights of every cross head, between words."""
-    column = _members(numbers_of(source), 1 + len(source.text.split()))  # (M, 1 + words); 0 is what is no word
+    column = members(numbers_of(source), 1 + len(source.text.split())).float()  # (M, 1 + words); 0 is what is no word
     of_row = numbers_of(target)
     rows = torch.stack([_means(numbers, len(target.text.split())) for numbers in ([*of_row[1:], 0], of_row)])  # (shifts, words, L)
     layers = []
@@ -119,11 +119,7 @@ def between_words(captured: Capture, row: int, source: Framed, target: Framed) -
     return WordWeights(np.stack(layers))
 
 
-def _members(numbers: Sequence[int], count: int) -> Tensor:
-    return torch.nn.functional.one_hot(torch.tensor(numbers), count).float()
-
-
 def _means(numbers: Sequence[int], count: int) -> Tensor:
     """(count, tokens): what makes the mean over the tokens of each word; zeros for a word that no token stands for."""
-    members = _members(numbers, 1 + count)[:, 1:].T
-    return members / members.sum(dim=1, keepdim=True).clamp(min=1)
+    tokens = members(numbers, 1 + count)[:, 1:].T.float()
+    return tokens / tokens.sum(dim=1, keepdim=True).clamp(min=1)
