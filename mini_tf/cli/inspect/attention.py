@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.inspect.showing import file_of
 from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, ReaderLeft, command
@@ -15,6 +14,7 @@ from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection.maps.attention import Sample
+    from mini_tf.trained.opening import Trained
 
 PICTURES = (".png", ".svg")
 SUFFIXES = (*PICTURES, ".json", ".safetensors")
@@ -54,13 +54,10 @@ def attention(
     suffixes = {file.suffix.lower() for file in named}
     _refuse_files(suffixes, several=len(given) > 1 or step == "all", full=full and not console.json)
 
-    from mini_tf.inspection import View
     from mini_tf.inspection.choice import Choice
     from mini_tf.inspection.maps.attention import Wish, look, over_steps
-    from mini_tf.inspection.maps.figures import figure
     from mini_tf.inspection.maps.json_of import entry
-    from mini_tf.inspection.maps.panels import MOST_MAPS, pictures, pictures_of_steps
-    from mini_tf.inspection.maps.tensors import pack
+    from mini_tf.inspection.maps.panels import pictures_of_steps
     from mini_tf.trained.opening import open_trained
 
     wish, chosen = Wish(Choice(kind, layer, head), words, query), (kind, layer, head) != (None, None, None)
@@ -71,23 +68,16 @@ def attention(
     for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
         if not console.json and not by_table and left is None:
             try:
-                for picture in pictures(sample, len(given) > 1, describe, chosen):
-                    console.picture(picture)
+                _show(console, sample, len(given) > 1, describe, chosen)
             except ReaderLeft as gone:  # the files are still wanted
                 left = gone
-            more = len(sample.heads) - MOST_MAPS
-            if chosen and more > 0 and left is None and not describe and query is None:
-                console.say(f"{more} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
     result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
     _tell(console, result)
-    pictured = bool(suffixes & {*PICTURES})
-    if pictured:
+    if suffixes & {*PICTURES}:
         _tell_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
-    maps = {"safetensors": lambda: pack(samples, trained, step)}
-    view = View(result, figure=figure(samples[0]) if pictured else None, files=maps)
-    files.write_all(console, named, result, lambda suffix: file_of(view, suffix))
+    files.write_all(console, named, result, lambda suffix: _file(suffix, samples, trained, step))
     if left is not None:
         raise left
     for picture in pictures_of_steps(samples, given) if by_table else ():
@@ -108,6 +98,15 @@ def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
         raise UsageFault("a picture shows one text at one step", hint="give one TEXT and --step N, or -o FILE.json")
     if full and not suffixes & {".json", ".safetensors"}:
         raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
+
+
+def _show(console: Console, sample: "Sample", titled: bool, described: bool, chosen: bool) -> None:
+    from mini_tf.inspection.maps.panels import MOST_MAPS, pictures
+
+    for picture in pictures(sample, titled, described, chosen):
+        console.picture(picture)
+    if chosen and not described and sample.query is None and (more := len(sample.heads) - MOST_MAPS) > 0:
+        console.say(f"{more} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
 
 
 def _notes(samples: "list[Sample]", several: int) -> list[str]:
@@ -133,3 +132,11 @@ def _tell_glyphs(console: Console, units: list[str]) -> None:
         console.say(
             f"note: the font of pictures lacks {' '.join(lacks[:10])}{' ...' if len(lacks) > 10 else ''}; they are shown as numbers"
         )
+
+
+def _file(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | None) -> bytes:
+    from mini_tf.drawing.files import draw
+    from mini_tf.inspection.maps.figures import figure
+    from mini_tf.inspection.maps.tensors import pack
+
+    return pack(samples, trained, step) if suffix == "safetensors" else draw(figure(samples[0]), suffix)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def show(console: Console, view: "View", files: Sequence[Path] = (), run: Path | None = None) -> None:
     """Files are written before anything is printed: its reader may leave."""
-    write_all(console, files, view.result, lambda suffix: file_of(view, suffix))
+    write_all(console, files, view.result, lambda suffix: _file_of(view, suffix))
     for picture in view.pictures:
         console.picture(picture)
     for note in view.notes:
@@ -21,7 +21,7 @@ def show(console: Console, view: "View", files: Sequence[Path] = (), run: Path |
     console.answer(run=run, metrics=view.metrics, result=view.result)
 
 
-def file_of(view: "View", suffix: str) -> bytes:
+def _file_of(view: "View", suffix: str) -> bytes:
     """What is written to a file of this suffix, other than JSON."""
     if suffix in view.files:
         return view.files[suffix]()
