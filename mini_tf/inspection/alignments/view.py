@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mini_tf.data.pairs import Pair
+from mini_tf.data.examples import Pair
 from mini_tf.drawing.panel import Marks, Panel, Scale, Sheet
 from mini_tf.drawing.terminal import heat_map, sentence, table
 from mini_tf.inspection import Picture, View
