@@ -19,13 +19,14 @@ def _ask_for_recipe() -> NoReturn:
 
 
 def task_recipes() -> list[str]:
-    """The shipped recipes that name an objective of their own, which is a task."""
+    """The shipped recipes that name an objective by its word, which is a task."""
     import yaml
 
     from mini_tf.recipe.presets import presets
     from mini_tf.recipe.reading import read
 
-    naming = (name for name, file in presets().items() if yaml.safe_load(file.read_text(encoding="utf-8")).get("objective"))
+    given = {name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()}
+    naming = [name for name, objective in given.items() if isinstance(objective, str) or "kind" in (objective or ())]
     return [name for name in naming if read(name).recipe.objective.TASK]
 
 
