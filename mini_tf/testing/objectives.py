@@ -3,8 +3,10 @@
 Each check builds the objective with the smallest model that it can be trained on, and eight rows of the form of data that it reads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,9 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
+from mini_tf.data.packing import Shape
+from mini_tf.data.store import in_memory
+from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.objective_network import own_tensors, trained_together
@@ -22,6 +27,8 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import figures_of
 from mini_tf.testing import Case, cases_of
+from mini_tf.testing import datasets as of_datasets
+from mini_tf.testing.datasets import Row
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
 from mini_tf.training.evaluation import Judge
 
@@ -59,16 +66,41 @@ class TinyObjective:
         return [self.rows.part(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
 
 
-def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.0) -> TinyObjective:
+@dataclass(frozen=True)
+class Given:
+    """An objective with rows of its dataset, as in `testing.datasets`: eight at least, not all of one length."""
+
+    settings: ObjectiveSettings
+    rows: Sequence[Row]
+
+    def prepared(self, lookahead: int = 0) -> tuple[Rows, Labels | None, Vocabulary]:
+        with TemporaryDirectory() as folder:
+            trial = of_datasets.Trial(self.settings.dataset(), self.rows, Path(folder))
+            store = in_memory(trial.dataset.encode(trial.examples, trial.used, trial.labels), trial.used)
+            packing, numbers = trial.dataset.packing(store, Shape(64, lookahead, "none")), np.arange(N_ROWS)
+            return packing.take(numbers, 0, numbers.astype(np.uint64)), trial.labels, trial.used.target.vocabulary
+
+
+Tried = ObjectiveSettings | Given
+"""An objective, on rows that are made here, or on given ones."""
+
+
+def trial_of(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> TinyObjective:
     """The case of an objective; `dropout` is set wherever there is dropout."""
-    labels = labels_for(settings.DATASET)
-    objective = settings.build(VOCABULARY, labels)
-    rows = rows_for(settings.DATASET, objective.lookahead, objective.whole_words)
+    settings = tried.settings if isinstance(tried, Given) else tried
+    if isinstance(tried, Given):
+        rows, labels, vocabulary = tried.prepared()
+        objective = settings.build(vocabulary, labels)
+        rows = tried.prepared(objective.lookahead)[0] if objective.lookahead else rows
+    else:
+        labels, vocabulary = labels_for(settings.DATASET), VOCABULARY
+        objective = settings.build(vocabulary, labels)
+        rows = rows_for(settings.DATASET, objective.lookahead, objective.whole_words)
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
     fitting = [one for one in models if settings.direction(one)]
     seeing_most = next((one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0])  # so that any position can answer
-    model: Model = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3).build(VOCABULARY.size, 16)
+    model: Model = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3).build(vocabulary.size, max(16, rows.ids.shape[1]))
     objective.equip(model)
     task = objective.task(model).double()
     for module in task.modules():
@@ -77,11 +109,11 @@ def trial_of(settings: ObjectiveSettings, d_model: int = 16, dropout: float = 0.
     return TinyObjective(objective, model, task, rows, labels)
 
 
-def cuts_change_nothing(settings: ObjectiveSettings) -> None:
+def cuts_change_nothing(tried: Tried) -> None:
     """Any cut into micro-batches gives the same sums, counts, metrics and gradients for the whole step."""
     found: list[dict[str, Any]] = []
     for size in (N_ROWS, 3, 1):
-        case = trial_of(settings)
+        case = trial_of(tried)
         done = [case.sums(rows) for rows in case.cut(size)]
         counts = _added(batch.counts for batch, _ in done)
         parts = _added(sums.parts for _, sums in done)
@@ -96,9 +128,9 @@ def cuts_change_nothing(settings: ObjectiveSettings) -> None:
                 assert _near(other[what][name], value), f"{what}: {name} depends on how the batch is cut"
 
 
-def padding_changes_nothing(settings: ObjectiveSettings) -> None:
+def padding_changes_nothing(tried: Tried) -> None:
     """Padding is no target, is not counted, and what it holds changes nothing."""
-    case = trial_of(settings)
+    case = trial_of(tried)
     batch = case.objective.prepare(case.rows)
     real = None if batch.inputs.places is None else batch.inputs.places.segments
     assert real is not None, "the batch does not say where its rows are padded"
@@ -111,9 +143,9 @@ def padding_changes_nothing(settings: ObjectiveSettings) -> None:
             assert _near(found.parts[name], part), f"{name} depends on what stands in padding"
 
 
-def preparing_is_pure(settings: ObjectiveSettings) -> None:
+def preparing_is_pure(tried: Tried) -> None:
     """`prepare` changes neither rows nor random generators, and a row is prepared by its key, whatever rows are beside it."""
-    case = trial_of(settings)
+    case = trial_of(tried)
     arrays = {name: value for name, value in vars(case.rows).items() if isinstance(value, np.ndarray)}
     before = {name: array.copy() for name, array in arrays.items()}
     generators = torch.get_rng_state(), repr(np.random.get_state())
@@ -133,9 +165,10 @@ def preparing_is_pure(settings: ObjectiveSettings) -> None:
 
 
 @torch.no_grad()
-def parts_are_counted(settings: ObjectiveSettings) -> None:
+def parts_are_counted(tried: Tried) -> None:
     """Every part of the loss has a count, which is not 0 where the part is not; figures have the names that the settings declare."""
-    case = trial_of(settings)
+    case = trial_of(tried)
+    settings = case.objective.settings
     declared, judge = figures_of(settings), case.judge
     for rows in (case.rows, *case.cut(1)):
         batch, sums = case.sums(rows, training=False)
@@ -157,11 +190,11 @@ def parts_are_counted(settings: ObjectiveSettings) -> None:
     assert not strange, f"METRICS: does not declare {strange}"
 
 
-def evaluation_is_repeatable(settings: ObjectiveSettings) -> None:
+def evaluation_is_repeatable(tried: Tried) -> None:
     """In eval nothing is dropped, and the same batch gives the same twice."""
     found: list[Sums] = []
     for dropout in (0.0, 0.0, 0.5):
-        case = trial_of(settings, dropout=dropout)
+        case = trial_of(tried, dropout=dropout)
         torch.manual_seed(len(found))
         found.append(case.sums(training=False)[1])
     for other in found[1:]:
@@ -171,9 +204,9 @@ def evaluation_is_repeatable(settings: ObjectiveSettings) -> None:
         assert not answers or torch.equal(*answers), "in eval answers are drawn or dropped"
 
 
-def half_precision_keeps_the_loss(settings: ObjectiveSettings) -> None:
+def half_precision_keeps_the_loss(tried: Tried) -> None:
     """Under autocast to bf16 losses are summed in full precision, and are about the same."""
-    case = trial_of(settings)
+    case = trial_of(tried)
     case.task.float()
     for training in (True, False):
         _, exact = case.sums(training=training)
@@ -184,9 +217,9 @@ def half_precision_keeps_the_loss(settings: ObjectiveSettings) -> None:
             assert abs(rough.parts[name] - part) <= 0.2 * abs(part) + 0.1, f"{name} is {rough.parts[name]:g} in bf16, but {part:g}"
 
 
-def rows_are_learnt_by_heart(settings: ObjectiveSettings) -> None:
+def rows_are_learnt_by_heart(tried: Tried) -> None:
     """AdamW brings the loss on eight rows below a tenth of what it was, and every parameter has had a gradient on the way."""
-    case = trial_of(settings, d_model=32)
+    case = trial_of(tried, d_model=32)
     trained = trained_together(case.model, case.task)
     optimizer = torch.optim.AdamW(trained.parameters(), lr=5e-3, weight_decay=0.0)
     untouched, losses = {name for name, _ in trained.named_parameters()}, list[float]()
@@ -202,9 +235,9 @@ def rows_are_learnt_by_heart(settings: ObjectiveSettings) -> None:
     assert not untouched, f"parameters that have no gradient: {sorted(untouched)}"
 
 
-def task_leaves_the_model_as_it_is(settings: ObjectiveSettings) -> None:
+def task_leaves_the_model_as_it_is(tried: Tried) -> None:
     """To build the task changes no weight of the model, and what it holds besides depends on torch's generator alone."""
-    case = trial_of(settings)
+    case = trial_of(tried)
     before = {name: tensor.clone() for name, tensor in case.model.weights().items()}
     drawn = []
     for _ in range(2):
@@ -254,6 +287,6 @@ def _other_padding(rows: Rows) -> Rows:
     return replace(rows, ids=np.where(rows.segments == 0, FIRST_PLAIN + 5, rows.ids))
 
 
-def cases(settings: ObjectiveSettings) -> list[Case]:
-    """Everything that an objective of these settings must do."""
-    return cases_of(CONTRACT, settings)
+def cases(settings: ObjectiveSettings, rows: Sequence[Row] | None = None) -> list[Case]:
+    """Everything that an objective of these settings must do; rows: of its dataset, where that is not one of minitf's."""
+    return cases_of(CONTRACT, settings if rows is None else Given(settings, rows))

@@ -1,0 +1,81 @@
+"""The contract of pipelines over every kind, with every objective that names one, and against pipelines that break it."""
+
+from typing import Any
+
+import pytest
+from test_datasets_contract import ROWS, TEXTS
+
+from mini_tf.pipelines import Prediction
+from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.testing import pipelines as contract
+
+PROMPTS = [TEXTS[3], "", "a dog", TEXTS[1][:20]]
+OBJECTIVES: dict[str, Any] = {word: settings_of("objectives", word)() for word in listing("objectives")}
+
+
+@pytest.mark.parametrize("holds", contract.CONTRACT, ids=lambda holds: holds.__name__)
+@pytest.mark.parametrize("word", [word for word, objective in OBJECTIVES.items() if objective.PIPELINE is not None])
+def test_every_pipeline(word: str, holds: Any) -> None:
+    objective = OBJECTIVES[word]
+    prompts = [f"{prompt} [MASK]" for prompt in PROMPTS] if objective.PIPELINE == "fill_mask" else PROMPTS
+    cases = {case.name: case for case in contract.cases(objective, ROWS[objective.DATASET], prompts)}
+    cases[holds.__name__].run()
+
+
+def test_every_pipeline_is_named_by_an_objective() -> None:
+    assert {objective.PIPELINE for objective in OBJECTIVES.values()} - {None} == {*listing("pipelines")}
+
+
+Classify: Any = settings_of("objectives", "classify")
+Classification: Any = settings_of("pipelines", "text_classification")
+
+
+class Broken(Classification):
+    """A pipeline whose predictions are changed by `spoil`."""
+
+    def build(self, subject: Any) -> Any:
+        built = super().build(subject)
+        right = built.predictions
+        built.predictions = lambda outputs, examples: self.spoil(right(outputs, examples))
+        return built
+
+    def spoil(self, found: list[Prediction]) -> list[Prediction]:
+        return found
+
+
+class DependsOnItsNeighbours(Broken):
+    def spoil(self, found: list[Prediction]) -> list[Prediction]:
+        return [one._replace(label=f"{one.label} of {len(found)}") for one in found]
+
+
+class DeclaresNoFigures(Classification):
+    FIGURES = ("accuracy",)
+    SPOKEN = ()
+
+
+class SpeaksOfOthers(Classification):
+    SPOKEN = ("bleu",)
+
+
+class HasNoCommand(Classification):
+    COMMAND = None
+
+
+BREAKS: dict[type[Any], str] = {
+    DependsOnItsNeighbours: "predicts_examples_whatever_is_asked_beside_them",
+    DeclaresNoFigures: "measures_what_it_declares",
+    SpeaksOfOthers: "measures_what_it_declares",
+    HasNoCommand: "does_what_its_command_asks",
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
+def test_a_pipeline_that_breaks_the_contract_is_caught(broken: type[Any]) -> None:
+    class Objective(Classify):
+        @classmethod
+        def pipeline(cls) -> Any:
+            return broken()
+
+    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == BREAKS[broken]]
+    with pytest.raises(AssertionError):
+        case.run()
