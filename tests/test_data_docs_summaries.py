@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mini_tf.data.pairs import columns_of, find_pairs
+from data_of import dataset_of
 
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries
@@ -91,7 +91,7 @@ EXPECTED = [
 @pytest.fixture(scope="module")
 def made() -> Path:
     """Of the Python that is running, as it lies in the cache, which all tests share."""
-    return docs_summaries.Settings().corpus(cache_folder())
+    return docs_summaries.corpus(cache_folder())
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +182,24 @@ def test_every_pair_is_a_line_of_prose_and_a_shorter_one_that_it_does_not_begin_
         assert not re.search(r"\. [A-Z]", target), target
 
 
+def test_the_file_is_made_once_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(package(tmp_path / "library", boats=MODULE))})
+    monkeypatch.setattr(docs_summaries, "FEWEST_PAIRS", 4)
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+    path, twin = docs_summaries.corpus(tmp_path / "one"), docs_summaries.corpus(tmp_path / "two")
+    assert path.name == f"docs-summaries-{docs_summaries.VERSION}-{documentation.PYTHON}.jsonl" == twin.name
+    assert path.read_bytes() == twin.read_bytes()
+    path.write_text("kept")
+    assert docs_summaries.corpus(tmp_path / "one").read_text() == "kept"
+
+
 def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "library").mkdir()
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "library")})
     with pytest.raises(Unavailable, match="docs-summaries: this Python comes without its library's sources"):
-        find_pairs("docs-summaries", "data.train")
+        dataset_of("pairs").find("docs-summaries", "data.train")
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -195,6 +207,5 @@ def test_a_recipe_names_the_pairs_and_gives_no_columns(made: Path, rows: list[di
     monkeypatch.setenv("MINITF_CACHE", str(made.parent))
     data = Data(train="docs-summaries")
     assert data.pairs
-    assert data.built_in_pairs
-    read = find_pairs(data.train, "data.train").read(columns_of(data))
+    read = dataset_of("pairs").read(dataset_of("pairs").find(data.train, "data.train"), data, data.train)
     assert [(pair.source, pair.target, pair.alignment) for pair in read] == [(row["source"], row["target"], None) for row in rows]

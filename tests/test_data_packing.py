@@ -1,22 +1,23 @@
-"""Packing: every target is asked for once, and rows say truly which document each token belongs to."""
+"""Windows of a text: every target is asked for once, and rows say truly which document each token belongs to."""
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mini_tf.data.token_store import TokenStore
 
-from mini_tf.data.packing import Packing
+from mini_tf.data.packing import Shape
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.windows import Windows
 
 SEPARATOR = 2
 PACKS = ("concat", "docs", "none")
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=20)
 
 
-def store(lengths: list[int], separated: bool = True, path: Path = Path(__file__)) -> TokenStore:
+def store(lengths: list[int], separated: bool = True) -> Store:
     """Documents whose tokens all differ: 10, 11, 12, ..."""
     ids: list[int] = []
     starts, token = [], 10
@@ -25,9 +26,11 @@ def store(lengths: list[int], separated: bool = True, path: Path = Path(__file__
         ids += [SEPARATOR] * separated + list(range(token, token + length))
         token += length
     ids += [SEPARATOR] * separated
-    made = TokenStore(path, np.array(ids), np.array(starts), sum(lengths), len(starts), separated, Vocabulary(2000, 0, 1, SEPARATOR, 3))
-    object.__setattr__(made, "check", lambda: None)
-    return made
+    return Store(None, np.array(ids), np.array(starts), sum(lengths), separated, Vocabulary(2000, 0, 1, SEPARATOR, 3))
+
+
+def windows(store: Store, *shape: Any, **more: Any) -> Windows:
+    return Windows(store, Shape(*shape, **more))
 
 
 @given(lengths=LENGTHS, context=st.integers(1, 12), batch_size=st.integers(1, 5), separated=st.booleans())
@@ -38,7 +41,7 @@ def test_evaluation_asks_for_every_target_exactly_once(
 ) -> None:
     text = store([*lengths, 2], separated)
     found: list[int] = []
-    for rows in Packing(text, context, lookahead, pack).eval_rows(batch_size):  # type: ignore[arg-type]
+    for rows in windows(text, context, lookahead, pack).eval_rows(batch_size):
         real = np.ones_like(rows.ids, bool) if rows.segments is None else rows.segments != 0
         found += rows.ids[:, lookahead:][real[:, lookahead:]].tolist()
     expected = text.ids[lookahead:].tolist()
@@ -50,7 +53,7 @@ def test_evaluation_asks_for_every_target_exactly_once(
 @given(lengths=LENGTHS, context=st.integers(2, 12), epoch=st.integers(0, 5), lookahead=st.integers(0, 1))
 def test_an_epoch_is_windows_of_the_stream_that_do_not_overlap(lengths: list[int], context: int, epoch: int, lookahead: int) -> None:
     text = store(lengths)
-    packing = Packing(text, context, lookahead)
+    packing = windows(text, context, lookahead)
     rows = packing.take(np.arange(packing.n_rows), epoch, np.zeros(packing.n_rows, np.uint64))
     if rows.segments is None:
         first = int(rows.ids[0, 0])
@@ -65,21 +68,21 @@ def test_an_epoch_is_windows_of_the_stream_that_do_not_overlap(lengths: list[int
 
 
 def test_later_epochs_begin_elsewhere_and_have_as_many_rows() -> None:
-    packing = Packing(store([1000]), 32, 1, seed=1)
+    packing = windows(store([1000]), 32, 1, seed=1)
     first = {int(packing.take(np.array([0]), epoch, np.zeros(1, np.uint64)).ids[0, 0]) for epoch in range(20)}
     assert len(first) > 8
     assert packing.n_rows == 30  # of 31 windows; the last is given up for the shift
 
 
 def test_documents_are_numbered_from_their_opening_separator() -> None:
-    rows = Packing(store([3, 2, 6]), 5, 1, "docs").take(np.array([0, 1]), 0, np.zeros(2, np.uint64))
+    rows = windows(store([3, 2, 6]), 5, 1, "docs").take(np.array([0, 1]), 0, np.zeros(2, np.uint64))
     assert rows.ids.tolist() == [[2, 10, 11, 12, 2, 13], [13, 14, 2, 15, 16, 17]]
     assert rows.segments is not None
     assert rows.segments.tolist() == [[1, 1, 1, 1, 2, 2], [1, 1, 2, 2, 2, 2]]
 
 
 def test_one_document_a_row_is_padded_to_the_longest_and_cut_at_the_context() -> None:
-    packing = Packing(store([1, 6]), 4, 1, "none")
+    packing = windows(store([1, 6]), 4, 1, "none")
     assert packing.n_rows == 3
     rows = packing.take(np.array([0, 1, 2]), 3, np.zeros(3, np.uint64))
     assert rows.ids.tolist() == [[2, 10, 2, 0, 0], [2, 11, 12, 13, 14], [14, 15, 16, 2, 0]]
@@ -89,7 +92,7 @@ def test_one_document_a_row_is_padded_to_the_longest_and_cut_at_the_context() ->
 
 @pytest.mark.parametrize("pack", ["concat", "docs"])
 def test_a_text_shorter_than_a_window_is_one_padded_row(pack: str) -> None:
-    packing = Packing(store([3]), 8, 1, pack)  # type: ignore[arg-type]
+    packing = windows(store([3]), 8, 1, pack)
     assert packing.n_rows == 1
     rows = packing.take(np.array([0, 0]), 7, np.zeros(2, np.uint64))
     assert rows.ids.tolist() == [[2, 10, 11, 12, 2, 0, 0, 0, 0]] * 2
@@ -99,14 +102,14 @@ def test_a_text_shorter_than_a_window_is_one_padded_row(pack: str) -> None:
 
 @pytest.mark.parametrize("pack", PACKS)
 def test_keys_of_evaluation_belong_to_the_row_and_not_to_the_batch(pack: str) -> None:
-    packing = Packing(store([9, 30, 4, 17]), 8, 0, pack)  # type: ignore[arg-type]
+    packing = windows(store([9, 30, 4, 17]), 8, 0, pack)
     keys = [np.concatenate([rows.keys for rows in packing.eval_rows(size)]).tolist() for size in (1, 3, 100)]
     assert keys[0] == keys[1] == keys[2]
     assert len(set(keys[0])) == len(keys[0])
 
 
 def test_a_short_evaluation_is_the_beginning_of_the_whole_one() -> None:
-    packing = Packing(store([100]), 8, 1)
+    packing = windows(store([100]), 8, 1)
     rows = list(packing.eval_rows(3, tokens=30))
     assert sum(map(len, rows)) == 4
     assert np.array_equal(np.concatenate([r.ids for r in rows]), np.concatenate([r.ids for r in packing.eval_rows(4)])[:4])
@@ -115,7 +118,7 @@ def test_a_short_evaluation_is_the_beginning_of_the_whole_one() -> None:
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("pack", PACKS)
 def test_a_short_evaluation_ends_with_the_first_row_that_brings_enough_targets(pack: str, lookahead: int) -> None:
-    packing = Packing(store([9, 7, 30, 8, 17, 1]), 8, lookahead, pack)  # type: ignore[arg-type]
+    packing = windows(store([9, 7, 30, 8, 17, 1]), 8, lookahead, pack)
     whole = [rows for rows in packing.eval_rows(1)]
     real = [np.ones_like(rows.ids, bool) if rows.segments is None else rows.segments != 0 for rows in whole]
     ends = np.cumsum([int(one[:, lookahead:].sum()) for one in real]).tolist()
@@ -127,8 +130,8 @@ def test_a_short_evaluation_ends_with_the_first_row_that_brings_enough_targets(p
 
 
 def test_rows_say_where_words_begin_only_if_asked() -> None:
-    asked = Packing(store([50]), 8, 0, word_starts_of=lambda ids: ids % 2 == 0)
+    asked = windows(store([50]), 8, 0, word_starts_of=lambda ids: ids % 2 == 0)
     rows = asked.take(np.array([0]), 0, np.zeros(1, np.uint64))
     assert rows.word_starts is not None
     assert rows.word_starts.tolist() == (rows.ids % 2 == 0).tolist()
-    assert Packing(store([50]), 8, 0).take(np.array([0]), 0, np.zeros(1, np.uint64)).word_starts is None
+    assert windows(store([50]), 8, 0).take(np.array([0]), 0, np.zeros(1, np.uint64)).word_starts is None

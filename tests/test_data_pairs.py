@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from data_of import dataset_of, encoded, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mini_tf.data.pair_store import PairStore, PairText, encode_pairs, open_pairs
-from mini_tf.data.pairs import Pair, by_source, columns_of, find_pairs, size, whole
 
-from mini_tf.data import raw_text
-from mini_tf.data import sides as text_sides
-from mini_tf.data.formats import sources
+from mini_tf.data import raw
+from mini_tf.data.datasets import Text
+from mini_tf.data.examples import Pair
+from mini_tf.data.split import Division
+from mini_tf.data.store import Store
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.data import TwoFiles as Files
 from mini_tf.system.errors import DataFault, Unavailable
 
+PAIRED = dataset_of("pairs")
 CHAR = sections.Tokenizer(kind="char")
 BYTE = sections.Tokenizer(kind="byte")
 PAIRS = [(f"the cat number {n} sat", f"kato {n} sidis {'tre ' * (n % 4)}.") for n in range(80)]
@@ -60,9 +62,17 @@ def table(folder: Path, kind: str, names: tuple[str, str] = ("source", "target")
     return str(file)
 
 
+def pairs_in(spec: object, data: Data | None = None) -> list[Pair]:
+    return list(PAIRED.read(PAIRED.find(spec, "data.train"), data or Data(train="x"), spec))
+
+
+def written(store: Store) -> list[Pair]:
+    return list(PAIRED.examples(store))
+
+
 def read(spec: object, **given: Any) -> list[tuple[str, str]]:
     data = Data(train="x", **given)
-    return [(pair.source, pair.target) for pair in find_pairs(spec, "data.train").read(columns_of(data))]
+    return [(pair.source, pair.target) for pair in pairs_in(spec, data)]
 
 
 def refusal(spec: object, **given: Any) -> str:
@@ -74,9 +84,22 @@ def refusal(spec: object, **given: Any) -> str:
     return f"{caught.value.message} ({caught.value.hint})"
 
 
-def texts_of(store: PairStore, text: PairText) -> list[tuple[str, str]]:
+def open_pairs(data: Data, tokenizer: sections.Tokenizer, **more: Any) -> Text:
+    return opened(data, tokenizer, "pairs", **more)
+
+
+def divide(pairs: list[Pair], share: float) -> Division:
+    return PAIRED.divide(lambda: iter(pairs), None, Split(share=share))
+
+
+def keep_apart(train: list[Pair], val: list[Pair]) -> Division:
+    return PAIRED.divide(lambda: iter(train), lambda: iter(val), Split(share=0.05))
+
+
+def texts_of(store: Store, text: Text) -> list[tuple[str, str]]:
     decode = text.source_tokenizer.decode, text.tokenizer.decode
-    return [(decode[0](store.source.document(n)), decode[1](store.target.document(n))) for n in range(store.n_documents)]
+    assert store.source is not None
+    return [(decode[0](store.source.document(n)), decode[1](store.document(n))) for n in range(store.n_documents)]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +152,7 @@ def test_columns_of_a_table_without_names_have_numbers(tmp_path: Path) -> None:
 def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
     rows = [{"source": "a b", "target": "c d", "alignment": "0-1 1-0"}, {"source": "a", "target": "b"}]
     file = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    found = list(find_pairs(file, "data.train").read(columns_of(Data(train="x"))))
+    found = pairs_in(file)
     assert found == [Pair("a b", "c d", f"{file}:1", "0-1 1-0"), Pair("a", "b", f"{file}:2", None)]
 
 
@@ -168,7 +191,7 @@ def lists(path: Path) -> str:
 
 
 def test_sentences_of_a_source_are_joined_and_texts_of_a_target_are_references(tmp_path: Path) -> None:
-    [first, second, third, *_] = find_pairs(lists(tmp_path / "a.jsonl"), "data.train").read(columns_of(Data(train="x")))
+    [first, second, third, *_] = pairs_in(lists(tmp_path / "a.jsonl"))
     assert (first.source, first.target, first.references) == ("sentence 0. and another", "first 0", ("first 0",))
     assert (second.references, third.references) == (("first 1",), ("first 2", "other"))
 
@@ -176,11 +199,11 @@ def test_sentences_of_a_source_are_joined_and_texts_of_a_target_are_references(t
 def test_a_store_gives_back_all_references_and_holds_the_first(tmp_path: Path) -> None:
     file = lists(tmp_path / "a.jsonl")
     text = open_pairs(Data(train=file, fields={"source": "source", "target": "target"}), BYTE)
-    kept = [pair for store in (text.train, text.val) for pair in store.pairs()]
-    read = list(find_pairs(file, "data.train").read(columns_of(Data(train="x"))))
+    kept = [pair for store in (text.train, text.val) for pair in written(store)]
+    read = pairs_in(file)
     assert sorted(pair.references for pair in kept) == sorted(pair.references for pair in read)
     for store in (text.train, text.val):
-        assert [(pair.source, pair.references[0]) for pair in store.pairs()] == texts_of(store, text)
+        assert [(pair.source, pair.references[0]) for pair in written(store)] == texts_of(store, text)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +225,7 @@ def test_lists_that_are_no_texts_are_refused_with_their_line(row: dict[str, Any]
 
 def test_links_between_words_may_stand_in_any_table(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "source,alignment,target\na b,0-0,c\n")
-    assert list(find_pairs(file, "data.train").read(columns_of(Data(train="x")))) == [Pair("a b", "c", f"{file}:2", "0-0")]
+    assert pairs_in(file) == [Pair("a b", "c", f"{file}:2", "0-0")]
 
 
 def test_sentences_with_tags_are_no_pairs(tmp_path: Path) -> None:
@@ -214,7 +237,7 @@ def test_abstracts_and_their_summaries_are_pairs() -> None:
         pytest.skip(f"{SCITLDR} is not here")
     for side, n in (("train", 1992), ("dev", 619)):
         rows = [json.loads(line) for line in (SCITLDR / f"{side}.jsonl").read_text().splitlines()]
-        found = list(find_pairs(str(SCITLDR / f"{side}.jsonl"), "data.train").read(columns_of(Data(train="x"))))
+        found = pairs_in(str(SCITLDR / f"{side}.jsonl"))
         assert len(found) == n
         assert [list(pair.references) for pair in found] == [row["target"] for row in rows]
         assert [pair.source for pair in found] == [" ".join(filter(str.strip, row["source"])) for row in rows]
@@ -259,7 +282,7 @@ def test_bytes_that_are_not_utf_8_may_be_replaced_and_are_counted(given: str, tm
     with pytest.raises(DataFault, match="is not UTF-8"):
         open_pairs(Data(train=train, fields=fields), CHAR)
     said: list[str] = []
-    encode_pairs(train, (text.source_tokenizer, text.tokenizer), Data(train=train, fields=fields, errors="replace"), said.append)
+    encoded(Data(train=train, fields=fields, errors="replace"), text.used, "pairs", say=said.append)
     assert "40 bytes are not UTF-8; each is read as U+FFFD" in said
 
 
@@ -269,7 +292,8 @@ def test_stores_hold_every_pair_once_and_partners_have_one_number(tmp_path: Path
     assert sorted([*train, *val]) == sorted(PAIRS)
     assert [pair for pair in PAIRS if pair in train] == train
     assert text.tokenizer is text.source_tokenizer
-    for store in (text.train.source, text.train.target, text.val.source, text.val.target):
+    for store in (text.train.source, text.train, text.val.source, text.val):
+        assert store is not None
         separator = text.tokenizer.vocabulary.separator
         assert np.flatnonzero(store.ids == separator).tolist() == [*store.starts.tolist(), len(store) - 1]
     assert text.train.raw_bytes == sum(len(target.encode()) for _, target in train)
@@ -288,8 +312,8 @@ def test_the_raw_pairs_of_a_side_are_those_that_are_stored(tmp_path: Path) -> No
     data = Data(train=aligned(tmp_path), split=Split(share=0.2))
     text = open_pairs(data, CHAR)
     for side in ("train", "val"):
-        assert [(pair.source, pair.target) for pair in getattr(text, side).pairs()] == texts_of(getattr(text, side), text)
-        numbers = [pair.where for pair in getattr(text, side).pairs()]
+        assert [(pair.source, pair.target) for pair in written(getattr(text, side))] == texts_of(getattr(text, side), text)
+        numbers = [pair.where for pair in written(getattr(text, side))]
         assert numbers == [f"pair {n}" for n in range(1, len(numbers) + 1)]
 
 
@@ -307,7 +331,7 @@ def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
 
 def test_a_sample_of_huge_pairs_shows_a_shared_tokenizer_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(f"aabb aabb {n}", f"XXYY XXYY {n}") for n in range(400)]
-    monkeypatch.setattr(raw_text, "LARGEST_SAMPLE", 6000)  # every second text is learnt from
+    monkeypatch.setattr(raw, "LARGEST_SAMPLE", 6000)  # every second text is learnt from
     text = open_pairs(Data(train=aligned(tmp_path, pairs)), sections.Tokenizer(kind="bpe", vocab_size=300))
     assert len(text.tokenizer.encode(" aabb")) < 3
     assert len(text.tokenizer.encode(" XXYY")) < 3
@@ -322,9 +346,9 @@ def test_no_source_stands_on_both_sides(pairs: list[tuple[str, str]], share: flo
     made = [Pair(source, target, f"f:{n}") for n, (source, target) in enumerate(pairs, 1)]
     if len({pair.source for pair in made}) < 2:
         with pytest.raises(DataFault, match="1 different sources; at least 2 are needed"):
-            text_sides.divide(lambda: iter(made), by_source, size, share, "sources")
+            divide(made, share)
         return
-    division = text_sides.divide(lambda: iter(made), by_source, size, share, "sources")
+    division = divide(made, share)
     sides = list(division.read())
     assert [pair for _, pair in sides] == made
     assert division.characters == sum(len(pair.source + pair.target) for pair in made)
@@ -339,9 +363,7 @@ def test_a_corpus_that_grows_keeps_its_split() -> None:
     more = [Pair(f"new {n}", "neu", f"g:{n}") for n in range(500)]
 
     def held_out(pairs: list[Pair]) -> set[str]:
-        return {
-            pair.source for side, pair in text_sides.divide(lambda: iter(pairs), by_source, size, 0.2, "sources").read() if side == "val"
-        }
+        return {pair.source for side, pair in divide(pairs, 0.2).read() if side == "val"}
 
     before = held_out(made)
     after = held_out([*more, *made])
@@ -352,7 +374,7 @@ def test_a_corpus_that_grows_keeps_its_split() -> None:
 
 def test_of_few_sources_the_last_is_held_out_and_that_is_told() -> None:
     made = [Pair(source, str(n), f"f:{n}") for n, source in enumerate("abcacb")]
-    division = text_sides.divide(lambda: iter(made), by_source, size, 0.05, "sources")
+    division = divide(made, 0.05)
     assert [(side, pair.source) for side, pair in division.read() if side == "val"] == [("val", "b")] * 2
     assert division.notes == ("fewer than 10 different sources: the last is held out",)
 
@@ -360,16 +382,16 @@ def test_of_few_sources_the_last_is_held_out_and_that_is_told() -> None:
 def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> None:
     train = [Pair("a", "1", "f:1"), Pair("b", "2", "f:2"), Pair("ab", "c", "f:3")]
     val = [Pair("a", "1", "g:1"), Pair("a", "2", "g:2"), Pair("c", "2", "g:3"), Pair("a", "bc", "g:4")]
-    division = text_sides.keep_apart(lambda: iter(train), lambda: iter(val), whole, size, "pairs")
+    division = keep_apart(train, val)
     assert list(division.read()) == [*(("train", pair) for pair in train), *(("val", pair) for pair in val[1:])]
     assert division.notes == ("1 of 4 pairs of data.val also stand in data.train; they were left out of it",)
-    assert text_sides.keep_apart(lambda: iter(train), lambda: iter(val[1:]), whole, size, "pairs").notes == ()
+    assert keep_apart(train, val[1:]).notes == ()
     with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs also stand in data\.train"):
-        text_sides.keep_apart(lambda: iter(train), lambda: iter(train[:2]), whole, size, "pairs")
+        keep_apart(train, train[:2])
     with pytest.raises(DataFault, match=r"data\.val: there are no pairs in it"):
-        text_sides.keep_apart(lambda: iter(train), lambda: iter(()), whole, size, "pairs")
+        keep_apart(train, [])
     with pytest.raises(DataFault, match=r"data\.train: 0 different sources"):
-        text_sides.divide(lambda: iter(()), by_source, size, 0.1, "sources")
+        divide([], 0.1)
 
 
 def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:
@@ -380,7 +402,7 @@ def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:
     assert "3 of 4 pairs of data.val also stand in data.train; they were left out of it" in text.notes
 
 
-def changed(text: PairText, other: PairText) -> set[str]:
+def changed(text: Text, other: Text) -> set[str]:
     return {key for key in text.hashes if text.hashes[key] != other.hashes[key]}
 
 
@@ -392,23 +414,23 @@ def test_contents_decide_the_identity_and_paths_do_not(tmp_path: Path) -> None:
     assert "data" in changed(here, open_pairs(Data(train=other), CHAR))
     swapped = Files(source=other.target, target=other.source)
     assert "data" in changed(open_pairs(Data(train=other), CHAR), open_pairs(Data(train=swapped), CHAR))
-    assert changed(here, open_pairs(Data(train=aligned(tmp_path)), BYTE)) == {"tokenizer"}
+    assert changed(here, open_pairs(Data(train=aligned(tmp_path)), BYTE)) == {"data", "tokenizer"}
     assert "data" in changed(here, open_pairs(Data(train=aligned(tmp_path), split=Split(share=0.3)), CHAR))
     own = [sections.Tokenizer(kind="char", source=sections.SideTokenizer(kind=kind)) for kind in ("char", "byte")]
-    assert changed(*(open_pairs(Data(train=aligned(tmp_path)), one) for one in own)) == {"source_tokenizer"}
+    assert changed(*(open_pairs(Data(train=aligned(tmp_path)), one) for one in own)) == {"data", "source_tokenizer"}
 
 
 def test_other_columns_are_another_text(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", "".join(json.dumps({"a": f"x{n}", "b": f"y{n}", "c": f"z{n}"}) + "\n" for n in range(30)))
-    texts = [open_pairs(Data(train=file, fields={"source": "a", "target": column}), CHAR) for column in "bc"]
-    assert "data" in changed(*texts)
+    texts = [open_pairs(Data(train=file, fields={"source": "a", "target": column}), BYTE) for column in "bc"]
+    assert changed(*texts) == {"data"}
     assert [texts_of(text.train, text)[0][1][0] for text in texts] == ["y", "z"]
 
 
 def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    open_pairs(Data(train=aligned(tmp_path)), CHAR, said.append)
-    open_pairs(Data(train=aligned(tmp_path)), CHAR, said.append)
+    open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
+    open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
     assert [line.partition(" (")[0] for line in said if "cache" in line] == ["text: not in the cache yet", "text: taken from the cache"]
     assert sum("pairs to learn from" in line for line in said) == 2
 
@@ -416,9 +438,9 @@ def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_other_pairs_are_encoded_whole_by_given_tokenizers(tmp_path: Path) -> None:
     data = Data(train=aligned(tmp_path))
     text = open_pairs(data, sections.Tokenizer(kind="byte", source=sections.SideTokenizer(kind="char")))
-    store = encode_pairs(aligned(tmp_path, PAIRS[5:15], "more"), (text.source_tokenizer, text.tokenizer), data)
+    store = encoded(Data(train=aligned(tmp_path, PAIRS[5:15], "more")), text.used, "pairs")
     assert texts_of(store, text) == PAIRS[5:15]
-    again = open_pairs(data, CHAR, given=(text.source_tokenizer, text.tokenizer))
+    again = open_pairs(data, CHAR, used=text.used)
     assert changed(text, again) == set()
     assert texts_of(again.val, again) == texts_of(text.val, text)
 
@@ -435,8 +457,7 @@ def test_a_store_that_was_cut_is_refused(tmp_path: Path) -> None:
 def test_a_built_in_of_pairs_needs_no_file() -> None:
     data = Data(train="translate-toy")
     assert data.pairs
-    [one] = find_pairs(data.train, "data.train").sources
+    [one] = PAIRED.find(data.train, "data.train")
     assert (one.name, one.format) == ("translate-toy", "jsonl")
-    first = next(open_pairs(data, BYTE).train.pairs())
+    first = written(open_pairs(data, BYTE).train)[0]
     assert first.alignment is not None
-    assert not any(isinstance(one, sources.Source) for one in find_pairs(data.train, "data.train").lines)

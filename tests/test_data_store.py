@@ -1,23 +1,24 @@
 """The token store: layout, split, cache. Nothing stands on both sides, nothing stale or damaged is ever used."""
 
-import hashlib
 import io
-import json
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from data_of import both, dataset_of, encoded, objective_for, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mini_tf.data.token_store import Text, TokenStore, encode_file, open_text, reopen
 
-from mini_tf.data import token_store
+from mini_tf.data import encoding
+from mini_tf.data.datasets import Text
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.formats.sources import _file
-from mini_tf.data.split import FEW, Division, Side, divide, keep_apart
+from mini_tf.data.opening import reopen
+from mini_tf.data.split import FEW, Division, Read, Side
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
@@ -26,6 +27,7 @@ from mini_tf.system.errors import DataFault
 SMALL = Path(__file__)
 SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"
 BYTE = sections.Tokenizer(kind="byte")
+TEXT = objective_for("text")
 CHAR = sections.Tokenizer(kind="char")
 TAIL = Split(share=0.1, tail=True)
 
@@ -49,12 +51,12 @@ def many(n: int = 200) -> list[str]:
     return [f"document number {i}\nof {n} – it is number {i}" for i in range(n)]
 
 
-def documents_of(store: TokenStore, text: Text) -> list[str]:
+def documents_of(store: Store, text: Text) -> list[str]:
     return [text.tokenizer.decode(store.document(n)) for n in range(store.n_documents)]
 
 
 def test_documents_stand_between_separators(write: Callable[..., str]) -> None:
-    text = open_text(Data(train=write(*many())), BYTE)
+    text = opened(Data(train=write(*many())), BYTE)
     for store in (text.train, text.val):
         separator = text.tokenizer.vocabulary.separator
         assert np.flatnonzero(store.ids == separator).tolist() == [*store.starts.tolist(), len(store) - 1]
@@ -67,7 +69,7 @@ def test_a_tail_split_is_nanogpts(tmp_path: Path) -> None:
         pytest.skip("shared/data is not here")
     whole = SHAKESPEARE.read_text()
     cut = int(len(whole) * 0.9)
-    text = open_text(Data(train=str(SHAKESPEARE), split=TAIL), CHAR)
+    text = opened(Data(train=str(SHAKESPEARE), split=TAIL), CHAR)
     assert (len(text.train), len(text.val)) == (1_003_854, 111_540)
     assert text.tokenizer.decode(text.train.ids) == whole[:cut]
     assert text.tokenizer.decode(text.val.ids) == whole[cut:]
@@ -80,12 +82,16 @@ def test_a_tail_split_is_nanogpts(tmp_path: Path) -> None:
     share=st.sampled_from([0.01, 0.1, 0.5, 0.9]),
 )
 def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> None:
-    division = divide(lambda: (Document(t, "x") for t in texts), Split(share=share))
+    division = divide(lambda: (Document(t, "x") for t in texts), share)
     sides = {side: [d.text for s, d in division.read() if s == side] for side in ("train", "val")}
     assert all(sides.values()) or sum(map(len, set(texts))) < 2
     if len(set(texts)) > 1:
         assert not set(sides["train"]) & set(sides["val"])
         assert sorted(sides["train"] + sides["val"]) == sorted(texts)
+
+
+def divide(read: Read, share: float, tail: bool = False) -> Division:
+    return dataset_of("text").divide(read, None, Split(share=share, tail=tail))
 
 
 IN_PARTS = st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=FEW - 1)
@@ -123,14 +129,14 @@ def test_of_few_documents_each_different_one_counts_once_and_their_last_characte
     for document in parts:
         different.setdefault(document[0], "".join(document))
     once = list(different.values())
-    division = divide(lambda: iter(documents_in(parts)), Split(share=share))
+    division = divide(lambda: iter(documents_in(parts)), share)
     assert (joined(division, "train"), joined(division, "val")) == cut_at(once, int(sum(map(len, once)) * (1 - share)))
     n_repeats = len(parts) - len(once)
     assert division.notes[1:] == ((f"{n_repeats} repeated documents were left out",) if n_repeats else ())
 
 
 def test_many_copies_of_one_document_are_one_document() -> None:
-    division = divide(lambda: (Document("abcd", "x") for _ in range(2 * FEW)), Split(share=0.25))
+    division = divide(lambda: (Document("abcd", "x") for _ in range(2 * FEW)), 0.25)
     assert list(division.read()) == [("train", Document("abc", "x")), ("val", Document("d", "x"))]
 
 
@@ -138,7 +144,7 @@ def test_many_copies_of_one_document_are_one_document() -> None:
 @given(parts=IN_PARTS, share=st.sampled_from([0.05, 0.3, 0.5, 0.9]))
 def test_a_tail_split_cuts_at_one_character_wherever_parts_and_documents_end(parts: list[list[str]], share: float) -> None:
     whole = ["".join(document) for document in parts]
-    division = divide(lambda: iter(documents_in(parts)), Split(share=share, tail=True))
+    division = divide(lambda: iter(documents_in(parts)), share, tail=True)
     assert (joined(division, "train"), joined(division, "val")) == cut_at(whole, int(sum(map(len, whole)) * (1 - share)))
 
 
@@ -149,21 +155,21 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     kept = ["".join(document) for document in val if document[0] not in known]
     if not kept:
         with pytest.raises(DataFault, match=r"also stand in data\.train"):
-            keep_apart(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)))
+            dataset_of("text").divide(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
         return
-    division = keep_apart(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)))
+    division = dataset_of("text").divide(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
     assert (joined(division, "train"), joined(division, "val")) == (["".join(document) for document in train], kept)
 
 
 def test_the_split_keeps_its_documents_when_the_corpus_grows(write: Callable[..., str]) -> None:
-    old = open_text(Data(train=write(*many(200), name="old.txt")), BYTE)
-    new = open_text(Data(train=write(*many(200), *[f"new {i}" for i in range(100)], name="new.txt")), BYTE)
+    old = opened(Data(train=write(*many(200), name="old.txt")), BYTE)
+    new = opened(Data(train=write(*many(200), *[f"new {i}" for i in range(100)], name="new.txt")), BYTE)
     assert set(documents_of(old.val, old)) <= set(documents_of(new.val, new))
     assert 0.02 < old.val.n_documents / 200 < 0.1
 
 
 def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
-    text = open_text(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
+    text = opened(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
     assert documents_of(text.train, text) == ["a" * 60, "b" * 35]
     assert documents_of(text.val, text) == ["b" * 5]
     assert text.notes == ["fewer than 10 different documents: the last 0.05 of the characters is held out"]
@@ -171,16 +177,16 @@ def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
 
 def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> None:
     train, val = write("one", "two", "three", name="t.txt"), write("two", "four", name="v.txt")
-    text = open_text(Data(train=train, val=val), BYTE)
+    text = opened(Data(train=train, val=val), BYTE)
     assert documents_of(text.train, text) == ["one", "two", "three"]
     assert documents_of(text.val, text) == ["four"]
     assert text.notes == ["1 of 2 documents of data.val also stand in data.train; they were left out of it"]
     with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents also stand in data\.train"):
-        open_text(Data(train=train, val=train), BYTE)
+        opened(Data(train=train, val=train), BYTE)
 
 
 def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does_not_know(write: Callable[..., str]) -> None:
-    text = open_text(Data(train=write("abc abc abc"), val=write("abc ☃☃ é", name="v.txt")), CHAR)
+    text = opened(Data(train=write("abc abc abc"), val=write("abc ☃☃ é", name="v.txt")), CHAR)
     assert text.tokenizer.vocabulary.size == 4 + 4
     assert text.notes == ["3 characters are not in the tokenizer and become its unknown token: '☃' 2 times, 'é' 1 times"]
 
@@ -196,11 +202,11 @@ def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does
 def test_an_empty_text_is_refused(write: Callable[..., str], train: str, val: str | None, message: str) -> None:
     data = Data(train=write(train), val=None if val is None else write(val, name="v.txt"))
     with pytest.raises(DataFault, match=message):
-        open_text(data, BYTE)
+        opened(data, BYTE)
 
 
 def test_three_words_are_enough(write: Callable[..., str]) -> None:
-    text = open_text(Data(train=write("only three words")), BYTE)
+    text = opened(Data(train=write("only three words")), BYTE)
     assert documents_of(text.train, text) == ["only three word"]
     assert documents_of(text.val, text) == ["s"]
 
@@ -208,11 +214,12 @@ def test_three_words_are_enough(write: Callable[..., str]) -> None:
 def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     documents = ["\n".join(f"  line {i} of {n}" if i % 3 else f"Line {i}" for i in range(40 + n)) for n in range(30)]
     data = Data(train=write(*documents))
-    whole = open_text(data, sections.Tokenizer(vocab_size=300))
+    whole = opened(data, sections.Tokenizer(vocab_size=300))
     monkeypatch.setattr(formats, "PART", 64)
-    monkeypatch.setattr(token_store, "BATCH", 200)
+    monkeypatch.setattr(encoding, "BATCH", 200)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "other"))
-    parts = open_text(data, sections.Tokenizer(path=str(whole.train.path.parent)))
+    whole.tokenizer.save(tmp_path / "tokenizer.json")
+    parts = opened(data, sections.Tokenizer(path=str(tmp_path)))
     ids = [
         sorted(store.document(n).tolist() for store in (text.train, text.val) for n in range(store.n_documents)) for text in (whole, parts)
     ]
@@ -221,22 +228,22 @@ def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch
 
 def test_the_cache_is_found_again_by_content_alone(write: Callable[..., str], tmp_path: Path) -> None:
     said: list[str] = []
-    first = open_text(Data(train=write(*many())), BYTE, said.append)
+    first = opened(Data(train=write(*many())), BYTE, say=said.append)
     moved = write(*many(), name="moved.txt")
-    again = open_text(Data(train=moved), BYTE, said.append)
+    again = opened(Data(train=moved), BYTE, say=said.append)
     assert again.train.path == first.train.path
     assert again.hashes == first.hashes
     assert "not in the cache yet" in said[0]
     assert "same text, same settings" in said[2]
     for other in (Data(train=write(*many(), "more")), Data(train=moved, split=Split(share=0.2))):
-        assert open_text(other, BYTE).train.path != first.train.path
-    assert open_text(Data(train=moved), CHAR).train.path != first.train.path
+        assert opened(other, BYTE).train.path != first.train.path
+    assert opened(Data(train=moved), CHAR).train.path != first.train.path
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
 def test_a_damaged_cache_is_made_anew(write: Callable[..., str], damage: str) -> None:
     data = Data(train=write(*many()))
-    text = open_text(data, BYTE)
+    text = opened(data, BYTE)
     before, path = np.array(text.train.ids), text.train.path
     content = path.read_bytes()
     if damage == "manifest":
@@ -246,7 +253,7 @@ def test_a_damaged_cache_is_made_anew(write: Callable[..., str], damage: str) ->
     else:
         path.write_bytes(content[:-10] if damage == "truncate" else bytes([content[0] ^ 1]) + content[1:])
     said: list[str] = []
-    assert np.array_equal(open_text(data, BYTE, said.append).train.ids, before)
+    assert np.array_equal(opened(data, BYTE, say=said.append).train.ids, before)
     assert "the cache is damaged" in said[0]
 
 
@@ -257,14 +264,14 @@ def test_a_process_that_dies_while_encoding_leaves_nothing_behind(
 
     def die() -> None:
         monkeypatch.setattr(Tokenizer, "encode_batch", lambda *_: __import__("os")._exit(9))
-        open_text(data, BYTE)
+        opened(data, BYTE)
 
     child = multiprocessing.get_context("fork").Process(target=die)
     child.start()
     child.join()
     [draft] = (cache / "tokens").iterdir()
     assert draft.name.endswith(".tmp")
-    text = open_text(data, BYTE)
+    text = opened(data, BYTE)
     assert list((cache / "tokens").iterdir()) == [text.train.path.parent]
 
 
@@ -272,17 +279,17 @@ def test_a_trained_runs_own_tokenizer_finds_its_text_again_and_is_never_trained_
     write: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, settings = Data(train=write(*many())), sections.Tokenizer(vocab_size=300)
-    first = open_text(data, settings)
+    first = opened(data, settings)
     first.tokenizer.save(tmp_path / "tokenizer.json")
     own = Tokenizer.load(tmp_path / "tokenizer.json")
     monkeypatch.setattr(Tokenizer, "train", None)
-    again = reopen(data, own, first.hashes)
+    again = reopen(data, both(own), TEXT, first.hashes)
     assert (again.train.path, again.hashes) == (first.train.path, first.hashes)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
-    anew = reopen(data, own, first.hashes)
+    anew = reopen(data, both(own), TEXT, first.hashes)
     assert anew.hashes == first.hashes
     assert np.array_equal(anew.val.ids, first.val.ids)
-    assert reopen(Data(train=write(*many(), "changed")), own, first.hashes).hashes["data"] != first.hashes["data"]
+    assert reopen(Data(train=write(*many(), "changed")), both(own), TEXT, first.hashes).hashes["data"] != first.hashes["data"]
 
 
 @pytest.mark.parametrize("train", ["-", ["-", "python-docs"]])
@@ -292,18 +299,18 @@ def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n\n".join(many()).encode())))
     monkeypatch.setattr("mini_tf.data.formats.sources._built_in", lambda name: _file(SMALL, "x"))
     data = Data(train=train)
-    text = open_text(data, BYTE)
+    text = opened(data, BYTE)
     monkeypatch.setattr("sys.stdin", None)
-    again = reopen(data, text.tokenizer, text.hashes)
+    again = reopen(data, text.used, TEXT, text.hashes)
     assert (again.val.path, again.hashes, again.notes) == (text.val.path, text.hashes, text.notes)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
     with pytest.raises(DataFault, match="read its text from stdin, and the text is not in the cache any more") as refused:
-        reopen(data, text.tokenizer, text.hashes)
+        reopen(data, text.used, TEXT, text.hashes)
     assert "--data FILE" in str(refused.value.hint)
 
 
 def test_a_file_that_is_cut_during_training_is_noticed(write: Callable[..., str]) -> None:
-    store = open_text(Data(train=write(*many())), BYTE).train
+    store = opened(Data(train=write(*many())), BYTE).train
     store.check()
     store.path.write_bytes(b"")
     with pytest.raises(DataFault, match="changed during training"):
@@ -311,37 +318,26 @@ def test_a_file_that_is_cut_during_training_is_noticed(write: Callable[..., str]
 
 
 def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., str]) -> None:
-    tokenizer = open_text(Data(train=write(*many())), BYTE).tokenizer
+    used = opened(Data(train=write(*many())), BYTE).used
     other = write("one", "two", name="o.txt")
-    assert encode_file(other, tokenizer, Data()).n_documents == 2
-    raw = encode_file(other, tokenizer, Data(split=TAIL))
-    assert tokenizer.decode(raw.ids) == "one\n\ntwo"
+    assert encoded(Data(train=other), used).n_documents == 2
+    raw = encoded(Data(train=other, split=TAIL), used)
+    assert used.target.decode(raw.ids) == "one\n\ntwo"
     assert not raw.separated
     with pytest.raises(DataFault, match="--data: there is no text in it"):
-        encode_file(write("", name="e.txt"), tokenizer, Data())
-
-
-def test_another_text_that_is_read_strictly_is_known_as_it_was_before_bytes_could_be_replaced(write: Callable[..., str]) -> None:
-    tokenizer = open_text(Data(train=write(*many())), BYTE).tokenizer
-    other = write("one", "two", name="o.txt")
-    strict, replaced = (encode_file(other, tokenizer, Data(errors=errors)) for errors in ("strict", "replace"))
-    known = [[_file(Path(other), "").digest()], {}, "auto", False]
-    content = {"format": token_store.FORMAT, "all": known, "tokenizer": tokenizer.hash}
-    assert strict.path.parent.name == hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    content["all"] = [*known, {"errors": "replace"}]
-    assert replaced.path.parent.name == hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        encoded(Data(train=write("", name="e.txt")), used)
 
 
 def test_a_tokenizer_that_loses_the_text_is_refused(write: Callable[..., str], tmp_path: Path) -> None:
     Tokenizer.train(CHAR, ["abc"]).save(tmp_path / "tokenizer.json")
     with pytest.raises(DataFault, match="the tokenizer loses 100% of the text's characters"):
-        open_text(Data(train=write("日本語の文章です")), sections.Tokenizer(path=str(tmp_path)))
+        opened(Data(train=write("日本語の文章です")), sections.Tokenizer(path=str(tmp_path)))
 
 
 def test_more_than_65536_ids_need_wider_files(write: Callable[..., str], tmp_path: Path) -> None:
     characters = (
         "".join(map(chr, range(0x4E00, 0x9FFF))) + "".join(map(chr, range(0x20000, 0x2A6D0))) + "".join(map(chr, range(0xAC00, 0xD7A3)))
     )
-    text = open_text(Data(train=write(characters)), CHAR)
+    text = opened(Data(train=write(characters)), CHAR)
     assert text.train.ids.dtype == np.uint32
     assert text.tokenizer.decode(text.train.document(0)) == characters[: int(len(characters) * 0.95)]

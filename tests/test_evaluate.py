@@ -7,12 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from commands import TINY
-from mini_tf.data.token_store import TokenStore
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.packing import Packing
+from mini_tf.data.packing import Shape
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.windows import Windows
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
@@ -22,8 +23,8 @@ from mini_tf.training.machine.device import Setup
 
 VOCABULARY, CONTEXT = 11, 6
 IDS = np.random.default_rng(0).integers(4, VOCABULARY, 50)
-STORE = TokenStore(None, IDS, np.zeros(1, np.int64), 123, 1, False, Vocabulary(VOCABULARY, 0, 1, 2, None))
-PACKING = Packing(STORE, CONTEXT, 1)
+STORE = Store(None, IDS, np.zeros(1, np.int64), 123, False, Vocabulary(VOCABULARY, 0, 1, 2, None))
+PACKING = Windows(STORE, Shape(CONTEXT, 1))
 
 
 class Asks(ObjectiveSettings):
@@ -85,8 +86,8 @@ def test_figures_are_means_over_the_targets_and_bits_over_the_bytes_of_an_averag
 
 
 def test_a_text_of_one_target_has_the_bits_of_that_target_over_all_its_bytes() -> None:
-    store = TokenStore(None, IDS[:2], np.zeros(1, np.int64), 5, 1, False, Vocabulary(VOCABULARY, 0, 1, 2, None))
-    scores = evaluate(Guess(), Asked(), Packing(store, CONTEXT, 1), Setup(), 4)
+    store = Store(None, IDS[:2], np.zeros(1, np.int64), 5, False, Vocabulary(VOCABULARY, 0, 1, 2, None))
+    scores = evaluate(Guess(), Asked(), Windows(store, Shape(CONTEXT, 1)), Setup(), 4)
     loss = F.cross_entropy(Guess().table.detach()[int(IDS[0])], torch.tensor(int(IDS[1]))).item()
     assert (scores["targets"], scores["bits_per_byte"]) == (1, pytest.approx(loss / math.log(2) / 5))
 

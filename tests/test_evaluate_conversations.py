@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from commands import minitf, refused, trained
-from mini_tf.data.forms import Example
-from mini_tf.pipelines.responses import respond, responder_of
 
+from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries
+from mini_tf.data.examples import Example
+from mini_tf.pipelines.responses import respond, responder_of
 from mini_tf.trained.opening import open_trained
 
 SMALL = (
@@ -23,7 +24,7 @@ def _summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small corpus in place of the built-in one."""
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
-    name = f"docs-summaries-{docs_summaries.Settings.VERSION}.jsonl"
+    name = f"docs-summaries-{docs_summaries.VERSION}-{documentation.PYTHON}.jsonl"
     written(tmp_path / "cache" / name, "source", "target", "summary")
 
 

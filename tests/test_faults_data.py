@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import QUIET, TINY, Done, content, minitf, refused, trained
+from data_of import opened
 from hang import ending
 from hostile import STEERING
 from mini_tf.data.token_store import open_text
@@ -202,7 +203,7 @@ def test_how_an_editor_saved_a_text_changes_no_token(how: tuple[str, Callable[[b
     plain = WORDS.encode() + b"\n"
     Path("a.txt").write_bytes(plain)
     Path("b.txt").write_bytes(how[1](plain))
-    ids = [open_text(Data(train=name), BYTE).train.ids.tolist() for name in ("a.txt", "b.txt")]
+    ids = [opened(Data(train=name), BYTE).train.ids.tolist() for name in ("a.txt", "b.txt")]
     assert ids[0] == ids[1]
 
 
@@ -214,7 +215,7 @@ def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_an
     Path(f"a.{format}").write_bytes((b"\n\n" if format == "txt" else b"\n").join(rows) + b"\n")
     refused(learn(f"data.train=a.{format}"), f"a.{format}:1: byte", "is not UTF-8")
     data = Data(train=f"a.{format}", errors="replace")
-    text = open_text(data, BYTE)
+    text = opened(data, BYTE)
     assert "60 bytes are not UTF-8; each is read as U+FFFD" in text.notes
     assert text.tokenizer.decode(text.train.document(0)).startswith("caf\ufffd \ufffd \ufffd\ufffd en")
     assert shown(f"data.train=a.{format}", "data.errors=replace")["notes"][1:] == text.notes[1:]
@@ -222,7 +223,7 @@ def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_an
 
 def test_reading_bad_bytes_is_part_of_what_a_text_is_known_by_and_strict_changes_no_hash(here: Path) -> None:
     Path("a.txt").write_text(WORDS)
-    strict, replaced = (open_text(Data(train="a.txt", errors=errors), BYTE) for errors in ("strict", "replace"))  # type: ignore[arg-type]
+    strict, replaced = (opened(Data(train="a.txt", errors=errors), BYTE) for errors in ("strict", "replace"))  # type: ignore[arg-type]
     assert strict.hashes["data"] != replaced.hashes["data"]
     known = {"train": [hashlib.sha256(b"txt" + WORDS.encode()).hexdigest()], "val": [], "fields": {}, "header": "auto", "split": "5%"}
     assert strict.hashes["data"] == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
@@ -354,11 +355,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_cache_is_made_anew(damage: str, here: Path) -> None:
     data = Data(train=write("a.txt", WORDS))
-    folder = open_text(data, BYTE).train.path.parent
+    folder = opened(data, BYTE).train.path.parent
     before = documents_of(folder)
     DAMAGES[damage](folder)
     said: list[str] = []
-    assert open_text(data, BYTE, said.append).train.path.parent == folder
+    assert opened(data, BYTE, said.append).train.path.parent == folder
     assert documents_of(folder) == before
     assert "the cache is damaged" in said[0]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
@@ -440,7 +441,7 @@ def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
     assert facts == {"n": 1}
     assert cache.kept("tokens", "k") == (folder, facts)
     assert [path.name for path in folder.parent.iterdir()] == ["k"]
-    assert open_text(data, BYTE).train.n_documents > 30
+    assert opened(data, BYTE).train.n_documents > 30
 
 
 def test_two_that_find_the_same_cache_damaged_both_get_it_and_neither_takes_it_from_the_other(
@@ -524,7 +525,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("side", ["D12-ids", "D12-starts"])
 def test_a_cache_that_is_cut_while_it_is_read_ends_in_a_refusal_and_not_in_a_signal(side: str, here: Path) -> None:
-    store = open_text(Data(train=write("a.txt", WORDS)), BYTE).train
+    store = opened(Data(train=write("a.txt", WORDS)), BYTE).train
     store.check()
     os.truncate(store.path.with_suffix(f".{side[4:]}"), 8)
 
@@ -569,7 +570,7 @@ def test_a_text_that_steers_terminals_is_learnt_as_it_is_and_shown_safe(here: Pa
     """D16"""
     document = "\x1b[31mred\x1b]0;title\x07 \u202etxt <b>x</b> [/bold] \x9b1m"
     write("a.jsonl", "".join(json.dumps({"text": document + f" {n}"}) + "\n" for n in range(40)))
-    text = open_text(Data(train="a.jsonl"), BYTE)
+    text = opened(Data(train="a.jsonl"), BYTE)
     assert text.tokenizer.decode(text.train.document(0)).startswith(document)
     for view in (("data", "show", TINY, "data.train=a.jsonl"), ("data", "stats", TINY, "data.train=a.jsonl", "tokenizer.kind=char")):
         done = minitf(*view)
@@ -584,9 +585,9 @@ def test_files_of_a_glob_come_in_the_order_of_their_names(here: Path, monkeypatc
     found = [find("*.txt") for _ in range(2)]
     monkeypatch.setattr("glob.glob", lambda *_: ["c.txt", "a.txt", "b.txt"])
     assert [source.name for source in find("*.txt")] == [source.name for source in found[0]] == ["a.txt", "b.txt", "c.txt"]
-    first = open_text(Data(train="*.txt"), BYTE).hashes["data"]
+    first = opened(Data(train="*.txt"), BYTE).hashes["data"]
     write("c.txt", "other")
-    assert open_text(Data(train="*.txt"), BYTE).hashes["data"] != first
+    assert opened(Data(train="*.txt"), BYTE).hashes["data"] != first
 
 
 def test_documents_on_both_sides_are_left_out_of_one_and_counted(here: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import tokenizers
 from commands import QUIET, TINY, content, in_a_fork, minitf, refused, trained
+from data_of import opened
 from hang import ending
 from mini_tf.data.token_store import open_text
 from tokenizers import models
@@ -429,14 +430,14 @@ def test_what_vanishes_in_silence_is_told(missing: str, here: Path) -> None:
     Path("a.txt").write_text("\n\n".join(f"once upon a cup in a green fog number {n}" for n in range(2000)) + "\n\n" + WORDS * 10)
     letters = sorted(set(Path("a.txt").read_text()) - {missing, "\n"})
     file(model={"type": "BPE", "vocab": {letter: id for id, letter in enumerate(letters)}, "merges": []})()
-    [note] = [one for one in open_text(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes if "vanish" in one]
+    [note] = [one for one in opened(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes if "vanish" in one]
     assert re.fullmatch(r"about [0-9.]+% of the text's characters are not in the tokenizer and vanish without a trace", note)
 
 
 def test_words_that_are_unknown_are_told_and_do_not_vanish(here: Path) -> None:
     """T5: half of them; many a small vocabulary is learnt with."""
     file(model=words(vocab={"<unk>": 0} | {word: n for n, word in enumerate(("tale", "number", "once"), 1)}), pre_tokenizer=SPACES)()
-    notes = open_text(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes
+    notes = opened(Data(train="a.txt"), sections.Tokenizer(path="tokenizer.json")).notes
     assert any("are not in the tokenizer and become its unknown token" in note and "'there' 40 times" in note for note in notes)
     assert not any("vanish" in note for note in notes)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from commands import DATA, minitf, refused, tiny_model, trained
 from conversations import BY_HEART, learnt_in, turned
-from mini_tf.data.example_store import in_memory
-from mini_tf.data.forms import Example
-from mini_tf.data.labelling import Labelling
+from data_of import both, dataset_of
 from test_generation_writing import Parrot
 from test_models import model_of
 
-from mini_tf.data.labels import Labels
+from mini_tf.data.examples import Example
+from mini_tf.data.packing import Shape
+from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.writing import Prompt, Writer
 from mini_tf.pipelines.responses import responder_of
@@ -64,7 +64,9 @@ def test_turns_stand_as_in_the_rows_that_were_learnt(n: int, context: int) -> No
     assert [b"|" if id == SEPARATOR else bytes([BYTES.decode([id]).encode()[0]]) for id in prompt.ids] == [bytes([b]) for b in joined]
     answer = "Yes"
     example = Example([*TURNS[:n], answer], [*["user"] * n, "assistant"], "here")
-    rows = Labelling(in_memory([example], BYTES, "turns", Labels()), context).take(np.array([0]), 0, np.zeros(1, np.uint64))
+    chats, used = dataset_of("chats"), both(BYTES)
+    store = in_memory(chats.encode([example], used, None), used)
+    rows = chats.packing(store, Shape(context, 1)).take(np.array([0]), 0, np.zeros(1, np.uint64))
     asked = ~np.isnan(rows.labels[0])  # type: ignore[index]
     before = rows.ids[0, : int(asked.argmax())].tolist()
     assert writer_of(len(before)).conversation(TURNS[:n]).ids == before

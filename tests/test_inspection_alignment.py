@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
-from mini_tf.data.pairs import Pair
 from tokenizers import models, pre_tokenizers
 
+from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.alignments import links
 from mini_tf.inspection.alignments.alignment import HeadShift, aligned, between_words, links_at, word_weights

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from mini_tf.data.token_store import TokenStore, encode_file
+from data_of import both, encoded
 from test_models import Largest
 from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.packing import Packing
+from mini_tf.data.packing import Shape
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer, Vocabulary
+from mini_tf.data.windows import Windows
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
@@ -217,17 +219,17 @@ DOCUMENTS = ["ab ab", "c", "abcabcabc abc", "ba", "b cab cabac", "aaaa"]
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenStore]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """DOCUMENTS, a letter a token: sep d1 sep d2 ... dn sep."""
     folder = tmp_path_factory.mktemp("text")
     text = folder / "text.txt"
     text.write_text("\n\n".join(DOCUMENTS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINITF_CACHE", str(folder / "cache"))
-        yield encode_file(str(text), Tokenizer.train(sections.Tokenizer(kind="char"), DOCUMENTS), sections.Data())
+        yield encoded(sections.Data(train=str(text)), both(Tokenizer.train(sections.Tokenizer(kind="char"), DOCUMENTS)))
 
 
-def prefixes(store: TokenStore, context: int, pack: Pack) -> list[tuple[list[int], int]]:
+def prefixes(store: Store, context: int, pack: Pack) -> list[tuple[list[int], int]]:
     """What may be seen before each target of the text and what it is, worked out document by document."""
     separator, end = store.vocabulary.separator, 0
     assert separator is not None
@@ -247,10 +249,10 @@ def prefixes(store: TokenStore, context: int, pack: Pack) -> list[tuple[list[int
 
 @pytest.mark.parametrize("context", [4, 8, 64])
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])
-def test_every_next_token_is_asked_once_after_what_its_document_says(store: TokenStore, pack: Pack, context: int) -> None:
+def test_every_next_token_is_asked_once_after_what_its_document_says(store: Store, pack: Pack, context: int) -> None:
     """64 is longer than the text: one padded row."""
     objective, found = objective_of("next_token", store.vocabulary), []
-    for rows in Packing(store, context, 1, pack).eval_rows(3):
+    for rows in Windows(store, Shape(context, 1, pack)).eval_rows(3):
         batch = objective.prepare(rows)
         ids, places, labels = batch.inputs.ids, batch.inputs.places, iter(batch.labels.tolist())
         for row, place in np.argwhere(judged(batch)):
@@ -262,7 +264,7 @@ def test_every_next_token_is_asked_once_after_what_its_document_says(store: Toke
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])
-def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(store: TokenStore, pack: Pack, positions: str) -> None:
+def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(store: Store, pack: Pack, positions: str) -> None:
     """Every past is fed by itself, unpadded: so packing, padding and positions are right too."""
     model = model_of("decoder", store.vocabulary.size, 8, positions=settings_of("positions", positions)()).double().eval()
     objective = objective_of("next_token", store.vocabulary)
@@ -270,7 +272,7 @@ def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(stor
         F.cross_entropy(model.logits(model(Tokens(torch.tensor([seen]))).y)[0, -1], torch.tensor(label)).item()
         for seen, label in prefixes(store, 8, pack)
     ]
-    scores = evaluate(objective.task(model), objective, Packing(store, 8, 1, pack), Setup(), 4)
+    scores = evaluate(objective.task(model), objective, Windows(store, Shape(8, 1, pack)), Setup(), 4)
     assert scores["loss"] == pytest.approx(np.mean(losses), abs=1e-12)
     assert scores["targets"] == len(losses) == len(store) - 1
     assert scores["bits_per_byte"] == pytest.approx(sum(losses) / np.log(2) / sum(map(len, DOCUMENTS)), abs=1e-12)

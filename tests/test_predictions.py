@@ -6,8 +6,8 @@ import pytest
 import tiny_tasks
 import torch
 from commands import minitf, refused, trained
-from mini_tf.data.forms import Example
 
+from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines.predictions import Prediction, Predictor, number_of, read_line
 from mini_tf.scores.entities import entity_scores

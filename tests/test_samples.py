@@ -10,10 +10,8 @@ import pytest
 import torch
 from commands import EXACT, minitf, trained
 from conversations import recipe_in
-from mini_tf.data.example_store import ExampleStore
-from mini_tf.data.forms import Example
-from mini_tf.data.pair_store import PairStore
 
+from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines.responses import asked, respond, responder_of
 from mini_tf.pipelines.translations import judge, translate, translator_of
@@ -41,8 +39,7 @@ def model(run: Path) -> Trained:
 
 def held_out(model: Trained) -> list[Example]:
     store = text_of(model, None, "val")
-    assert isinstance(store, ExampleStore)
-    return list(store.examples())
+    return list(model.recipe.objective.dataset().examples(store))
 
 
 def answered(model: Trained, example: Example) -> str:
@@ -178,8 +175,7 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
 
     def judged(*targets: str) -> dict[str, float]:
         store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")
-        assert isinstance(store, PairStore)
-        return judge(translate(translator_of(run), store.pairs()))
+        return judge(translate(translator_of(run), run.recipe.objective.dataset().examples(store)))
 
     told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
     assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from data_of import dataset_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mini_tf.data.pair_store import PairStore
-from mini_tf.data.pairing import Pairing
-from mini_tf.data.token_store import TokenStore
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.packing import Packing
+from mini_tf.data.packing import Packing, Shape
+from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Vocabulary
+from mini_tf.data.windows import Windows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
@@ -107,24 +107,24 @@ def toy_pairs(n: int = 24) -> tuple[list[list[int]], list[list[int]]]:
     return tuple([random.integers(4, 30, random.integers(1, 9)).tolist() for _ in range(n)] for _ in range(2))  # type: ignore[return-value]
 
 
-def stored(documents: list[list[int]], folder: Path) -> TokenStore:
+def stored(documents: list[list[int]], folder: Path, source: Store | None = None) -> Store:
     """Documents as they lie on disk, with the separator 2."""
     folder.mkdir()
     ids = np.array([2, *(id for document in documents for id in [*document, 2])], np.uint16)
     starts = np.cumsum([0, *(len(document) + 1 for document in documents[:-1])])
     ids.tofile(folder / "a.ids")
     starts.astype(np.int64).tofile(folder / "a.starts")
-    return TokenStore(folder / "a.ids", ids, starts, len(ids), len(documents), True, Vocabulary(30, 0, 1, 2, None))
+    return Store(folder / "a.ids", ids, starts, len(ids), True, Vocabulary(30, 0, 1, 2, None), source=source)
 
 
 @pytest.fixture
-def pairing(tmp_path: Path) -> Pairing:
+def pairing(tmp_path: Path) -> Packing:
     sources, targets = toy_pairs()
-    return Pairing(PairStore(stored(sources, tmp_path / "s"), stored(targets, tmp_path / "t"), tmp_path / "raw"), 8)
+    return dataset_of("pairs").packing(stored(targets, tmp_path / "t", stored(sources, tmp_path / "s")), Shape(8, 1))
 
 
 @pytest.mark.parametrize("batch_tokens", [8, 40, 64])
-def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_fit(pairing: Pairing, batch_tokens: int) -> None:
+def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_fit(pairing: Packing, batch_tokens: int) -> None:
     plan = plan_of(Train(steps=1, batch_tokens=batch_tokens, context=8), pairing)
     feed = Feed(plan, pairing, lambda rows: rows, 2)  # type: ignore[arg-type, return-value]
     seen = []
@@ -142,7 +142,7 @@ def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_f
     assert sorted(seen) == sorted(tuple([2, *target, 2][:9]) for target in toy_pairs()[1])
 
 
-def test_a_step_across_two_epochs_has_the_pairs_of_both(pairing: Pairing) -> None:
+def test_a_step_across_two_epochs_has_the_pairs_of_both(pairing: Packing) -> None:
     plan = RowPlan(pairing.n_rows, 10, seed=1)
     [rows] = Feed(plan, pairing, lambda rows: rows, 10).micro_batches(2)  # type: ignore[arg-type, return-value, list-item]
     assert set(plan.rows(2).epochs.tolist()) == {0, 1}
@@ -156,7 +156,7 @@ def test_a_step_across_two_epochs_has_the_pairs_of_both(pairing: Pairing) -> Non
 
 
 @pytest.mark.parametrize("plan", [{"batch_size": 8}, {"batch_tokens": 64}], ids=["rows", "tokens"])
-def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: Pairing, plan: dict[str, int]) -> None:
+def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: Packing, plan: dict[str, int]) -> None:
     objective = settings_of("objectives", "seq2seq")(label_smoothing=0.1).build(Vocabulary(30, 0, 1, 2, None))  # type: ignore[attr-defined]
     torch.manual_seed(0)
     model = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2).build(30, 8)  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: P
 @pytest.mark.parametrize("pack", ["none", "concat"])
 def test_texts_may_be_planned_by_tokens_too(pack: str, tmp_path: Path) -> None:
     documents = toy_pairs()[1]
-    packing = Packing(stored(documents, tmp_path / "t"), 8, 1, pack)  # type: ignore[arg-type]
+    packing = Windows(stored(documents, tmp_path / "t"), Shape(8, 1, pack))  # type: ignore[arg-type]
     plan = plan_of(Train(steps=1, batch_tokens=32, context=8), packing)
     feed = Feed(plan, packing, lambda rows: rows, 100)  # type: ignore[arg-type, return-value]
     batches: list[Any] = [feed.micro_batches(step)[0] for step in range(round(plan.epoch_steps))]
@@ -200,7 +200,7 @@ def _real(rows: Rows) -> np.ndarray:
     return np.ones_like(rows.ids) if rows.segments is None else rows.segments
 
 
-def test_auto_micro_batches_are_judged_by_a_full_step(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_micro_batches_are_judged_by_a_full_step(pairing: Packing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever step comes first: by one of few short rows all rows of the others would seem to fit."""
     objective = settings_of("objectives", "seq2seq")().build(Vocabulary(30, 0, 1, 2, None))  # type: ignore[attr-defined]
     model = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2).build(30, 8)  # type: ignore[attr-defined]

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import data_of
 import numpy as np
 import pytest
-from mini_tf.data.example_store import ExampleStore, ExampleText, Question, encode_examples, in_memory, open_examples
-from mini_tf.data.forms import Example
-from mini_tf.data.summary import summary
+from data_of import dataset_of, encoded
 
-from mini_tf.data.examples import Reader, find_tables
+from mini_tf.data.datasets import Text
+from mini_tf.data.examples import Example
 from mini_tf.data.split import hash_text
+from mini_tf.data.store import Store, in_memory
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
 from mini_tf.system import cache
@@ -24,7 +25,6 @@ BYTE = sections.Tokenizer(kind="byte")
 STARS = ["1", "2", "10"]
 REVIEWS = [{"id": str(n), "review": f"film number {n} was seen", "stars": STARS[n % 3]} for n in range(60)]
 FIELDS = {"text": "review", "label": "stars"}
-CLASSES = Question("classes")
 
 
 @pytest.fixture(autouse=True)
@@ -47,32 +47,40 @@ def table(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     return str(path)
 
 
-def opened(file: object, question: Question = CLASSES, tokenizer: sections.Tokenizer = BYTE, said: Any = None, **given: Any) -> ExampleText:
+def opened(file: object, dataset: str = "classes", said: Any = None, wanted: Sequence[str] = (), **given: Any) -> Text:
     data = Data(train=file, **{"fields": FIELDS} | given)  # type: ignore[arg-type]
-    return open_examples(data, tokenizer, question, (said if said is not None else []).append)
+    settings = {"labels": tuple(wanted)} if wanted else {}
+    return data_of.opened(data, BYTE, dataset, (said if said is not None else []).append, **settings)
 
 
-def refusal(file: object, question: Question = CLASSES, **given: Any) -> str:
+def refusal(file: object, dataset: str = "classes", **given: Any) -> str:
     with pytest.raises(DataFault) as caught:
-        opened(file, question, **given)
+        opened(file, dataset, **given)
     assert caught.value.exit_code == 4
     assert "\n" not in caught.value.message
     return f"{caught.value.message} ({caught.value.hint})"
 
 
-def raw(store: ExampleStore) -> list[tuple[list[str], list[str]]]:
-    return [(one.texts, one.answers) for one in store.examples()]
+def raw(store: Store) -> list[tuple[list[str], list[str]]]:
+    return [(one.texts, one.answers) for one in written(store)]
 
 
-def both(text: ExampleText) -> list[tuple[list[str], list[str]]]:
+def written(store: Store) -> list[Example]:
+    """As all labelled data keep them."""
+    return list(dataset_of("classes").examples(store))
+
+
+def remade(examples: list[Example], dataset: str, text: Text) -> Store:
+    return in_memory(dataset_of(dataset).encode(examples, text.used, text.labels), text.used)
+
+
+def both(text: Text) -> list[tuple[list[str], list[str]]]:
     return raw(text.train) + raw(text.val)
 
 
-def same(one: ExampleStore, other: ExampleStore) -> None:
-    assert (one.form, one.raw_bytes, one.n_documents, len(one)) == (other.form, other.raw_bytes, other.n_documents, len(other))
-    np.testing.assert_array_equal(one.tokens.ids, other.tokens.ids)
-    np.testing.assert_array_equal(one.tokens.starts, other.tokens.starts)
-    np.testing.assert_array_equal(one.labels, other.labels)
+def same(one: Store, other: Store) -> None:
+    for name in ("ids", "starts", "labels", "row_labels"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 # What is kept
@@ -85,8 +93,10 @@ def test_every_example_is_kept_as_it_was_written_on_one_side(kind: str, tmp_path
     for store in (text.train, text.val):
         for number, (texts, [label]) in enumerate(raw(store)):
             assert text.tokenizer.decode(store.document(number)) == texts[0]
-            assert text.labels.names[int(store.labels[store.tokens.starts[number]])] == label
-        assert (~np.isnan(store.labels)).sum() == store.n_documents
+            assert store.row_labels is not None
+            assert text.labels is not None
+            assert text.labels.names[int(store.row_labels[number, 0])] == label
+        assert store.labels is None
 
 
 TURNS = [
@@ -97,20 +107,20 @@ MANY = {
     "classes": [{"text": f" a\t{n}\r\n\u2028é\0", "label": "xy"[n % 2]} for n in range(30)],
     "numbers": [{"text": f"a {n}", "text_pair": f"é {n}", "label": n / 7} for n in range(30)],
     "tags": [{"text": ["a", f"é{n}", "\U0001f600"], "label": ["O", "B", "O"]} for n in range(30)],
-    "turns": TURNS,
+    "chats": TURNS,
 }
 
 
 @pytest.mark.parametrize("form", list(MANY))
 def test_a_store_in_memory_equals_the_one_in_files(form: str, tmp_path: Path) -> None:
     file = table(tmp_path / "a.jsonl", MANY[form])
-    text = opened(file, Question(form), fields={})
-    read = list(Reader.of(Data(train=file), form).read(find_tables(file, "data.train")))
+    text, dataset = opened(file, form, fields={}), dataset_of(form)
+    read = list(dataset.read(dataset.find(file, "data.train"), Data(train=file), file))
     assert sorted(both(text)) == sorted((one.texts, one.answers) for one in read)
     for store in (text.train, text.val):
-        same(in_memory(list(store.examples()), text.tokenizer, form, text.labels), store)
-    again = encode_examples(file, text.tokenizer, Data(train="x"), Question(form, labels=text.labels))
-    same(again, in_memory(read, text.tokenizer, form, text.labels))
+        same(remade(written(store), form, text), store)
+    again = encoded(Data(train=file), text.used, form, text.labels)
+    same(again, remade(read, form, text))
     assert raw(again) == [(one.texts, one.answers) for one in read]
 
 
@@ -132,12 +142,11 @@ def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp
     others = [
         opened(table(tmp_path / "c.csv", relabelled)),
         opened(table(tmp_path / "d.csv", reworded)),
-        opened(moved, fields={"text": "review", "label": "id"}, question=Question("numbers")),
+        opened(moved, fields={"text": "review", "label": "id"}, dataset="numbers"),
         opened(moved, fields={"text": "id", "label": "stars"}),
-        opened(moved, Question("classes", ("10", "2", "1"))),
+        opened(moved, wanted=("10", "2", "1")),
         opened(moved, split=Split(share=0.3)),
-        opened(moved, Question("numbers")),
-        opened(table(tmp_path / "e.tsv", REVIEWS)),
+        opened(moved, "numbers"),
     ]
     hashes = [other.hashes["data"] for other in others]
     assert len({first.hashes["data"], *hashes}) == 1 + len(others)
@@ -147,9 +156,9 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
     said: list[str] = []
     file = table(tmp_path / "a.csv", REVIEWS)
     first = opened(file, said=said)
-    kept = in_memory(list(first.train.examples()), first.tokenizer, "classes", first.labels)  # the files will change under the other
+    kept = remade(written(first.train), "classes", first)  # the files will change under the other
     [folder] = (cache.cache_folder() / "tokens").iterdir()
-    for name in ("train.labels", "val.examples.jsonl", "train.ids", "manifest.json"):
+    for name in ("train.row_labels", "val.jsonl", "train.ids", "manifest.json"):
         whole = (folder / name).read_bytes()
         (folder / name).write_bytes(b"0" + whole[1:])
         del said[:]
@@ -159,12 +168,12 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
         assert (folder / name).read_bytes() == whole
 
 
-@pytest.mark.parametrize("name", ["train.labels", "train.ids", "train.starts"])
+@pytest.mark.parametrize("name", ["train.row_labels", "train.ids", "train.starts"])
 def test_a_store_whose_file_is_cut_says_so_instead_of_dying(name: str, tmp_path: Path) -> None:
     text = opened(table(tmp_path / "a.csv", REVIEWS))
     text.train.check()
-    assert text.train.tokens.path is not None
-    text.train.tokens.path.with_name(name).write_bytes(b"")
+    assert text.train.path is not None
+    text.train.path.with_name(name).write_bytes(b"")
     with pytest.raises(DataFault, match=f"{name} changed during training"):
         text.train.check()
 
@@ -177,11 +186,11 @@ def test_classes_are_those_of_the_training_side_in_the_order_of_their_values_or_
     text = opened(file)
     counted = [sum(label == [name] for _, label in raw(text.train)) for name in STARS]
     assert (text.labels.names, list(text.labels.counts)) == (tuple(STARS), counted)
-    ordered = opened(file, Question("classes", ("10", "1", "2", "none")))
+    ordered = opened(file, wanted=("10", "1", "2", "none"))
     assert (ordered.labels.names, list(ordered.labels.counts)) == (("10", "1", "2", "none"), [counted[2], counted[0], counted[1], 0])
     assert raw(ordered.train) == raw(text.train)
     order = [1, 2, 0]
-    asked = [store.labels[store.tokens.starts] for store in (text.train, ordered.train)]
+    asked = [np.asarray(store.row_labels)[:, 0] for store in (text.train, ordered.train)]
     assert [order[int(label)] for label in asked[0]] == asked[1].astype(int).tolist()
 
 
@@ -189,19 +198,19 @@ def test_a_label_that_is_not_learnt_is_refused_with_its_line(tmp_path: Path) -> 
     train = table(tmp_path / "a.csv", REVIEWS)
     val = table(tmp_path / "b.csv", [{"review": "good", "stars": "2"}, {"review": "strange", "stars": "22"}])
     assert refusal(train, val=val).startswith(f"{val}:3: the label '22' is none of those to learn from (did you mean '2'?")
-    assert refusal(train, Question("classes", ("1", "2"))).startswith(f"{train}:4: the label '10' is none of those to learn from")
-    labels = opened(train).labels
+    assert refusal(train, wanted=("1", "2")).startswith(f"{train}:4: the label '10' is none of those to learn from")
+    text = opened(train)
     with pytest.raises(DataFault, match=r"b\.csv:3: the label '22' is none"):
-        encode_examples(val, opened(train).tokenizer, Data(train="x", fields=FIELDS), Question("classes", labels=labels))
+        encoded(Data(train=val, fields=FIELDS), text.used, "classes", text.labels)
 
 
 def test_numbers_are_standardised_by_the_training_side_alone(tmp_path: Path) -> None:
-    text = opened(table(tmp_path / "a.csv", REVIEWS), Question("numbers"))
+    text = opened(table(tmp_path / "a.csv", REVIEWS), "numbers")
     values = np.array([float(label) for _, [label] in raw(text.train)])
     assert (text.labels.mean, text.labels.scale) == pytest.approx((values.mean(), values.std()))
     for store in (text.train, text.val):
         expected = [(float(label) - values.mean()) / values.std() for _, [label] in raw(store)]
-        np.testing.assert_allclose(store.labels[store.tokens.starts], expected, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(store.row_labels)[:, 0], expected, rtol=1e-6)
 
 
 # Who is held out
@@ -243,30 +252,34 @@ def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_
     assert refusal(train, val=copy).startswith("data.val: all of its 60 examples also stand in data.train (leave data.val out")
 
 
+def known_by(store: Store) -> set[str]:
+    return {dataset_of("chats").known_by(one) for one in written(store)}
+
+
 def test_two_answers_to_one_prompt_stand_on_one_side(tmp_path: Path) -> None:
     rows = [{"prompt": f"question {n % 40}", "response": f"answer {n}"} for n in range(120)]
-    text = opened(table(tmp_path / "a.jsonl", rows), Question("turns"), fields={}, split=Split(share=0.2))
+    text = opened(table(tmp_path / "a.jsonl", rows), "chats", fields={}, split=Split(share=0.2))
     train, val = ({texts[0] for texts, _ in raw(store)} for store in (text.train, text.val))
     assert not train & val
     assert val == {row["prompt"] for row in rows if hash_text(row["prompt"]) < 0.2 * 2**64}
-    assert text.val.known_by() == {hash_text(prompt) for prompt in val}
+    assert known_by(text.val) == val
 
 
 def test_of_two_given_files_of_conversations_whole_ones_are_kept_apart(tmp_path: Path) -> None:
     train = table(tmp_path / "a.jsonl", [{"prompt": "q", "response": "r"}, {"prompt": "p", "response": "s"}])
     val = table(tmp_path / "b.jsonl", [{"prompt": "q", "response": "r"}, {"prompt": "q", "response": "other"}])
-    text = opened(train, Question("turns"), fields={}, val=val)
+    text = opened(train, "chats", fields={}, val=val)
     assert raw(text.val) == [(["q", "other"], ["user", "assistant"])]
-    assert text.train.known_by() & text.val.known_by() == {hash_text("q")}
+    assert known_by(text.train) & known_by(text.val) == {"q"}
 
 
 def test_further_responses_are_kept_and_later_turns_are_left_out_and_counted(tmp_path: Path) -> None:
     several = table(tmp_path / "a.jsonl", [{"prompt": f"q{n}", "response": ["one", "", f"{n}"]} for n in range(20)])
-    text = opened(several, Question("turns"), fields={})
-    assert {(one.texts[1], one.further) for one in text.train.examples()} <= {("one", (f"{n}",)) for n in range(20)}
+    text = opened(several, "chats", fields={})
+    assert {(one.texts[1], one.further) for one in written(text.train)} <= {("one", (f"{n}",)) for n in range(20)}
     turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     chats = table(tmp_path / "b.jsonl", [{"messages": [{"role": "system", "content": f"{n}"}, *turns]} for n in range(20)])
-    text = opened(chats, Question("turns"), fields={})
+    text = opened(chats, "chats", fields={})
     assert all(answers == ["system", "user", "assistant"] for _, answers in both(text))
     assert "20 turns behind the assistant's last one were left out: nothing is asked for there" in text.notes
 
@@ -283,11 +296,10 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
     for val in (table(tmp_path / "val.jsonl", [{"text": "c", "text_pair": "d", "label": "x"}, {"text": "c", "label": "x"}]),):
         assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; the run is trained on two texts")
         assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is one too many; the run is trained on one text")
-    given = {n: Question("classes", labels=text.labels) for n, text in texts.items()}
     with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
-        encode_examples(other, texts[2].tokenizer, Data(train="x"), given[2])
+        encoded(Data(train=other), texts[2].used, "classes", texts[2].labels)
     with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is one too many"):
-        encode_examples(train, texts[1].tokenizer, Data(train="x"), given[1])
+        encoded(Data(train=train), texts[1].used, "classes", texts[1].labels)
 
 
 # Which column a fault is in
@@ -312,7 +324,7 @@ def second(kind: str) -> str:
 def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, cell: str, words: str, kind: str, tmp_path: Path) -> None:
     rows = [{"review": "a", "stars": "1"}, {"review": "b", "stars": "2"} | {column: cell}, {"review": "c", "stars": "2"}]
     file = table(tmp_path / f"a.{kind}", rows)
-    assert refusal(file, Question(form)).startswith(f"{file}{second(kind)}: {words}")
+    assert refusal(file, form).startswith(f"{file}{second(kind)}: {words}")
 
 
 @pytest.mark.parametrize(
@@ -321,12 +333,12 @@ def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, c
         ("classes", {"text": "a", "text_pair": "b", "label": "c"}, {"a": "x", "b": " ", "c": "1"}, "'b' is empty"),
         ("classes", {"text": "a", "text_pair": "b", "label": "c"}, {"a": "x", "b": None, "c": "1"}, "'b' must be text, not null"),
         ("classes", {}, {"text": "x", "text_pair": 3, "label": "1"}, "'text_pair' must be text, not int"),
-        ("turns", {"prompt": "q", "response": "r"}, {"q": " ", "r": "x"}, "'q' is empty"),
-        ("turns", {"prompt": "q", "response": "r"}, {"q": "x", "r": ["", " "]}, "'r' is empty"),
-        ("turns", {"messages": "chat"}, {"chat": "x"}, "'chat' must be a list of"),
-        ("turns", {"messages": "chat"}, {"chat": [{"role": "user", "content": "x"}]}, "'chat' has no turn of the assistant"),
-        ("turns", {"messages": "chat"}, {"chat": None}, "'chat' must be a list of"),
-        ("turns", {}, {"prompt": "x"}, "needs prompt and response, or messages"),
+        ("chats", {"prompt": "q", "response": "r"}, {"q": " ", "r": "x"}, "'q' is empty"),
+        ("chats", {"prompt": "q", "response": "r"}, {"q": "x", "r": ["", " "]}, "'r' is empty"),
+        ("chats", {"messages": "chat"}, {"chat": "x"}, "'chat' must be a list of"),
+        ("chats", {"messages": "chat"}, {"chat": [{"role": "user", "content": "x"}]}, "'chat' has no turn of the assistant"),
+        ("chats", {"messages": "chat"}, {"chat": None}, "'chat' must be a list of"),
+        ("chats", {}, {"prompt": "x"}, "needs prompt and response, or messages"),
         ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b c"], "t": ["O", "O"]}, "'w': word 2 'b c' holds white space"),
         ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags; each word has one"),
     ],
@@ -335,7 +347,7 @@ def test_a_row_that_is_no_example_is_refused_by_its_columns_names(
     form: str, fields: dict[str, str], row: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     file = table(tmp_path / "a.jsonl", [row])
-    assert refusal(file, Question(form), fields=fields).startswith(f"{file}:1: {words}")
+    assert refusal(file, form, fields=fields).startswith(f"{file}:1: {words}")
 
 
 def test_columns_without_names_are_called_by_their_numbers(tmp_path: Path) -> None:
@@ -351,17 +363,18 @@ def test_a_file_of_lines_is_no_table(tmp_path: Path) -> None:
 
 def test_texts_without_labels_can_be_read_where_nothing_is_asked(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [{"id": "1", "review": "a"}, {"id": "2", "review": "b"}])
-    reader = Reader.of(Data(train=file, fields=FIELDS), "classes", answered=False)
-    assert list(reader.read(find_tables(file, "--data"))) == [Example(["a"], [], f"{file}:2"), Example(["b"], [], f"{file}:3")]
+    dataset = dataset_of("classes")
+    reader = dataset.reader(Data(train=file, fields=FIELDS), labelled=False)
+    assert list(reader.read(dataset.find(file, "--data"))) == [Example(["a"], [], f"{file}:2"), Example(["b"], [], f"{file}:3")]
 
 
 # The summary
 
 
 def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
-    text = opened(table(tmp_path / "a.csv", REVIEWS), Question("classes", ("1", "2", "10", "\x1b[31m11")))
+    text = opened(table(tmp_path / "a.csv", REVIEWS), wanted=("1", "2", "10", "\x1b[31m11"))
     lengths = sorted(len(texts[0].encode()) for texts, _ in raw(text.train))
-    examples, sizes, labels, missing = summary(text)
+    examples, sizes, labels, missing = dataset_of("classes").summary(text)
     assert examples == f"examples: {text.train.n_documents} to learn from, {text.val.n_documents} held out"
     assert sizes.startswith(f"lengths: half have at most {int(np.median(lengths))} tokens, ")
     assert sizes.endswith(f"the longest {lengths[-1]}")
@@ -370,10 +383,10 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
         assert f" {name} {counts[0]} (+{counts[1]})" in labels
     assert missing.startswith("no example to learn from: ")
     assert "\x1b" not in labels + missing
-    numbers = list(summary(opened(table(tmp_path / "b.csv", REVIEWS), Question("numbers"))))
+    numbers = list(dataset_of("numbers").summary(opened(table(tmp_path / "b.csv", REVIEWS), "numbers")))
     assert numbers[-1].startswith("labels: mean 4.")
-    turns = opened(table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), Question("turns"), fields={})
+    turns = opened(table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), "chats", fields={})
     n = turns.train.n_documents
-    assert list(summary(turns))[-1] == f"asked for: {4 * n} of {len(turns.train)} tokens"
+    assert list(dataset_of("chats").summary(turns))[-1] == f"asked for: {4 * n} of {len(turns.train)} tokens"
     many = [{"text": f"t{n}", "label": f"c{n % 20:02}"} for n in range(400)]
-    assert " and 8 more" in list(summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]
+    assert " and 8 more" in list(dataset_of("classes").summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]

@@ -1,21 +1,22 @@
-"""Rows of labelled examples: every form at contexts short and long, what is cut and what is asked, in batches and one by one."""
+"""Rows of labelled examples: every dataset at contexts short and long, what is cut and what is asked, in batches and one by one."""
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
+from data_of import both, dataset_of, objective_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mini_tf.data.example_store import in_memory
-from mini_tf.data.forms import ASKED, Example
-from mini_tf.data.labelling import Labelling
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.labels import Labels
+from mini_tf.data.packing import Packing, Shape
+from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
-from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
 from mini_tf.system.errors import DataFault
 from mini_tf.training.feed import Feed
@@ -24,7 +25,8 @@ from mini_tf.training.plan import RowPlan, TokenPlan, plan_of
 CHAR = Tokenizer.train(sections.Tokenizer(kind="char"), ["abcdefgh "])
 SEP = CHAR.vocabulary.separator
 CONTEXTS = [4, 8, 9, 13, 40]
-FORMS = ["classes", "two texts", "numbers", "tags", "turns"]
+FORMS = ["classes", "two texts", "numbers", "tags", "chats"]
+DATASETS = {"two texts": "classes"}
 TAGS = Labels(("A", "B", "C"), (1, 1, 1))
 
 
@@ -39,8 +41,8 @@ def some_examples(form: str, n: int = 40, longest: int = 30) -> list[Example]:
         if form == "tags":
             words = [text(3 if number % 5 else longest) for _ in range(draw.integers(1, 9))]
             return Example(words, draw.choice(TAGS.names, len(words)).tolist(), where)
-        if form == "turns":
-            who = [*draw.choice(["user", ASKED], draw.integers(0, 3)), ASKED]
+        if form == "chats":
+            who = [*draw.choice(["user", ASSISTANT], draw.integers(0, 3)), ASSISTANT]
             return Example([text(10) for _ in who], list(map(str, who)), where)
         answer = str(draw.normal()) if form == "numbers" else str(draw.choice(TAGS.names))
         return Example([text() for _ in range(2 if form == "two texts" else 1)], [answer], where)
@@ -49,11 +51,20 @@ def some_examples(form: str, n: int = 40, longest: int = 30) -> list[Example]:
 
 
 @cache
-def labelling(form: str, context: int) -> Labelling:
-    labels = Labels(mean=0.5, scale=2.0) if form == "numbers" else Labels() if form == "turns" else TAGS
-    kind = "classes" if form == "two texts" else form
+def labelling(form: str, context: int) -> Packing:
+    labels = Labels(mean=0.5, scale=2.0) if form == "numbers" else Labels() if form == "chats" else TAGS
     labels = replace(labels, n_texts=2) if form == "two texts" else labels
-    return Labelling(in_memory(some_examples(form), CHAR, kind, labels), context)
+    return packed(form, some_examples(form), labels, context)
+
+
+def packed(form: str, examples: list[Example], labels: Labels, context: int) -> Packing:
+    dataset, used = dataset_of(DATASETS.get(form, form)), both(CHAR)
+    return dataset.packing(in_memory(dataset.encode(examples, used, labels), used), Shape(context, int(form == "chats")))
+
+
+def objective_of(form: str) -> Any:
+    labels = Labels(mean=0.5, scale=2.0) if form == "numbers" else TAGS
+    return objective_for(DATASETS.get(form, form)).build(CHAR.vocabulary, labels)
 
 
 Row = tuple[list[int], list[float | None]]
@@ -74,21 +85,25 @@ def whole(example: Example, form: str) -> Row:
             ids += CHAR.encode(blank + word).tolist()
             labels += [*[None] * len(blank), float(TAGS.names.index(tag)), *[None] * (len(word) - 1)]
         return [*ids, SEP], [*labels, None]  # type: ignore[list-item]
-    for who, text in zip(example.answers if form == "turns" else [""] * 2, example.texts, strict=False):
+    for who, text in zip(example.answers if form == "chats" else [""] * 2, example.texts, strict=False):
         ids += [*CHAR.encode(text).tolist(), SEP]  # type: ignore[list-item]
-        labels += [1.0 if who == ASKED else None] * (len(text) + 1)
+        labels += [1.0 if who == ASSISTANT else None] * (len(text) + 1)
     return ids, labels
 
 
 def unpadded(rows: Rows) -> list[Row]:
-    assert rows.labels is not None
+    told = rows.labels
+    if told is None:  # a label of the whole row is compared as that of its first separator
+        assert rows.row_labels is not None
+        told = np.full(rows.ids.shape, np.nan)
+        told[:, :1] = rows.row_labels
     segments = np.ones_like(rows.ids) if rows.segments is None else rows.segments
     assert set(np.unique(segments)) <= {0, 1}
     assert (np.diff(segments, axis=1) <= 0).all()  # what is padded stands on the right
-    assert np.isnan(rows.labels[segments == 0]).all()
+    assert np.isnan(told[segments == 0]).all()
     assert (rows.ids[segments == 0] == 0).all()
     found = []
-    for ids, labels, real in zip(rows.ids, rows.labels, segments == 1, strict=True):
+    for ids, labels, real in zip(rows.ids, told, segments == 1, strict=True):
         found.append((ids[real].tolist(), [None if np.isnan(one) else float(one) for one in labels[real]]))
     return found
 
@@ -123,14 +138,14 @@ def test_of_two_texts_the_longer_one_loses_its_end_first_and_both_are_there(cont
 
 
 def test_a_row_that_asks_for_nothing_is_left_out_and_a_store_of_such_is_refused() -> None:
-    said = [("hello", "user"), ("yes", ASKED)]
+    said = [("hello", "user"), ("yes", ASSISTANT)]
     trailing = Example([*(text for text, _ in said), "a" * 30], [*(who for _, who in said), "user"], "f:1")
     whole = Example([text for text, _ in said], [who for _, who in said], "f:2")
-    packing = Labelling(in_memory([trailing, whole, trailing], CHAR, "turns", Labels()), 12)
+    packing = packed("chats", [trailing, whole, trailing], Labels(), 12)
     [rows] = packing.eval_rows(5)
     assert (packing.n_rows, rows.examples.tolist() if rows.examples is not None else None) == (1, [1])
     with pytest.raises(DataFault, match="in none of 1 examples is anything asked for, as far as 12 tokens reach"):
-        Labelling(in_memory([trailing], CHAR, "turns", Labels()), 12).n_rows  # noqa: B018
+        packed("chats", [trailing], Labels(), 12)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -147,10 +162,10 @@ def test_a_row_says_which_example_it_is_a_part_of(form: str) -> None:
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_a_conversation_that_is_too_long_loses_its_beginning_and_keeps_its_separators(context: int) -> None:
     expected = []
-    for ids, labels in (whole(one, "turns") for one in some_examples("turns")):
+    for ids, labels in (whole(one, "chats") for one in some_examples("chats")):
         cut = len(ids) > context + 1  # the last separator is asked for, but not read
         expected.append(([SEP, *ids[-context:]], [None, *labels[-context:]]) if cut else (ids, labels))
-    assert every_row("turns", context) == expected
+    assert every_row("chats", context) == expected
 
 
 @pytest.mark.parametrize("context", [3, *CONTEXTS])
@@ -176,7 +191,7 @@ def test_every_word_is_asked_for_once_whatever_the_context(context: int) -> None
 
 
 def test_no_short_word_is_torn_where_there_is_room_for_it() -> None:
-    text = Labelling(in_memory([Example(["abc"] * 30, ["A"] * 30, "f:1")], CHAR, "tags", TAGS), 14)
+    text = packed("tags", [Example(["abc"] * 30, ["A"] * 30, "f:1")], TAGS, 14)
     rows = [row for batch in text.eval_rows(4) for row in unpadded(batch)]
     assert [CHAR.decode(ids).split() for ids, _ in rows] == [["abc"] * 3] * 10
     assert all(asked[1] == 0.0 for _, asked in rows)
@@ -204,15 +219,15 @@ def test_rows_are_the_same_alone_and_in_company(form: str, context: int) -> None
 @pytest.mark.parametrize("form", FORMS)
 def test_sizes_are_those_of_the_rows(form: str, context: int) -> None:
     packing, rows = labelling(form, context), every_row(form, context)
-    lookahead = int(form == "turns")
+    lookahead = int(form == "chats")
     lengths = [len(ids) - lookahead for ids, _ in rows]
-    assert packing.lookahead == lookahead
+    assert objective_of(form).lookahead == lookahead
     assert packing.lengths.tolist() == lengths
     assert max(lengths) <= context
     assert packing.row_tokens == pytest.approx(np.mean(lengths))
     wholes = [len(whole(one, form)[0]) - lookahead for one in some_examples(form)]
     assert packing.n_longer == sum(one > context for one in wholes)
-    assert packing.n_cut == (0 if form == "tags" else packing.n_longer)
+    assert (dataset_of(DATASETS.get(form, form)).CUTS is None) == (form == "tags")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -233,13 +248,9 @@ def test_evaluation_reads_every_row_once_in_order_in_any_batches(form: str) -> N
 
 # Through the plans to questions
 
-OBJECTIVES = {"classes": "classify", "two texts": "classify", "numbers": "regress", "tags": "tag", "turns": "instruct"}
-
 
 def feed_of(form: str, plan: RowPlan | TokenPlan, context: int = 13, micro: int = 4) -> Feed:
-    labels = Labels(mean=0.5, scale=2.0) if form == "numbers" else TAGS
-    objective = settings_of("objectives", OBJECTIVES[form])().build(CHAR.vocabulary, labels)  # type: ignore[attr-defined]
-    return Feed(plan, labelling(form, context), objective.prepare, micro)
+    return Feed(plan, labelling(form, context), objective_of(form).prepare, micro)
 
 
 def judged(batches: list[Batch]) -> list[float]:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mini_tf.data.pair_store import PairText, open_pairs
-from mini_tf.data.pairing import Pairing
-from mini_tf.data.summary import summary
+from data_of import dataset_of, opened
 
 from mini_tf.data.batch import Rows
+from mini_tf.data.datasets import Text
+from mini_tf.data.packing import Packing, Shape
 from mini_tf.objectives.seq2seq import Settings as Seq2Seq
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data
@@ -20,7 +20,7 @@ LENGTHS = [(n * 7 % 13 + 1, n * 5 % 11 + 1) for n in range(50)]
 
 
 @pytest.fixture(scope="module", params=["one vocabulary", "two"])
-def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PairText:
+def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Text:
     """Pairs of all lengths from 1 to 13 and 1 to 11 characters; the first half of the alphabet is the source's."""
     folder = tmp_path_factory.mktemp("pairing")
     rows = [{"source": "abcdefghijklm"[-n:], "target": "nopqrstuvwx"[-m:]} for n, m in LENGTHS]
@@ -29,22 +29,27 @@ def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     side = sections.SideTokenizer(kind="byte") if request.param == "two" else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINITF_CACHE", str(folder / "cache"))
-        return open_pairs(data, sections.Tokenizer(kind="char", source=side))
+        return opened(data, sections.Tokenizer(kind="char", source=side), "pairs")
 
 
-def documents(text: PairText) -> list[tuple[list[int], list[int]]]:
+def documents(text: Text) -> list[tuple[list[int], list[int]]]:
     """The ids of every pair, each by its tokenizer from its characters."""
     store, pairs = text.train, []
+    assert store.source is not None
     for n in range(store.n_documents):
-        written = text.source_tokenizer.decode(store.source.document(n)), text.tokenizer.decode(store.target.document(n))
+        written = text.source_tokenizer.decode(store.source.document(n)), text.tokenizer.decode(store.document(n))
         pairs.append((text.source_tokenizer.encode(written[0]).tolist(), text.tokenizer.encode(written[1]).tolist()))
     return pairs
 
 
-def by_hand(text: PairText, context: int) -> list[tuple[list[int], list[int]]]:
+def by_hand(text: Text, context: int) -> list[tuple[list[int], list[int]]]:
     """(source row, target row) of every pair."""
     ends = text.source_tokenizer.vocabulary.separator, text.tokenizer.vocabulary.separator
     return [([*source[: context - 1], ends[0]], [ends[1], *target, ends[1]][: context + 1]) for source, target in documents(text)]
+
+
+def rows_of(text: Text, context: int) -> Packing:
+    return dataset_of("pairs").packing(text.train, Shape(context, 1))
 
 
 def unpadded(rows: Rows) -> list[list[int]]:
@@ -66,8 +71,8 @@ def both(rows: Rows) -> list[tuple[list[int], list[int]]]:
 
 
 @pytest.mark.parametrize("context", [1, 2, 5, 10, 12, 13, 14, 64])
-def test_rows_are_those_put_together_by_hand(text: PairText, context: int) -> None:
-    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+def test_rows_are_those_put_together_by_hand(text: Text, context: int) -> None:
+    pairing, expected = rows_of(text, context), by_hand(text, context)
     assert pairing.n_rows == len(expected)
     order = np.random.default_rng(0).permutation(len(expected))
     for chosen in (order, order[:1], order[3:7], np.array([2, 2, 0]), np.arange(len(expected))[-1:]):
@@ -79,18 +84,18 @@ def test_rows_are_those_put_together_by_hand(text: PairText, context: int) -> No
 
 
 @pytest.mark.parametrize("context", [1, 2, 5, 10, 12, 13, 14, 64])
-def test_sizes_are_those_of_the_rows(text: PairText, context: int) -> None:
-    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+def test_sizes_are_those_of_the_rows(text: Text, context: int) -> None:
+    pairing, expected = rows_of(text, context), by_hand(text, context)
     assert pairing.lengths.tolist() == [max(len(source), len(target) - 1) for source, target in expected]
     assert pairing.row_tokens == pytest.approx(np.mean([len(target) - 1 for _, target in expected]))
-    assert pairing.n_cut == sum(max(len(source), len(target)) + 1 > context for source, target in documents(text))
+    assert pairing.n_longer == sum(max(len(source), len(target)) + 1 > context for source, target in documents(text))
     assert pairing.lengths.max() <= context
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 50])
 @pytest.mark.parametrize("context", [4, 64])
-def test_evaluation_reads_every_pair_once_and_in_order(text: PairText, context: int, batch_size: int) -> None:
-    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+def test_evaluation_reads_every_pair_once_and_in_order(text: Text, context: int, batch_size: int) -> None:
+    pairing, expected = rows_of(text, context), by_hand(text, context)
     batches = list(pairing.eval_rows(batch_size))
     assert [pair for rows in batches for pair in both(rows)] == expected
     assert {len(rows) for rows in batches[:-1]} <= {batch_size}
@@ -98,21 +103,21 @@ def test_evaluation_reads_every_pair_once_and_in_order(text: PairText, context: 
 
 
 @pytest.mark.parametrize("context", [4, 64])
-def test_evaluation_of_some_tokens_ends_with_the_first_pairs_that_have_them(text: PairText, context: int) -> None:
-    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+def test_evaluation_of_some_tokens_ends_with_the_first_pairs_that_have_them(text: Text, context: int) -> None:
+    pairing, expected = rows_of(text, context), by_hand(text, context)
     ends = np.cumsum([len(target) - 1 for _, target in expected]).tolist()
     for tokens in (1, ends[0], ends[0] + 1, ends[5] - 1, ends[5], ends[-1], ends[-1] + 100):
         needed = next((n for n, end in enumerate(ends, 1) if end >= tokens), len(ends))
         assert [pair for rows in pairing.eval_rows(3, tokens) for pair in both(rows)] == expected[:needed]
 
 
-def test_the_documents_of_rows_are_their_pairs(text: PairText) -> None:
-    assert Pairing(text.train, 8).documents(np.array([4, 1, 4]), 2).tolist() == [1, 4]
+def test_the_documents_of_rows_are_their_pairs(text: Text) -> None:
+    assert rows_of(text, 8).documents(np.array([4, 1, 4]), 2).tolist() == [1, 4]
 
 
 @pytest.mark.parametrize("context", [3, 64])
-def test_every_target_is_asked_for_once_by_the_objective(text: PairText, context: int) -> None:
-    pairing, expected = Pairing(text.train, context), by_hand(text, context)
+def test_every_target_is_asked_for_once_by_the_objective(text: Text, context: int) -> None:
+    pairing, expected = rows_of(text, context), by_hand(text, context)
     objective: Any = Seq2Seq().build(text.tokenizer.vocabulary)
     asked: list[int] = []
     for rows in pairing.eval_rows(6):
@@ -125,16 +130,16 @@ def test_every_target_is_asked_for_once_by_the_objective(text: PairText, context
     assert len(asked) == round(pairing.row_tokens * pairing.n_rows)
 
 
-def test_rows_are_cut_into_parts_with_their_sources(text: PairText) -> None:
-    rows = Pairing(text.train, 9).take(np.arange(8), 0, np.arange(8, dtype=np.uint64))
+def test_rows_are_cut_into_parts_with_their_sources(text: Text) -> None:
+    rows = rows_of(text, 9).take(np.arange(8), 0, np.arange(8, dtype=np.uint64))
     parts = [rows.part(0, 3), rows.part(3, 8)]
     for whole, cut in ((rows, parts), (rows.source, [part.source for part in parts])):
         assert whole is not None
         assert np.array_equal(np.concatenate([part.ids for part in cut if part is not None]), whole.ids)
 
 
-def test_the_summary_says_how_long_both_sides_are(text: PairText) -> None:
-    pairs, sources, targets = summary(text)
+def test_the_summary_says_how_long_both_sides_are(text: Text) -> None:
+    pairs, sources, targets = dataset_of("pairs").summary(text)
     assert pairs == f"pairs: {text.train.n_documents} to learn from, {text.val.n_documents} held out"
     for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
         lengths = [len(pair[side]) for pair in documents(text)]

@@ -1,20 +1,23 @@
-"""The forms of labelled rows: what becomes ids, and where labels stand, by every kind of tokenizer; what is refused, and where."""
+"""Labelled examples as ids: what becomes ids, and where labels stand, by every kind of tokenizer; what is refused, and where."""
 
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tokenizers
+from data_of import both, dataset_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mini_tf.data.forms import ASKED, FORMS, Encoded, Example
 from tokenizers import models, normalizers, pre_tokenizers
 
-from mini_tf.data.labels import Labels, labels_of
+from mini_tf.data.examples import ASSISTANT, Example
+from mini_tf.data.labels import Labels
+from mini_tf.data.store import Encoded
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.system.errors import DataFault
@@ -40,23 +43,35 @@ def tokenizer(kind: str) -> Tokenizer:
 
 
 def encoded(form: str, example: Example, labels: Labels = CLASSES, kind: str = "char") -> Encoded:
-    [one] = FORMS[form].encode([example], tokenizer(kind), labels)
+    [one] = dataset_of(form).encode([example], both(tokenizer(kind)), labels)
     assert one.ids.dtype == np.int32
-    assert one.labels.dtype == np.float32
-    assert len(one.labels) == len(one.ids) + 1
+    told = one.labels if form in ("tags", "chats") else one.row_labels
+    assert told is not None
+    assert told.dtype == np.float32
+    assert len(told) == (len(one.ids) + 1 if form in ("tags", "chats") else 1)
     return one
 
 
 def asked(one: Encoded) -> dict[int, float]:
-    """Labels by their place; place 0 is the separator before the ids."""
-    return {int(place): float(one.labels[place]) for place in np.flatnonzero(~np.isnan(one.labels))}
+    """Labels by their place; place 0 is the separator before the ids, where the label of the whole is told."""
+    if one.row_labels is not None:
+        return {0: float(one.row_labels[0])}
+    assert one.labels is not None
+    return {1 + int(place): float(one.labels[place]) for place in np.flatnonzero(~np.isnan(one.labels))}
 
 
 def refused(form: str, example: Example, labels: Labels = CLASSES, used: Tokenizer | None = None) -> str:
     with pytest.raises(DataFault) as caught:
-        FORMS[form].encode([example], used or tokenizer("char"), labels)
+        dataset_of(form).encode([example], both(used or tokenizer("char")), labels)
     assert caught.value.where == (example.where,)
     return f"{caught.value.message} ({caught.value.hint})"
+
+
+def labels_of(form: str, answers: Iterable[str], wanted: tuple[str, ...] | None = None) -> Labels:
+    dataset = dataset_of(form, **({} if wanted is None else {"labels": wanted}))
+    labels = dataset.labels_of(Example(["a"], [answer], f"f:{n}") for n, answer in enumerate(answers))
+    assert labels is not None
+    return labels
 
 
 # Classes and numbers
@@ -75,12 +90,12 @@ def test_texts_stand_between_separators_and_are_labelled_at_the_first(form: str,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", ["classes", "tags", "turns"])
+@pytest.mark.parametrize("form", ["classes", "tags", "chats"])
 def test_no_text_can_hold_a_special_token(form: str, kind: str) -> None:
     """Names of special tokens are characters like any other: as many separators as there are borders between texts."""
     names = list(tokenizer(kind).special_tokens)
     example = Example([f"a{names[0]}b", *names], ["good"] if form == "classes" else ["good"] * (1 + len(names)), "f:1")
-    example = example._replace(answers=[ASKED] * (1 + len(names))) if form == "turns" else example
+    example = example._replace(answers=[ASSISTANT] * (1 + len(names))) if form == "chats" else example
     ids = encoded(form, example, replace(CLASSES, n_texts=1 + len(names)), kind).ids
     vocabulary = tokenizer(kind).vocabulary
     assert (ids == vocabulary.separator).sum() == (0 if form == "tags" else len(names))
@@ -90,7 +105,7 @@ def test_no_text_can_hold_a_special_token(form: str, kind: str) -> None:
 @settings(deadline=None, max_examples=30)
 @given(numbers=st.lists(st.integers(-(10**6), 10**6), min_size=2, max_size=20).filter(lambda given: len(set(given)) > 1))
 def test_numbers_are_learnt_in_standard_deviations_from_their_mean(numbers: list[int]) -> None:
-    labels = labels_of("numbers", [[str(one)] for one in numbers])
+    labels = labels_of("numbers", [str(one) for one in numbers])
     assert labels.mean == pytest.approx(statistics.fmean(numbers))
     assert labels.scale == pytest.approx(statistics.pstdev(numbers))
     learnt = [asked(encoded("numbers", Example(["a"], [str(one)], "f:1"), labels))[0] for one in numbers]
@@ -103,12 +118,12 @@ def test_numbers_are_learnt_in_standard_deviations_from_their_mean(numbers: list
 @pytest.mark.parametrize("numbers", [["0.1"] * 3, ["5", "5.0"], ["1e300", "-1e300"], ["1e-200", "2e-200"]])
 def test_numbers_that_nothing_can_be_learnt_from_are_refused(numbers: list[str]) -> None:
     with pytest.raises(DataFault, match="nothing to learn from them" if len({*map(float, numbers)}) == 1 else "too large, or too close"):
-        labels_of("numbers", [[one] for one in numbers])
+        labels_of("numbers", numbers)
 
 
 def test_classes_stand_in_the_order_of_their_names_and_whole_numbers_in_that_of_their_values() -> None:
     def found(*names: str, wanted: tuple[str, ...] | None = None) -> dict[str, int]:
-        labels = labels_of("classes", [[name] for name in names], wanted)
+        labels = labels_of("classes", names, wanted)
         return dict(zip(labels.names, labels.counts, strict=True))
 
     assert list(found("10", "9", "-1", "9").items()) == [("-1", 1), ("9", 2), ("10", 1)]
@@ -152,7 +167,7 @@ def test_a_label_that_is_not_known_is_refused_with_its_line_and_the_nearest_way_
 
 
 def test_what_is_asked_for_need_not_be_known() -> None:
-    assert FORMS["classes"].read({"text": "a"}, "f:1", {"text": "text"}, answered=False) == Example(["a"], [], "f:1")
+    assert dataset_of("classes").example({"text": "a"}, "f:1", {"text": "text"}, labelled=False) == Example(["a"], [], "f:1")
     assert asked(encoded("classes", Example(["a"], [], "f:1"))) == {0: 0.0}
     assert asked(encoded("numbers", Example(["a"], [], "f:1"), Labels(mean=3.0))) == {0: 0.0}
     assert list(asked(encoded("tags", Example(["ab", "c"], [], "f:1")))) == [1, 4]
@@ -210,7 +225,7 @@ def test_a_word_that_a_tokenizer_leaves_nothing_of_is_refused(words: list[str]) 
     """Else its tag would stand at a neighbour's token."""
     used = pieces_of_play(normalizers.BertNormalizer())
     assert refused("tags", Example(words, ["good"] * len(words), "f:9"), used=used).startswith("f:9: the tokenizer ")
-    [one] = FORMS["tags"].encode([Example(["playing", "c\u200dat", "the\u200d"], ["good", "bad", "good"], "f:9")], used, CLASSES)
+    [one] = dataset_of("tags").encode([Example(["playing", "c\u200dat", "the\u200d"], ["good", "bad", "good"], "f:9")], both(used), CLASSES)
     assert (used.pieces(one.ids), asked(one)) == (["play", "##ing", "cat", "the"], {1: 1.0, 3: 0.0, 4: 1.0})
 
 
@@ -220,9 +235,9 @@ def test_words_that_are_one_token_together_are_refused() -> None:
     assert refused("tags", Example(["the", "cat"], ["good", "bad"], "f:9"), used=used).startswith(message)
 
 
-@pytest.mark.parametrize("form", ["classes", "numbers", "turns"])
+@pytest.mark.parametrize("form", ["classes", "numbers", "chats"])
 def test_a_text_that_a_tokenizer_leaves_nothing_of_is_refused(form: str) -> None:
-    example = Example(["cat", "\u200d"], {"classes": ["bad"], "numbers": ["1"], "turns": ["user", ASKED]}[form], "f:9")
+    example = Example(["cat", "\u200d"], {"classes": ["bad"], "numbers": ["1"], "chats": ["user", ASSISTANT]}[form], "f:9")
     labels = replace(CLASSES, n_texts=2)
     assert refused(form, example, labels, pieces_of_play(normalizers.BertNormalizer())).startswith(
         "f:9: the tokenizer leaves nothing of the text"
@@ -231,7 +246,7 @@ def test_a_text_that_a_tokenizer_leaves_nothing_of_is_refused(form: str) -> None
 
 def test_words_and_tags_that_are_not_as_many_are_refused() -> None:
     with pytest.raises(DataFault, match="f:3: 2 words, but 3 tags; each word has one"):
-        FORMS["tags"].read({"text": "a b", "label": "O O O"}, "f:3", {"text": "text", "label": "label"})
+        dataset_of("tags").example({"text": "a b", "label": "O O O"}, "f:3", {"text": "text", "label": "label"}, labelled=True)
 
 
 # Conversations
@@ -240,30 +255,30 @@ said = st.text(st.sampled_from("the cat sat</s>\n"), min_size=1, max_size=10)
 
 
 @settings(deadline=None, max_examples=40)
-@given(turns=st.lists(st.tuples(st.sampled_from(["system", "user", ASKED]), said), min_size=1, max_size=5), kind=st.sampled_from(KINDS))
+@given(turns=st.lists(st.tuples(st.sampled_from(["system", "user", ASSISTANT]), said), min_size=1, max_size=5), kind=st.sampled_from(KINDS))
 def test_what_the_assistant_says_is_asked_for_and_where_it_ends(turns: list[tuple[str, str]], kind: str) -> None:
     if any(not tokenizer(kind).encode(text).size for _, text in turns):
         return
-    one = encoded("turns", Example([text for _, text in turns], [who for who, _ in turns], "f:1"), Labels(), kind)
+    one = encoded("chats", Example([text for _, text in turns], [who for who, _ in turns], "f:1"), Labels(), kind)
     separator = tokenizer(kind).vocabulary.separator
     row, wanted = [separator], [False]
     for who, text in turns:
         ids = tokenizer(kind).encode(text).tolist()
         row += [*ids, separator]
-        wanted += [who == ASKED] * (len(ids) + 1)
+        wanted += [who == ASSISTANT] * (len(ids) + 1)
     assert [separator, *one.ids.tolist(), separator] == row
-    assert (~np.isnan(one.labels)).tolist() == wanted[:-1]  # the last separator's is that of the token before it
+    assert (~np.isnan(one.labels)).tolist() == wanted[1:]
     assert set(asked(one).values()) <= {1.0}
 
 
 def test_a_prompt_and_its_response_are_two_turns_of_which_the_first_of_several_responses_is_learnt() -> None:
     names = {role: role for role in ("prompt", "response", "messages")}
-    read = FORMS["turns"].read
+    read = partial(dataset_of("chats").example, labelled=True)
     assert read({"prompt": ["Sum", "up."], "response": ["", "one", "two"]}, "f:1", names) == Example(
-        ["Sum up.", "one"], ["user", ASKED], "f:1", ("two",)
+        ["Sum up.", "one"], ["user", ASSISTANT], "f:1", ("two",)
     )
-    messages = [{"role": "system", "content": "Be kind."}, {"role": ASKED, "content": "Hi"}]
-    assert read({"messages": messages}, "f:1", names) == Example(["Be kind.", "Hi"], ["system", ASKED], "f:1")
+    messages = [{"role": "system", "content": "Be kind."}, {"role": ASSISTANT, "content": "Hi"}]
+    assert read({"messages": messages}, "f:1", names) == Example(["Be kind.", "Hi"], ["system", ASSISTANT], "f:1")
     with pytest.raises(DataFault, match="f:1: needs prompt and response, or messages"):
         read({"prompt": "a"}, "f:1", names)
 
@@ -271,15 +286,15 @@ def test_a_prompt_and_its_response_are_two_turns_of_which_the_first_of_several_r
 def test_a_conversation_ends_with_what_the_assistant_says_last_and_is_known_by_what_stands_before() -> None:
     def read(*who: str) -> Example:
         messages = [{"role": role, "content": f"{role} {n}"} for n, role in enumerate(who)]
-        return FORMS["turns"].read({"messages": messages}, "f:1", {"messages": "messages"})
+        return dataset_of("chats").example({"messages": messages}, "f:1", {"messages": "messages"}, labelled=True)
 
-    one = read("user", ASKED, "user", ASKED, "user", "system")
-    assert (one.answers, one.texts[-1], one.n_later) == (["user", ASKED, "user", ASKED], "assistant 3", 2)
-    assert read("user", ASKED, "user", ASKED) == one._replace(n_later=0)
-    known_by = FORMS["turns"].known_by
+    one = read("user", ASSISTANT, "user", ASSISTANT, "user", "system")
+    assert (one.answers, one.texts[-1], one.n_later) == (["user", ASSISTANT, "user", ASSISTANT], "assistant 3", 2)
+    assert read("user", ASSISTANT, "user", ASSISTANT) == one._replace(n_later=0)
+    known_by = dataset_of("chats").known_by
     assert known_by(one._replace(texts=[*one.texts[:-1], "another"])) == known_by(one)
-    assert known_by(read("user", ASKED)) != known_by(one)
-    assert known_by(read(ASKED)) != known_by(read(ASKED)._replace(texts=["another"]))
+    assert known_by(read("user", ASSISTANT)) != known_by(one)
+    assert known_by(read(ASSISTANT)) != known_by(read(ASSISTANT)._replace(texts=["another"]))
 
 
 @pytest.mark.parametrize("form", ["classes", "numbers"])
@@ -292,7 +307,7 @@ def test_a_row_has_as_many_texts_as_the_training_side(form: str) -> None:
 def test_a_tokenizer_file_of_another_makes_the_same_of_a_row(tmp_path: Path) -> None:
     tokenizer("bpe").save(tmp_path / "tokenizer.json")
     example = Example(["don't", "stop"], ["good", "bad"], "f:1")
-    [again] = FORMS["tags"].encode([example], Tokenizer.load(tmp_path), CLASSES)
+    [again] = dataset_of("tags").encode([example], both(Tokenizer.load(tmp_path)), CLASSES)
     first = encoded("tags", example, kind="bpe")
     np.testing.assert_array_equal(first.ids, again.ids)
     np.testing.assert_array_equal(first.labels, again.labels)

@@ -1,0 +1,47 @@
+"""Data as the objective of their dataset opens them, without a recipe around it."""
+
+from typing import Any
+
+from mini_tf.data.datasets import Dataset, Text
+from mini_tf.data.labels import Labels
+from mini_tf.data.opening import Say, encode, open_text
+from mini_tf.data.store import Store, Tokenizers
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.recipe import sections
+from mini_tf.recipe.kinds import settings_of
+
+READ_BY = {"text": "next_token", "pairs": "seq2seq", "classes": "classify", "numbers": "regress", "tags": "tag", "chats": "instruct"}
+"""An objective of each dataset."""
+
+
+def objective_for(dataset: str, **settings: Any) -> Any:
+    return settings_of("objectives", READ_BY[dataset])(**settings)
+
+
+def dataset_of(name: str, **settings: Any) -> Dataset:
+    made: Dataset = objective_for(name, **settings).dataset()
+    return made
+
+
+def both(source: Tokenizer, target: Tokenizer | None = None) -> Tokenizers:
+    """One tokenizer for both sides, or one for each."""
+    return Tokenizers(source, target or source)
+
+
+def opened(
+    data: sections.Data,
+    tokenizer: sections.Tokenizer,
+    dataset: str = "text",
+    say: Say = lambda line: None,
+    used: Tokenizers | None = None,
+    **settings: Any,
+) -> Text:
+    """Both sides; settings: of the objective."""
+    return open_text(data, tokenizer, objective_for(dataset, **settings), say, used)
+
+
+def encoded(
+    data: sections.Data, used: Tokenizers, dataset: str = "text", labels: Labels | None = None, say: Say = lambda line: None
+) -> Store:
+    """All of data.train, nothing held out."""
+    return encode(data, used, objective_for(dataset), labels, say)
