@@ -235,3 +235,12 @@ def test_stats_show_where_a_text_does_not_come_back(folder: Path) -> None:
     shown = run("stats", "w.json", "the cat's").stdout
     assert 'the text does not come back: from character 7 on it is "\'s", but comes back as " \' s"' in shown
     assert "it loses: white space is not kept" in shown
+
+
+def test_a_tokenizer_of_pairs_is_learnt_from_both_sides(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text("".join(f'{{"source": "ab {n}", "target": "XY {n}"}}\n' for n in range(20)))
+    data = f"data={{train: '{tmp_path / 'pairs.jsonl'}', fields: {{source: source, target: target}}}}"
+    made = tmp_path / "made.json"
+    done = minitf("tokenizer", "train", "-o", made, "model=encoder_decoder", "tokenizer.kind=char", data)
+    assert done.exit_code == 0, done.stderr
+    assert Tokenizer.load(made).decode(Tokenizer.load(made).encode("ab XY").tolist()) == "ab XY"

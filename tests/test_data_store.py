@@ -1,6 +1,7 @@
 """The token store: layout, split, cache. Nothing stands on both sides, nothing stale or damaged is ever used."""
 
 import io
+import json
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
@@ -341,3 +342,20 @@ def test_more_than_65536_ids_need_wider_files(write: Callable[..., str], tmp_pat
     text = opened(Data(train=write(characters)), CHAR)
     assert text.train.ids.dtype == np.uint32
     assert text.tokenizer.decode(text.train.document(0)) == characters[: int(len(characters) * 0.95)]
+
+
+def test_what_changes_no_id_and_no_label_is_the_same_data_and_one_other_word_is_not(write: Callable[..., str], tmp_path: Path) -> None:
+    def table(name: str, last: str = "last", **more: str) -> str:
+        rows = [{"text": text, "label": "ab"[n % 2], **more} for n, text in enumerate([*many(30), last])]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(tmp_path / name)
+
+    def data_hash(train: str, dataset: str = "text", **given: object) -> str:
+        return opened(Data(train=train, **given), BYTE, dataset).hashes["data"]  # type: ignore[arg-type]
+
+    plain, val = table("a.jsonl"), write("held out", name="val.txt")
+    same = [table("b.jsonl"), table("c.jsonl", remark="not read")]
+    assert {data_hash(name) for name in (plain, *same)} == {data_hash(plain, fields={"text": "text"})}
+    assert data_hash(plain, "classes") == data_hash(same[1], "classes") != data_hash(plain)
+    assert data_hash(plain, val=val) == data_hash(plain, val=val, split=Split(share=0.3)) != data_hash(plain)
+    assert len({data_hash(plain), data_hash(table("d.jsonl", "lost")), data_hash(plain, split=Split(share=0.3))}) == 3

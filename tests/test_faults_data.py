@@ -2,7 +2,6 @@
 
 import fcntl
 import gzip
-import hashlib
 import io
 import json
 import multiprocessing
@@ -221,12 +220,11 @@ def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_an
     assert shown(f"data.train=a.{format}", "data.errors=replace")["notes"][1:] == text.notes[1:]
 
 
-def test_reading_bad_bytes_is_part_of_what_a_text_is_known_by_and_strict_changes_no_hash(here: Path) -> None:
+def test_how_bad_bytes_are_read_changes_nothing_where_there_are_none(here: Path) -> None:
     Path("a.txt").write_text(WORDS)
     strict, replaced = (opened(Data(train="a.txt", errors=errors), BYTE) for errors in ("strict", "replace"))  # type: ignore[arg-type]
-    assert strict.hashes["data"] != replaced.hashes["data"]
-    known = {"train": [hashlib.sha256(b"txt" + WORDS.encode()).hexdigest()], "val": [], "fields": {}, "header": "auto", "split": "5%"}
-    assert strict.hashes["data"] == hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    assert strict.hashes == replaced.hashes
+    assert strict.train.path != replaced.train.path  # but it is read anew: only then is known that there are none
 
 
 def test_a_limit_is_the_commands_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,11 +357,11 @@ def test_a_damaged_cache_is_made_anew(damage: str, here: Path) -> None:
     before = documents_of(folder)
     DAMAGES[damage](folder)
     said: list[str] = []
-    assert opened(data, BYTE, said.append).train.path.parent == folder
+    assert opened(data, BYTE, say=said.append).train.path.parent == folder
     assert documents_of(folder) == before
     assert "the cache is damaged" in said[0]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    assert isinstance(cache._verify(folder), dict)
+    assert isinstance(cache._verify(folder), cache.Cached)
 
 
 def forked(act: Callable[[], object]) -> int:
@@ -420,8 +418,9 @@ def test_a_cache_whose_making_was_killed_anywhere_is_made_by_the_next_call(
         if forked(lambda number=number: die_at(number)) == 0:
             break
         deaths += 1
-        folder, facts = cache.cached("tokens", "key", build, lambda line: None)
-        assert facts == {"n": 2}
+        found = cache.cached("tokens", "key", build, lambda line: None)
+        folder = found.folder
+        assert found.facts == {"n": 2}
         assert (folder / "b").read_bytes() == b"b" * 1000
         assert [path.name for path in folder.parent.iterdir()] == ["key"]
     assert 8 <= deaths < 99
@@ -437,10 +436,10 @@ def test_two_that_make_the_same_cache_at_once_both_get_it(here: Path) -> None:
             assert forked(lambda: cache.cached("tokens", "k", lambda other: (other / "a").write_text("x") and {"n": 1}, print)) == 0
         return {"n": 1}
 
-    folder, facts = cache.cached("tokens", "k", build, lambda line: None)
-    assert facts == {"n": 1}
-    assert cache.kept("tokens", "k") == (folder, facts)
-    assert [path.name for path in folder.parent.iterdir()] == ["k"]
+    found = cache.cached("tokens", "k", build, lambda line: None)
+    assert found.facts == {"n": 1}
+    assert cache.found_by("tokens", lambda one: one == found) == found
+    assert [path.name for path in found.folder.parent.iterdir()] == ["k"]
     assert opened(data, BYTE).train.n_documents > 30
 
 

@@ -8,14 +8,14 @@ from own_cache import SOURCES, claim, fingerprint
 
 
 def test_another_source_or_another_name_is_another_version(tmp_path: Path) -> None:
-    shutil.copytree(SOURCES / "text", tmp_path / "text", ignore=shutil.ignore_patterns("__pycache__"))
-    before = fingerprint(tmp_path / "text")
-    assert fingerprint(SOURCES / "text") == before
-    with (tmp_path / "text" / "cache.py").open("a") as file:
+    shutil.copytree(SOURCES / "data", tmp_path / "data", ignore=shutil.ignore_patterns("__pycache__"))
+    before = fingerprint(tmp_path / "data")
+    assert fingerprint(SOURCES / "data") == before
+    with (tmp_path / "data" / "store.py").open("a") as file:
         file.write("\n")
-    changed = fingerprint(tmp_path / "text")
-    (tmp_path / "text" / "cache.py").rename(tmp_path / "text" / "caches.py")
-    assert len({before, changed, fingerprint(tmp_path / "text")}) == 3
+    changed = fingerprint(tmp_path / "data")
+    (tmp_path / "data" / "store.py").rename(tmp_path / "data" / "stores.py")
+    assert len({before, changed, fingerprint(tmp_path / "data")}) == 3
 
 
 def test_a_cache_stays_while_it_is_in_use_and_goes_with_the_next_version(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data_of import dataset_of
 
 from mini_tf.recipe.data import TwoFiles
 from mini_tf.recipe.reading import Resolved, dump, read
@@ -14,6 +15,8 @@ from mini_tf.system.errors import RecipeFault
 OVERRIDE = "command line: "
 PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"
 SEQ2SEQ = "seq2seq reads pairs; give {source: FILE, target: FILE}, or a table and data.fields {source: COLUMN, target: COLUMN}"
+from mini_tf.recipe.data import Data
+from mini_tf.recipe.reading import read_data
 
 
 @pytest.fixture(autouse=True)
@@ -229,3 +232,19 @@ def test_what_pairs_cannot_be_is_refused(overrides: tuple[str, ...], fault: str)
 def test_pairs_beside_text_are_refused() -> None:
     with pytest.raises(RecipeFault, match=r"is a pair of files, but data\.train is text"):
         read("gpt-nano", ["data.val={source: a, target: b}"])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "fields", "told"),
+    [
+        ("pairs", "{source: a}", "data.fields: only source is named; pairs read two columns: {source: COLUMN, target: COLUMN}"),
+        ("classes", "{txt: a}", "data.fields: no such role 'txt'; a text and its class are read"),
+        ("text", "{txt: a}", "data.fields: no such role 'txt'; a language model reads one column: {text: COLUMN}"),
+    ],
+)
+def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(dataset: str, fields: str, told: str) -> None:
+    with pytest.raises(RecipeFault) as caught:
+        read_data(Data(train="a.csv"), dataset_of(dataset), "b.csv", fields)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3

@@ -123,7 +123,7 @@ def _verify(folder: Path) -> Cached | str:
             file = folder / Path(name).name
             if file.stat().st_size != size or sha256_of(file) != sha:
                 return f"{name} has changed"
-        return Cached(folder, dict(manifest["facts"]), manifest["files"])
+        return Cached(folder, dict(manifest["facts"]), {name: (size, sha) for name, (size, sha) in manifest["files"].items()})
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -174,7 +174,8 @@ def _kinship(name: str, test: str) -> int:
     """How much more a test is worth whose file is named after the code's."""
     words = re.findall(r"[a-z0-9]+", name.removeprefix("mini_tf/").removesuffix(".py"))
     theirs = _file(test).removeprefix("tests/test_").removesuffix(".py")
-    return 8 if theirs.startswith("_".join(words)) else 3 if theirs.startswith(words[0]) else 1
+    named_after = theirs.startswith(("_".join(words), f"{words[0]}_{words[-1]}"))  # sub-packages are mostly left out
+    return 8 if named_after else 3 if theirs.startswith(words[0]) else 1
 
 
 def _statement(source: str, line: int) -> tuple[range, bool]:
