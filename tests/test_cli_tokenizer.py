@@ -241,6 +241,6 @@ def test_a_tokenizer_of_pairs_is_learnt_from_both_sides(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("".join(f'{{"source": "ab {n}", "target": "XY {n}"}}\n' for n in range(20)))
     data = f"data={{train: '{tmp_path / 'pairs.jsonl'}', fields: {{source: source, target: target}}}}"
     made = tmp_path / "made.json"
-    done = minitf("tokenizer", "train", "-o", made, "model=encoder_decoder", "tokenizer.kind=char", data)
-    assert done.exit_code == 0, done.stderr
+    done = run("train", "-o", made, "model=encoder_decoder", "tokenizer.kind=char", data)
+    assert done.exit_code == 0, done.output
     assert Tokenizer.load(made).decode(Tokenizer.load(made).encode("ab XY").tolist()) == "ab XY"

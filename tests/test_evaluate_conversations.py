@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from commands import minitf, refused, trained
+from mini_tf.pipelines.responses import respond, responder_of
 
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries
 from mini_tf.data.examples import Example
-from mini_tf.pipelines.responses import respond, responder_of
 from mini_tf.trained.opening import open_trained
 
 SMALL = (

@@ -21,7 +21,6 @@ from commands import QUIET, TINY, Done, content, minitf, refused, trained
 from data_of import opened
 from hang import ending
 from hostile import STEERING
-from mini_tf.data.token_store import open_text
 
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.sources import find

@@ -19,7 +19,6 @@ import tokenizers
 from commands import QUIET, TINY, content, in_a_fork, minitf, refused, trained
 from data_of import opened
 from hang import ending
-from mini_tf.data.token_store import open_text
 from tokenizers import models
 
 from mini_tf.data.tokenization import foreign, guard

@@ -9,6 +9,7 @@ import pytest
 from commands import DATA, minitf, refused, tiny_model, trained
 from conversations import BY_HEART, learnt_in, turned
 from data_of import both, dataset_of
+from mini_tf.pipelines.responses import responder_of
 from test_generation_writing import Parrot
 from test_models import model_of
 
@@ -17,7 +18,6 @@ from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.writing import Prompt, Writer
-from mini_tf.pipelines.responses import responder_of
 from mini_tf.recipe import reading, sections
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Generate

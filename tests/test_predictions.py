@@ -6,10 +6,10 @@ import pytest
 import tiny_tasks
 import torch
 from commands import minitf, refused, trained
+from mini_tf.pipelines.predictions import Prediction, Predictor, number_of, read_line
 
 from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
-from mini_tf.pipelines.predictions import Prediction, Predictor, number_of, read_line
 from mini_tf.scores.entities import entity_scores
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.trained.opening import Trained, open_trained

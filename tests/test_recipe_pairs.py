@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from data_of import dataset_of
 
-from mini_tf.recipe.data import TwoFiles
-from mini_tf.recipe.reading import Resolved, dump, read
+from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.reading import Resolved, dump, read, read_data
 from mini_tf.recipe.sections import SideTokenizer
 from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault
@@ -15,8 +15,6 @@ from mini_tf.system.errors import RecipeFault
 OVERRIDE = "command line: "
 PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"
 SEQ2SEQ = "seq2seq reads pairs; give {source: FILE, target: FILE}, or a table and data.fields {source: COLUMN, target: COLUMN}"
-from mini_tf.recipe.data import Data
-from mini_tf.recipe.reading import read_data
 
 
 @pytest.fixture(autouse=True)

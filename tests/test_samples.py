@@ -10,11 +10,11 @@ import pytest
 import torch
 from commands import EXACT, minitf, trained
 from conversations import recipe_in
+from mini_tf.pipelines.responses import asked, respond, responder_of
+from mini_tf.pipelines.translations import judge, translate, translator_of
 
 from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
-from mini_tf.pipelines.responses import asked, respond, responder_of
-from mini_tf.pipelines.translations import judge, translate, translator_of
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
 from mini_tf.trained.judging import text_of
