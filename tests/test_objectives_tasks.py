@@ -3,6 +3,7 @@
 import math
 import re
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, Sums
 from mini_tf.objectives._answering import Task
+from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.scores.entities import entity_scores
@@ -70,7 +72,15 @@ def rows_of(kind: str, n: int = 8, seed: int = 0, pad: int = PAD, only: int | No
     segments = np.array([[1] * len(ids) + [0] * (width - len(ids)) for ids, _ in chosen])
     asked = np.array([labels + [np.nan] * (width - len(labels)) for _, labels in chosen], np.float32)
     keys = np.arange(n, dtype=np.uint64) if only is None else np.array([only], np.uint64)
-    return Rows(ids, keys, None if segments.all() else segments, labels=asked)
+    whole = kind in ("classify", "regress")
+    given = {"row_labels": asked[:, :1]} if whole else {"labels": asked}
+    return Rows(ids, keys, None if segments.all() else segments, **given)
+
+
+def judge_of(objective: Objective, labels: Labels) -> Any:
+    """What makes figures of a task's outputs."""
+    recipe = SimpleNamespace(objective=objective.settings)
+    return pipeline_of(SimpleNamespace(recipe=recipe, labels=labels)).judge()  # type: ignore[arg-type]
 
 
 def sums_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> Sums:
@@ -232,8 +242,8 @@ def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained(
     labels = Labels(mean=float(values.mean()), scale=float(values.std()))
     objective = objective_of("regress", labels)
     rows = rows_of("regress", 50)
-    assert rows.labels is not None
-    rows.labels[:, 0] = (values - labels.mean) / labels.scale
+    assert rows.row_labels is not None
+    rows.row_labels[:, 0] = (values - labels.mean) / labels.scale
     model = model_of("encoder", objective)
     given = answers_of(objective, model, rows)[0].squeeze(-1).detach().numpy() * labels.scale + labels.mean
     share = ((given - values) ** 2).sum() / ((values - values.mean()) ** 2).sum()
@@ -241,20 +251,19 @@ def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained(
     for parameter in model.head.parameters():
         parameter.data.zero_()  # the mean, whatever the text
     assert loss_of(objective, model, rows).item() / 50 == pytest.approx(1, rel=1e-5)
-    judge = objective.judge()
-    assert judge is not None
+    judge = judge_of(objective, labels)
     for part in (rows.part(0, 30), rows.part(30, 50)):
-        judge.add(objective.prepare(part), torch.from_numpy(part.labels[:, :1]) + 2.0)  # type: ignore[index]
+        judge.add(objective.prepare(part), torch.from_numpy(part.row_labels) + 2.0)  # type: ignore[arg-type]
     assert judge.scores()["rmse"] == pytest.approx(2.0 * labels.scale, rel=1e-5)
 
 
 def test_numbers_far_from_0_lose_nothing_in_their_figures() -> None:
     """At 1e6 two floats are a sixteenth apart, which would drown an error of a hundredth."""
-    objective = objective_of("regress", Labels(mean=1e6, scale=0.01))
-    judge, rows = objective.judge(), rows_of("regress", 50)
-    assert judge is not None
-    assert rows.labels is not None
-    judge.add(objective.prepare(rows), torch.from_numpy(rows.labels[:, :1]) + 1.0)
+    labels = Labels(mean=1e6, scale=0.01)
+    objective = objective_of("regress", labels)
+    judge, rows = judge_of(objective, labels), rows_of("regress", 50)
+    assert rows.row_labels is not None
+    judge.add(objective.prepare(rows), torch.from_numpy(rows.row_labels) + 1.0)
     scores = judge.scores()
     assert (scores["rmse"], scores["pearson"]) == pytest.approx((0.01, 1.0), rel=1e-5)
 
@@ -263,19 +272,18 @@ def test_numbers_far_from_0_lose_nothing_in_their_figures() -> None:
 def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
     """One entity of four words, cut in the middle; of it the end alone is named right, as far as its own row can tell."""
     names, true, named = ("O", "B-x", "I-x"), [1, 2, 2, 2], [0, 0, 2, 2]
-    objective = objective_of("tag", Labels(names, (1, 1, 1)))
+    tags = Labels(names, (1, 1, 1))
+    objective = objective_of("tag", tags)
     ids, labels = np.full((4, 4), 7), np.full((4, 4), np.nan, np.float32)
     ids[:, [0, 3]], labels[:, 1:3] = SEP, np.array([true, [0, 1, 0, 1]]).reshape(4, 2)
     chosen = torch.tensor([named, [0, 1, 0, 1]]).reshape(4, 2)
     rows = Rows(ids, np.arange(4, dtype=np.uint64), labels=labels, examples=np.array([5, 5, 6, 6]))
-    judge = objective.judge()
-    assert judge is not None
+    judge = judge_of(objective, tags)
     for first in range(0, 4, size):
         judge.add(objective.prepare(rows.part(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
-    sentences = [[[names[tag] for tag in tags] for tags in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])]
+    sentences = [[[names[tag] for tag in words] for words in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])]
     assert judge.scores() == entity_scores(*sentences, names)
-    alone = objective.judge()
-    assert alone is not None
+    alone = judge_of(objective, tags)
     alone.add(objective.prepare(rows.part(0, 2)), F.one_hot(torch.tensor(named), 3).float())
     assert alone.scores()["entity_f1"] == 0
 
@@ -284,8 +292,7 @@ def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
 def test_figures_are_of_all_batches_together(kind: str) -> None:
     objective, rows = objective_of(kind), rows_of(kind, 20)
     for wrong in (0, 1):
-        judge = objective.judge()
-        assert judge is not None
+        judge = judge_of(objective, LABELS)
         for first in range(0, 20, 7):
             batch = objective.prepare(rows.part(first, first + 7))
             judge.add(batch, F.one_hot((batch.labels + wrong * (first > 0)) % 3, 3).float())
@@ -313,7 +320,7 @@ def test_hidden_tokens_are_drawn_by_each_rows_key_and_never_are_separators() -> 
     for n in (0, 5):
         alone = objective.prepare(rows_of("classify", 300, pair=True, only=n)).draws["ids"].numpy()[0]
         np.testing.assert_array_equal(alone, hidden[n, : len(alone)])
-    other = Rows(rows.ids, rows.keys + np.uint64(1000), rows.segments, labels=rows.labels)
+    other = Rows(rows.ids, rows.keys + np.uint64(1000), rows.segments, labels=rows.labels, row_labels=rows.row_labels)
     assert (objective.prepare(other).draws["ids"].numpy() != hidden).any()
     assert not objective_of("classify").prepare(rows).draws
 
@@ -322,7 +329,7 @@ def test_hidden_tokens_are_drawn_by_each_rows_key_and_never_are_separators() -> 
 def test_tokens_are_hidden_in_training_alone(kind: str) -> None:
     objective, plain = objective_of(kind, token_dropout_rate=0.5), objective_of(kind)
     model, rows = model_of("encoder", objective), rows_of(kind)
-    hidden = Rows(objective.prepare(rows).draws["ids"].numpy(), rows.keys, rows.segments, labels=rows.labels)
+    hidden = Rows(objective.prepare(rows).draws["ids"].numpy(), rows.keys, rows.segments, labels=rows.labels, row_labels=rows.row_labels)
     torch.testing.assert_close(loss_of(objective, model, rows), loss_of(plain, model, rows), rtol=0, atol=0)
     torch.testing.assert_close(loss_of(objective, model, rows, True), loss_of(plain, model, hidden, True), **CLOSE)
     assert abs(loss_of(objective, model, rows, True) - loss_of(plain, model, rows, True)) > 0.01
@@ -347,22 +354,22 @@ def test_a_pooled_place_sees_what_its_model_shows_it(arrangement: str, pool: str
     objective = objective_of("classify", pool=pool)
     model = model_of(arrangement, objective)
     ids = np.array([[SEP, 7, 8, 9, 10, 11, 12, 13, SEP]])
-    labels = np.array([[0.0] + [np.nan] * 8], np.float32)
-    first = answers_of(objective, model, Rows(ids, np.zeros(1, np.uint64), labels=labels))[0]
+    label = np.zeros((1, 1), np.float32)
+    first = answers_of(objective, model, Rows(ids, np.zeros(1, np.uint64), row_labels=label))[0]
     for place in range(1, 8):
         other = ids.copy()
         other[0, place] = 30
-        changed = answers_of(objective, model, Rows(other, np.zeros(1, np.uint64), labels=labels))[0]
+        changed = answers_of(objective, model, Rows(other, np.zeros(1, np.uint64), row_labels=label))[0]
         assert torch.equal(changed, first) == (place >= seen)
 
 
 def test_a_decoders_last_place_depends_on_nothing_behind_it() -> None:
     objective = objective_of("classify", pool="last")
     model = model_of("decoder", objective)
-    ids, labels = np.array([[SEP, 7, 8, SEP, 20, 21]]), np.array([[0.0] + [np.nan] * 5], np.float32)
+    ids, label = np.array([[SEP, 7, 8, SEP, 20, 21]]), np.zeros((1, 1), np.float32)
     segments, keys = np.array([[1, 1, 1, 1, 0, 0]]), np.zeros(1, np.uint64)
-    padded = answers_of(objective, model, Rows(ids, keys, segments, labels=labels))[0]
-    alone = answers_of(objective, model, Rows(ids[:, :4], keys, labels=labels[:, :4]))[0]
+    padded = answers_of(objective, model, Rows(ids, keys, segments, row_labels=label))[0]
+    alone = answers_of(objective, model, Rows(ids[:, :4], keys, row_labels=label))[0]
     torch.testing.assert_close(padded, alone, **CLOSE)
 
 
@@ -396,8 +403,8 @@ def test_a_responses_loss_is_that_of_the_chain_rule_given_its_prompt() -> None:
 def test_two_texts_have_two_types_and_a_separator_that_of_the_text_it_closes(arrangement: str) -> None:
     ids = np.array([[SEP, 7, 8, SEP, 9, SEP, PAD], [SEP, 7, SEP, 8, 9, 10, SEP]])
     segments = np.array([[1, 1, 1, 1, 1, 1, 0], [1] * 7])
-    labels = np.array([[1.0] + [np.nan] * 6] * 2, np.float32)
-    rows = Rows(ids, np.zeros(2, np.uint64), segments, labels=labels)
+    labels = np.ones((2, 1), np.float32)
+    rows = Rows(ids, np.zeros(2, np.uint64), segments, row_labels=labels)
     losses = []
     for n_types in (0, 1, 2, 3):
         objective = objective_of("classify")
@@ -411,7 +418,7 @@ def test_two_texts_have_two_types_and_a_separator_that_of_the_text_it_closes(arr
             assert (batch.inputs.types * torch.from_numpy(segments)).tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]]
         losses.append(loss_of(objective, model, rows).item())
     assert len(set(losses[1:])) == 3
-    one = Rows(ids[:1, :4], np.zeros(1, np.uint64), labels=labels[:1, :4])
+    one = Rows(ids[:1, :4], np.zeros(1, np.uint64), row_labels=labels[:1])
     assert objective.prepare(one).inputs.types.tolist() == [[0, 0, 0, 0]]  # type: ignore[union-attr]
 
 
@@ -430,14 +437,15 @@ def learnable(kind: str, n: int, seed: int) -> Rows:
         labels[:, 1:-1:2] = ids[:, 1:-1:2] % 2
     else:
         labels[:, 0] = truth if kind == "classify" else 2.0 * truth - 1
-    return Rows(ids, draw.integers(0, 2**63, n).astype(np.uint64), labels=labels)
+    whole = kind in ("classify", "regress")
+    return Rows(ids, draw.integers(0, 2**63, n).astype(np.uint64), **{"row_labels": labels[:, :1]} if whole else {"labels": labels})
 
 
 def permuted(rows: Rows) -> Rows:
-    assert rows.labels is not None
-    labels = rows.labels.copy()
-    labels[~np.isnan(labels)] = np.random.default_rng(1).permutation(labels[~np.isnan(labels)])
-    return Rows(rows.ids, rows.keys, labels=labels)
+    given = {name: part.copy() for name, part in (("labels", rows.labels), ("row_labels", rows.row_labels)) if part is not None}
+    for labels in given.values():
+        labels[~np.isnan(labels)] = np.random.default_rng(1).permutation(labels[~np.isnan(labels)])
+    return Rows(rows.ids, rows.keys, **given)
 
 
 def trained(kind: str, rows: Rows, steps: int = 100) -> tuple[Objective, Model]:

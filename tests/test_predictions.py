@@ -6,12 +6,12 @@ import pytest
 import tiny_tasks
 import torch
 from commands import minitf, refused, trained
-from mini_tf.pipelines.predictions import Prediction, Predictor, number_of, read_line
 
 from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
+from mini_tf.pipelines import Prediction, Predictor, pipeline_of
 from mini_tf.scores.entities import entity_scores
-from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import Trained, open_trained
 
 TEXTS = [
@@ -37,8 +37,12 @@ def regressor(regressor: Path) -> Trained:
     return open_trained(regressor, device="cpu")
 
 
+def predictor_of(model: Trained, judged: bool = False) -> Predictor:
+    return pipeline_of(model).prediction(model, judged)
+
+
 def predict(model: Trained, texts: list[list[str]]) -> list[Prediction]:
-    return Predictor(model).predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)])
+    return predictor_of(model).predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)])
 
 
 @torch.no_grad()
@@ -52,7 +56,7 @@ def alone(model: Trained, text: str) -> torch.Tensor:
 
 def test_a_class_is_the_likeliest_by_the_softmax_of_the_head(classifier: Trained) -> None:
     assert classifier.labels is not None
-    for text, (label, scores) in zip(TEXTS, predict(classifier, [[text] for text in TEXTS]), strict=True):
+    for text, (label, scores, _) in zip(TEXTS, predict(classifier, [[text] for text in TEXTS]), strict=True):
         assert isinstance(scores, dict)
         expected = alone(classifier, text).softmax(-1).tolist()
         assert scores == pytest.approx(dict(zip(classifier.labels.names, expected, strict=True)), abs=1e-5)
@@ -63,7 +67,7 @@ def test_a_class_is_the_likeliest_by_the_softmax_of_the_head(classifier: Trained
 def test_a_number_has_its_own_unit(regressor: Trained) -> None:
     assert regressor.labels is not None
     assert regressor.labels.scale != 1
-    for text, (label, scores) in zip(TEXTS, predict(regressor, [[text] for text in TEXTS]), strict=True):
+    for text, (label, scores, _) in zip(TEXTS, predict(regressor, [[text] for text in TEXTS]), strict=True):
         assert scores == {}
         assert label == pytest.approx(float(alone(regressor, text)) * regressor.labels.scale + regressor.labels.mean, abs=1e-5)
 
@@ -102,7 +106,7 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
     examples = [Example(words[n:] * 5, tags[n:] * 5, f"test:{n + 1}") for n in range(6)]
     scores = []
     for size in (1, 4, 6):
-        predictor = Predictor(tagger, judged=True)
+        predictor = predictor_of(tagger, judged=True)
         found = [one for first in range(0, 6, size) for one in predictor.predict(examples[first : first + size])]
         scores.append(predictor.scores())
     given = [list(one.label) for one in found if isinstance(one.label, list)]
@@ -111,19 +115,18 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
 
 def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "lm", "train.steps=1")
-    with pytest.raises(UsageFault, match="lm was trained on next_token, whose answers are no labels") as fault:
-        Predictor(open_trained(run, device="cpu"))
-    assert "minitf generate" in (fault.value.hint or "")
-    refused(minitf("predict", run, "text"), "use `minitf generate lm`", exit_code=2)
+    refused(
+        minitf("predict", run, "text"), "lm was trained on next_token, whose answers are no labels; use `minitf generate lm`", exit_code=2
+    )
 
 
 def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trained) -> None:
-    classes, tags = Predictor(classifier).reader(classifier.recipe.data), Predictor(tagger).reader(tagger.recipe.data)
-    plain = read_line(classes, "a { b", "stdin:7")
-    assert plain == read_line(classes, '{"text": "a { b", "label": 1, "more": []}', "stdin:7")
-    assert number_of(plain) == 7
+    classes, tags = predictor_of(classifier).reader(classifier.recipe.data), predictor_of(tagger).reader(tagger.recipe.data)
+    plain = classes.line("a { b", "stdin:7")
+    assert plain == classes.line('{"text": "a { b", "label": 1, "more": []}', "stdin:7")
+    assert plain.where == "stdin:7"
     for line in ("a  b", '{"text": "a b"}', '{"words": ["a", "b"], "label": null}', '{"text": ["a", "b"]}'):
-        assert read_line(tags, line, "stdin:1").texts == ["a", "b"]
+        assert tags.line(line, "stdin:1").texts == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -131,18 +134,18 @@ def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trai
     [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "there is no 'text'"), ('{"text": 3}', "must be text")],
 )
 def test_a_line_that_is_neither_is_refused_with_its_place(classifier: Trained, line: str, told: str) -> None:
-    reader = Predictor(classifier).reader(classifier.recipe.data)
+    reader = predictor_of(classifier).reader(classifier.recipe.data)
     with pytest.raises(DataFault, match=f"stdin:3: .*({told})"):
-        read_line(reader, line, "stdin:3")
+        reader.line(line, "stdin:3")
 
 
 def test_two_texts_come_as_json_alone(classifier: Trained) -> None:
     data = classifier.recipe.data.model_copy(update={"fields": {"text": "a", "text_pair": "b"}})
-    reader = Predictor(classifier).reader(data)
-    assert read_line(reader, '{"a": "x", "b": "y"}', "stdin:1").texts == ["x", "y"]
-    assert read_line(reader, '{"text": "x", "text_pair": "y"}', "stdin:1").texts == ["x", "y"]
+    reader = predictor_of(classifier).reader(data)
+    assert reader.line('{"a": "x", "b": "y"}', "stdin:1").texts == ["x", "y"]
+    assert reader.line('{"text": "x", "text_pair": "y"}', "stdin:1").texts == ["x", "y"]
     with pytest.raises(DataFault, match="a line of plain text has not a second text") as fault:
-        read_line(reader, "x", "stdin:1")
+        reader.line("x", "stdin:1")
     assert fault.value.hint == 'write {"text": ..., "text_pair": ...}'
 
 
@@ -169,7 +172,7 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
 
 
 def test_figures_of_predictions_are_those_of_the_judge(classifier: Trained) -> None:
-    predictor = Predictor(classifier, judged=True)
+    predictor = predictor_of(classifier, judged=True)
     examples = [Example([row["text"]], [row["label"]], f"test:{n}") for n, row in enumerate(tiny_tasks.OPINIONS, 1)]
     found = [one.label for start in range(0, len(examples), 7) for one in predictor.predict(examples[start : start + 7])]
     right = sum(label == row["label"] for label, row in zip(found, tiny_tasks.OPINIONS, strict=True))

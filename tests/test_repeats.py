@@ -21,6 +21,7 @@ from mini_tf.jobs.cost import whole as whole_cost
 from mini_tf.jobs.repeats import main_figure, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.gates import Gate
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.run import manifest, seed_runs
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import UsageFault
@@ -110,18 +111,20 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "main"),
+    ("objective", "measured", "main"),
     [
-        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
-        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0}, "val.chrf"),
-        ({"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0, "val.rougeL": 0.3}, "val.chrf"),
-        ({"val.loss": 1.0, "val.accuracy": 0.5}, "val.accuracy"),
-        ({"val.loss": 1.0, "val.accuracy": 0.9, "val.entity_f1": 0.4}, "val.entity_f1"),
-        ({"val.loss": 1.0, "val.rmse": 0.5, "val.pearson": 0.9}, "val.loss"),
+        ("next_token", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
+        ("seq2seq", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5}, "val.loss"),
+        ("seq2seq", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0}, "val.chrf"),
+        ("instruct", {"val.loss": 1.0, "val.perplexity": 2.7, "val.accuracy": 0.5, "val.chrf": 30.0, "val.rougeL": 0.3}, "val.chrf"),
+        ("classify", {"val.loss": 1.0, "val.accuracy": 0.5}, "val.accuracy"),
+        ("tag", {"val.loss": 1.0, "val.accuracy": 0.9, "val.entity_f1": 0.4}, "val.entity_f1"),
+        ("tag", {"val.loss": 1.0, "val.accuracy": 0.9, "val.f1_macro": 0.4}, "val.accuracy"),
+        ("regress", {"val.loss": 1.0, "val.rmse": 0.5, "val.pearson": 0.9}, "val.loss"),
     ],
 )
-def test_the_main_figure_is_that_of_the_task(measured: dict[str, float], main: str) -> None:
-    assert main_figure(measured) == main
+def test_the_main_figure_is_that_of_the_task(objective: str, measured: dict[str, float], main: str) -> None:
+    assert main_figure(measured, settings_of("objectives", objective)()) == main  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5, 10])
@@ -130,16 +133,16 @@ def test_the_median_run_has_as_many_below_as_above_or_one_fewer(seeds: int) -> N
     for _ in range(20):
         losses = generator.integers(0, 6, seeds) / 4  # with ties
         runs = [{"val.loss": float(loss)} for loss in losses]
-        chosen = median_run(runs)
+        chosen = median_run(runs, "val.loss")
         assert chosen == list(losses).index(sorted(losses)[(seeds - 1) // 2])
         assert spread(runs)["val.loss"] == losses[chosen]
 
 
 def test_what_is_not_finite_ranks_last_and_has_no_mean() -> None:
     runs = [{"val.loss": None}, {"val.loss": 2.0}, {"val.loss": 1.0}]
-    assert median_run(runs) == 1
+    assert median_run(runs, "val.loss") == 1
     assert spread(runs) == {"val.loss": None}
-    assert median_run([{"val.accuracy": None, "val.loss": 1.0}, {"val.accuracy": 0.2, "val.loss": 1.0}]) == 0
+    assert median_run([{"val.accuracy": None, "val.loss": 1.0}, {"val.accuracy": 0.2, "val.loss": 1.0}], "val.accuracy") == 0
     assert spread([{"val.loss": 1.0, "val.f1.rare": 0.0}, {"val.loss": 1.0}]).keys().isdisjoint({"val.f1.rare", "val.f1.rare.mean"})
 
 

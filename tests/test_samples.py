@@ -10,11 +10,12 @@ import pytest
 import torch
 from commands import EXACT, minitf, trained
 from conversations import recipe_in
-from mini_tf.pipelines.responses import asked, respond, responder_of
-from mini_tf.pipelines.translations import judge, translate, translator_of
 
 from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
+from mini_tf.pipelines import pipeline_of
+from mini_tf.pipelines._references import scores_of
+from mini_tf.pipelines.chat import before
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
 from mini_tf.trained.judging import text_of
@@ -82,7 +83,7 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     for step in (20, 40):
         earlier = open_trained(run, step, "cpu")
         assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
-    assert [found for found, _ in respond(responder_of(model), examples)] == texts
+    assert [found for found, _ in pipeline_of(model).written(text_of(model, None, "val"))] == texts
 
 
 def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) -> None:
@@ -94,15 +95,14 @@ def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) 
 def test_the_last_thing_that_the_assistant_says_is_asked_for() -> None:
     turns = [("system", "s"), ("user", "u"), ("assistant", "a"), ("user", "v"), ("assistant", "b"), ("user", "w")]
     example = Example([text for _, text in turns], [who for who, _ in turns], "here")
-    assert asked(example) == (turns[:4], "b")
-    assert asked(Example(["a"], ["assistant"], "here")) == ([], "a")
+    assert before(example) == turns[:4]
+    assert before(Example(["a"], ["assistant"], "here")) == []
 
 
 def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mini_tf.pipelines.responses.CHUNK", 5)
+    monkeypatch.setattr("mini_tf.pipelines._references.CHUNK", 5)
     looked: list[None] = []
-    examples = held_out(model)[:12]
-    assert len(list(respond(responder_of(model), examples, lambda: looked.append(None)))) == 12
+    assert len(list(pipeline_of(model).written(text_of(model, None, "val"), 12, lambda: looked.append(None)))) == 12
     assert len(looked) == 3
 
 
@@ -141,10 +141,11 @@ def test_what_is_not_installed_is_told_once_and_training_goes_on(
 
 def test_each_text_is_held_to_all_its_references() -> None:
     written = [("the cat sat", ("a dog stood", "the cat sat")), ("one two", ["one two"])]
-    assert judge(iter(written)) == pytest.approx({**dict.fromkeys(FIGURES, 1.0), "bleu": judge(written)["bleu"], "chrf": 100.0})
-    first = judge((text, references[:1]) for text, references in written)
+    whole = scores_of(iter(written))
+    assert whole == pytest.approx({**dict.fromkeys(FIGURES, 1.0), "bleu": whole["bleu"], "chrf": 100.0})
+    first = scores_of((text, references[:1]) for text, references in written)
     assert first["exact_match"] == 0.5
-    assert all(first[name] < judge(written)[name] for name in FIGURES - {"bleu"})
+    assert all(first[name] < whole[name] for name in FIGURES - {"bleu"})
 
 
 def say_always(run: Trained, text: str) -> None:
@@ -175,7 +176,7 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
 
     def judged(*targets: str) -> dict[str, float]:
         store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")
-        return judge(translate(translator_of(run), run.recipe.objective.dataset().examples(store)))
+        return scores_of(pipeline_of(run).written(store))
 
     told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
     assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})

@@ -22,12 +22,13 @@ def task_recipes() -> list[str]:
     """The shipped recipes that name an objective by its word, which is a task."""
     import yaml
 
+    from mini_tf.recipe.kinds import kinds_of
     from mini_tf.recipe.presets import presets
-    from mini_tf.recipe.reading import read
 
     given = {name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()}
-    naming = [name for name, objective in given.items() if isinstance(objective, str) or "kind" in (objective or ())]
-    return [name for name in naming if read(name).recipe.objective.TASK]
+    words = {name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()}
+    tasks = {word for word, settings in kinds_of("objectives").items() if getattr(settings, "TASK", False)}
+    return [name for name, word in words.items() if word in tasks]
 
 
 finetune = training_command(

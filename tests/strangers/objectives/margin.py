@@ -18,6 +18,7 @@ from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 
 class Settings(ObjectiveSettings):
     DIRECTIONS = frozenset({"causal"})
+    PIPELINE = "text_generation"
     PREDICTS_TOKENS, METRICS = True, ("accuracy",)
 
     def build(self, vocabulary: Any, labels: Any = None) -> "Margin":

@@ -24,6 +24,7 @@ PART = "prefix"
 
 class Settings(ObjectiveSettings):
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"prefix"})
+    PIPELINE = "text_generation"
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 
     length: int = Field(4, ge=1)
