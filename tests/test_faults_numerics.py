@@ -181,7 +181,7 @@ def test_the_documents_of_rows_are_those_whose_tokens_they_read(pack: str) -> No
             taken = packing.take(one, epoch, np.zeros(1, np.uint64))
             found = packing.documents(one, epoch).tolist()
             real = taken.ids.shape[1] if taken.segments is None else int((taken.segments[0] != 0).sum())
-            length = real - packing.lookahead
+            length = real - packing.shape.lookahead
             places = (np.lib.stride_tricks.sliding_window_view(ids, length) == taken.ids[0, :length]).all(1).nonzero()[0]
             assert found in [sorted(set(owner[i : i + length].tolist())) for i in places]
 

@@ -49,7 +49,7 @@ class DependsOnItsNeighbours(Broken):
 
 
 class DeclaresNoFigures(Classification):
-    FIGURES = ("accuracy",)
+    FIGURES = {"accuracy": ()}
     SPOKEN = ()
 
 

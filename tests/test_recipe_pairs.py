@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_of import dataset_of
 
 from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import Resolved, dump, read, read_data
 from mini_tf.recipe.sections import SideTokenizer
 from mini_tf.run.identity import Identity
@@ -233,16 +233,16 @@ def test_pairs_beside_text_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "fields", "told"),
+    ("objective", "fields", "told"),
     [
-        ("pairs", "{source: a}", "data.fields: only source is named; pairs read two columns: {source: COLUMN, target: COLUMN}"),
-        ("classes", "{txt: a}", "data.fields: no such role 'txt'; a text and its class are read"),
-        ("text", "{txt: a}", "data.fields: no such role 'txt'; a language model reads one column: {text: COLUMN}"),
+        ("seq2seq", "{source: a}", "--fields: only source is named; pairs read two columns: {source: COLUMN, target: COLUMN}"),
+        ("classify", "{txt: a}", "--fields: no such role 'txt'; a text and its class are read"),
+        ("next_token", "{txt: a}", "--fields: no such role 'txt'; a language model reads one column: {text: COLUMN}"),
     ],
 )
-def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(dataset: str, fields: str, told: str) -> None:
+def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(objective: str, fields: str, told: str) -> None:
     with pytest.raises(RecipeFault) as caught:
-        read_data(Data(train="a.csv"), dataset_of(dataset), "b.csv", fields)
+        read_data(Data(train="a.csv"), settings_of("objectives", objective)(), "b.csv", fields)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3

@@ -26,7 +26,7 @@ from mini_tf.run.opening import Place, open_run
 from mini_tf.system.errors import RunFault
 
 PINNED = pinned.pinned()
-FROZEN = DATA / "formats" / "2"
+FROZEN = DATA / "formats" / "3"
 SMALL: dict[str, Any] = {"model": {"kind": "decoder"}, "objective": {"kind": "next_token"}, "train": {"steps": 10}}
 
 

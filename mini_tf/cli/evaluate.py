@@ -55,7 +55,7 @@ def evaluate(
 
     trained = open_trained(run, step, device, average)
     check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if lacking := left_out(*packages_of(*figures_of(trained.recipe.objective))):
+    if lacking := left_out(*packages_of(trained.recipe.objective.pipeline(), figures_of(trained.recipe.objective))):
         console.say(lacking)
     pipeline = pipeline_of(trained)
     judge = pictures.judge(trained, pipeline.judge())
@@ -75,18 +75,15 @@ def evaluate(
 
 def _written(console: Console, trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what the model writes, and by which rules they were made; nothing where it writes nothing that has references."""
-    from mini_tf.pipelines._references import scores_of
-    from mini_tf.scores import available, packages_of
-    from mini_tf.scores.translation import signatures
+    from mini_tf.scores import available
     from mini_tf.training.evaluation import pack
 
     settings = trained.recipe.objective.pipeline()
-    if settings is None or not any(map(available, packages_of(*settings.WRITTEN))):
+    if settings is None or not any(available(*packages) for packages in settings.WRITTEN.values()):
         return {}, {}
     if cut := pipeline.cut(pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context)):
         console.say(cut)
-    written = scores_of(pipeline.written(store))
-    return written, {f"{name}_signature": signature for name, signature in signatures().items()} if "bleu" in written else {}
+    return pipeline.scores(pipeline.written(store)), pipeline.signatures()
 
 
 def _table(metrics: dict[str, float | str]) -> str:

@@ -31,7 +31,7 @@ def check_gates(
             raise _no_such_figure(gate.metric, figure, command, recipe, names)
         if classes is not None:
             _check_class(gate.metric, figure, classes, recipe)
-        require(*packages_of(figure.removeprefix("val.")))
+        require(*packages_of(recipe.objective.pipeline(), [figure.removeprefix("val.")]))
 
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:

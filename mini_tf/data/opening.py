@@ -1,7 +1,7 @@
 """From a recipe's data to stores of ids, whatever a row of it is: the one way, through the cache.
 
 Ids are found again by the contents of files and the settings that they are read with. What a run keeps of its data is a hash of the
-ids themselves, so what changes no id is the same data: another name, a column that is not read, a remark.
+ids themselves and of what labels mean, so what changes neither is the same data: another name, a column that is not read, a remark.
 """
 
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ def encode(
     """All of data.train as ids, nothing held out; labels: those of the run."""
     dataset: Dataset = objective.dataset()
     files = Files(dataset, data, data.train, "--data", labels)
-    known = hash_of({"all": files.hash, "dataset": dataset.kind, "labels": None if labels is None else labels.to_json()})
+    known = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:
         facts = write(folder, dataset, (("val", example) for example in files.read()), used, labels, dataset.separated(data))
@@ -86,8 +86,9 @@ def _key(known: str, used: Tokenizers) -> str:
 
 
 def _hash(found: Cached) -> str:
-    """Of the ids and labels of both sides."""
-    return hash_of({name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)})
+    """Of the ids and labels of both sides, and of what the labels mean."""
+    ids = {name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)}
+    return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
 
 def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> Text:

@@ -16,6 +16,7 @@ from mini_tf.data.split import Division
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
+from mini_tf.recipe.kinds import as_cached
 from mini_tf.system.cache import cached, hash_of
 
 TRAINERS = 2
@@ -41,8 +42,8 @@ class Files:
     @property
     def hash(self) -> str:
         """Of the contents, and of how they are read."""
-        reading = {"fields": self.data.fields, "header": self.data.header, "errors": self.data.errors, "tail": self.data.split.tail}
-        return hash_of([[source.digest() for source in self.sources], reading])
+        reading = self.data.model_dump(mode="json", include={"fields", "header", "errors"}) | {"tail": self.data.split.tail}
+        return hash_of([[source.digest() for source in self.sources], as_cached(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
         """All examples, one after another; DataFault at the first that is none."""
@@ -73,7 +74,7 @@ class RawData:
         """Of the contents of all files, and of how they are read and divided."""
         split = "" if "val" in self.files else str(self.data.split)
         known = {side: files.hash for side, files in self.files.items()}
-        return hash_of({"dataset": self.dataset.kind, "settings": self.dataset.model_dump(mode="json"), "split": split, **known})
+        return hash_of({"split": split, **known})
 
     @cached_property
     def division(self) -> Division:
@@ -100,7 +101,7 @@ class RawData:
                 used = used.with_special(name)
             return used
         size = settings.vocab_size if settings.chooses_size else 0
-        key = hash_of([TRAINERS, self.hash, sides, tokenizers.__version__, settings.kind, size])
+        key = hash_of([TRAINERS, self.hash, sides, tokenizers.__version__, as_cached(settings.trainer), size])
 
         def build(folder: Path) -> dict[str, Any]:
             # One side after the other: of a huge text every n-th is learnt from, which must not be the sources alone.

@@ -30,7 +30,7 @@ def introduce(parts: Parts, voice: Voice) -> None:
     for line in dataset.summary(text):
         voice.say(line)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and (lacking := left_out(*packages_of(*pipeline.FIGURES))):
+    if pipeline is not None and (lacking := left_out(*packages_of(pipeline, pipeline.FIGURES))):
         voice.say(lacking)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"

@@ -6,7 +6,6 @@ from functools import cached_property
 from mini_tf.jobs.diagnosis import copying
 from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
-from mini_tf.pipelines._references import scores_of
 from mini_tf.scores import available, left_out, packages_of
 from mini_tf.system.errors import RunFault
 
@@ -27,7 +26,7 @@ class Samples:
         if not wanted or not self._can_score:
             return {}
         try:
-            return scores_of(self.pipeline.written(self.parts.text.val, None if whole else wanted, each_chunk))
+            return self.pipeline.scores(self.pipeline.written(self.parts.text.val, None if whole else wanted, each_chunk))
         except RunFault as fault:
             self.say(f"nothing written to be scored: {fault.message}")
             return {}
@@ -47,7 +46,7 @@ class Samples:
 
     @cached_property
     def _can_score(self) -> bool:
-        packages = packages_of(*self.settings.WRITTEN) if self.settings is not None else ()
-        if lacking := left_out(*packages):
+        figures = {} if self.settings is None else self.settings.WRITTEN
+        if lacking := left_out(*packages_of(self.settings, figures)):
             self.say(lacking)
-        return any(map(available, packages))
+        return any(available(*packages) for packages in figures.values())

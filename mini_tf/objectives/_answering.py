@@ -98,7 +98,8 @@ class ClassSettings(TaskSettings):
             yield Rule("class_weights", _no_such_class(strange[0], self.labels), ("labels",))
 
     def dataset(self) -> Any:
-        return settings_of("data.datasets", self.DATASET).model_validate({"labels": self.labels})
+        found = settings_of("data.datasets", self.DATASET)
+        return found.model_validate({"labels": self.labels} if "labels" in found.model_fields else {})
 
     def _without_class(self, names: Sequence[str]) -> list[str]:
         """What has a weight and is no class."""

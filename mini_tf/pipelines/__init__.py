@@ -117,6 +117,14 @@ class Pipeline:
         """
         raise NotImplementedError
 
+    def scores(self, written: "Written") -> dict[str, float]:
+        """WRITTEN, of what `written` gave; without those whose packages are missing."""
+        raise NotImplementedError
+
+    def signatures(self) -> dict[str, str]:
+        """By which rules these were made, as it is published beside them; `NAME_signature`."""
+        return {}
+
     def sample(self, held_out: Store) -> str | None:
         """What is kept of a point in training, for people; None where the model writes nothing."""
         return None

@@ -1,6 +1,6 @@
 """Texts that a model writes, beside those that people wrote: how near they come."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -8,7 +8,7 @@ from mini_tf.data.store import Store
 from mini_tf.pipelines import Pipeline, PipelineSettings, Written
 from mini_tf.scores import OF_TEXTS, available
 from mini_tf.scores.summary import summary_scores
-from mini_tf.scores.translation import corpus_scores
+from mini_tf.scores.translation import corpus_scores, signatures
 
 CHUNK = 128
 """Examples that are written between two looks at whether to stop."""
@@ -46,16 +46,15 @@ class Writing(Pipeline):
         """An example as a sample shows it, up to what the model makes of it."""
         raise NotImplementedError
 
+    def scores(self, written: Written) -> dict[str, float]:
+        """rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100), each text held to all its references."""
+        texts, references = zip(*written, strict=True)
+        rouge = summary_scores(texts, references) if available("rouge-score") else {}
+        return rouge | (corpus_scores(texts, references) if available("sacrebleu") else {})
+
+    def signatures(self) -> dict[str, str]:
+        return {f"{name}_signature": signature for name, signature in signatures().items()} if available("sacrebleu") else {}
+
     def sample(self, held_out: Store) -> str:
         questions = map(self.question, self.recipe.objective.dataset().examples(held_out))
         return "\n".join(f"{question}{text}\n" for question, (text, _) in zip(questions, self.written(held_out, SHOWN), strict=False))
-
-
-def scores_of(written: Iterator[tuple[str, Sequence[str]]]) -> dict[str, float]:
-    """Figures of texts, each held to all its references.
-
-    rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100); those whose package is missing are left out.
-    """
-    texts, references = zip(*written, strict=True)
-    rouge = summary_scores(texts, references) if available("rouge-score") else {}
-    return rouge | (corpus_scores(texts, references) if available("sacrebleu") else {})

@@ -1,14 +1,15 @@
 """The section `data` of a recipe: where text or pairs come from, and how they are divided."""
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.corpora import has_pairs
-from mini_tf.recipe.kinds import OneOrMore, Rule, Rules, Section
+from mini_tf.recipe.corpora import corpus_of, has_pairs
+from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
 Text = Annotated[str, Field(min_length=1)]
@@ -80,6 +81,10 @@ class Data(Section):
     """Bytes that are not UTF-8: strict refuses the file, replace reads each as U+FFFD and says how many."""
     pack: Literal["docs", "concat", "none"] = "concat"
     """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
+
+    def uses(self) -> Iterator[Kind]:
+        for among in (self.train, self.val):
+            yield from filter(None, map(corpus_of, among if isinstance(among, tuple) else [among]))
 
     def rules(self) -> Rules:
         if self.train == self.val == "-":

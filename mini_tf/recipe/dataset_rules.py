@@ -15,7 +15,7 @@ def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_sour
 def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool) -> Rules:
     if own_source_tokenizer and not dataset.SOURCE:
         yield "tokenizer.source", "only pairs have a source side; leave it out"
-    if dataset.SOURCE and not data.pairs:
+    if dataset.SOURCE and not data.pairs and {"source", "target"} <= {*dataset.REQUIRED}:
         what = (
             f"{objective} reads pairs; give {{source: FILE, target: FILE}}, or a table and data.fields {{source: COLUMN, target: COLUMN}}"
         )
@@ -25,21 +25,25 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         what = f"{objective} reads texts, not pairs of a source and a target; use objective seq2seq"
         yield Rule("data.train", what, ("data.fields",))
         return
-    yield from column_rules(data, dataset)
+    yield from reading_rules(data, dataset, objective)
     if dataset.STREAM:
         return
-    if not dataset.SOURCE and (isinstance(data.train, TwoFiles) or (has_pairs(data.train) and not dataset.OF_PAIRS)):
-        yield "data.train", f"{objective} reads the rows of a table, not pairs; {dataset.ADVICE}"
     if data.pack != "concat":
         yield "data.pack", f"{dataset.UNIT} stand one a row, whatever pack says; leave {data.pack} out"
     if data.split.tail:
         yield "data.split", f"{data.split} cuts a stream of characters; of {dataset.UNIT} give a share such as 5%"
-    if dataset.SOURCE:
-        yield from _files(data)
+    if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and not has_pairs(data.val):
+        what = "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
+        yield Rule("data.val", what, ("data.train",))
 
 
-def column_rules(data: Data, dataset: DatasetSettings) -> Rules:
-    """Columns that the dataset does not read, or not so."""
+def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules:
+    """Corpora that do not hold what the dataset reads, and columns that it does not read, or not so."""
+    for key, corpus in (("data.train", data.train), ("data.val", data.val)):
+        if isinstance(corpus, TwoFiles) and data.fields:
+            yield Rule("data.fields", "two files of lines have no columns; leave it out", (key,))
+        if not dataset.SOURCE and (isinstance(corpus, TwoFiles) or (has_pairs(corpus) and not dataset.OF_PAIRS)):
+            yield key, f"{objective} reads {'texts' if dataset.STREAM else 'the rows of a table'}, not pairs; {dataset.ADVICE}"
     for name in sorted(set(data.fields) - {*dataset.REQUIRED, *dataset.OPTIONAL}):
         yield "data.fields", f"no such role {name!r}; {dataset.ADVICE}"
     if named := [name for name in dataset.TOGETHER if name in data.fields]:
@@ -47,12 +51,3 @@ def column_rules(data: Data, dataset: DatasetSettings) -> Rules:
             yield "data.fields", f"only {', '.join(named)} is named; {dataset.ADVICE}"
         elif others := [name for name in dataset.OPTIONAL if name in data.fields and name not in named]:
             yield "data.fields", f"{others[0]} and {named[0]} are two ways to say the same; {dataset.ADVICE}"
-
-
-def _files(data: Data) -> Rules:
-    """What two files of lines cannot be."""
-    if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and not has_pairs(data.val):
-        what = "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
-        yield Rule("data.val", what, ("data.train",))
-    if isinstance(data.train, TwoFiles) and data.fields:
-        yield Rule("data.fields", "two files of lines have no columns; leave it out", ("data.train",))

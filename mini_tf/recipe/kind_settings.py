@@ -1,4 +1,4 @@
-"""What a recipe needs to know of the kinds that it names: of a model, an objective, an optimizer, a schedule and a tokenizer.
+"""What a recipe needs to know of the kinds that it names, each in a section or by a word of its objective.
 
 The contracts themselves stand in their packages, whose settings begin with these; here nothing imports torch.
 """
@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from mini_tf.recipe.data import Text
-from mini_tf.recipe.kinds import Kind, Rules, settings_of
-from mini_tf.recipe.values import Share
+from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
+from mini_tf.recipe.values import Share, near, show
 
 
 class OptimizerSettings(Kind):
@@ -206,10 +206,11 @@ class PipelineSettings(Kind):
     """Options of `generate` that mean nothing here."""
     WHY_WITHOUT: ClassVar[str] = ""
     """What is said of these; {run} is the run's name."""
-    FIGURES: ClassVar[tuple[str, ...]] = ()
-    """What the outputs of an evaluation are judged by; a name that ends in a dot goes on with a class or a type."""
-    WRITTEN: ClassVar[tuple[str, ...]] = ()
-    """What texts that the model writes are judged by, beside their references."""
+    FIGURES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What the outputs of an evaluation are judged by, each with the packages (`scores.PACKAGES`) that it cannot be made without; a name
+    that ends in a dot goes on with a class or a type."""
+    WRITTEN: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What texts that the model writes are judged by, beside their references; as FIGURES."""
     MAIN: ClassVar[tuple[str, ...]] = ()
     """Figures by which runs are ranked, the first that is there; where none is, by the loss."""
     SPOKEN: ClassVar[tuple[str, ...]] = ()
@@ -221,7 +222,7 @@ class PipelineSettings(Kind):
 
     def figures(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
         """FIGURES, or those of them that there are with these classes."""
-        return self.FIGURES
+        return tuple(self.FIGURES)
 
     def classes_of(self, figure: str, classes: Sequence[str]) -> Sequence[str]:
         """What may stand behind the dot of a figure's name, of a run with these classes."""
@@ -261,6 +262,16 @@ class ObjectiveSettings(Kind):
     def dataset(self) -> Any:
         """What a row of its data is, as settings of the package `data.datasets`."""
         return settings_of("data.datasets", self.DATASET)()
+
+    @classmethod
+    def lacking(cls) -> str | None:
+        named = {"data.datasets": ("dataset", cls.DATASET), "pipelines": ("pipeline", cls.PIPELINE)}
+        for package, (what, word) in named.items():
+            if word is not None and word not in (words := listing(package)):
+                meant = near(word, words)
+                way = f"did you mean {meant!r}?" if meant else f"there are: {', '.join(words)}"
+                return f"names the {what} {show(word)}, which there is not; {way}"
+        return None
 
     def uses(self) -> Iterator[Kind]:
         yield self.dataset()

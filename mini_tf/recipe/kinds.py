@@ -5,6 +5,7 @@ listing the choices; only the chosen file is imported, here and nowhere else, an
 """
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from mini_tf.recipe.entry_points import AddedKind, KindFault, added_kinds, adding
 from mini_tf.recipe.parsing.faults import Fault, gather, refusal
 from mini_tf.recipe.values import Written, fit, near, one_line, show
+from mini_tf.system.cache import sha256_of
 
 Self = TypeVar("Self", bound="Section")
 
@@ -52,6 +54,10 @@ class Section(BaseModel):
 
     def rules(self) -> Rules:
         """What fields must be to each other: every rule that is broken. Called once all fields are valid."""
+        return ()
+
+    def uses(self) -> Iterable["Kind"]:
+        """Kinds that it names by a word, rather than by a field of their own."""
         return ()
 
     @model_validator(mode="wrap")
@@ -97,9 +103,10 @@ class Kind(Section):
         """The word a recipe writes: the name of the file the settings were defined in."""
         return type(self).__module__.rpartition(".")[2]
 
-    def uses(self) -> Iterable["Kind"]:
-        """Kinds that this one names, which stand in no recipe."""
-        return ()
+    @classmethod
+    def lacking(cls) -> str | None:
+        """What it names that there is not, as a sentence that goes on from `it`; None where all is there."""
+        return None
 
 
 def _path(key: str) -> tuple[str, ...]:
@@ -155,7 +162,7 @@ def settings_of(package: str, word: str) -> type[Kind]:
         return importlib.import_module(f"mini_tf.{package}.{word}").Settings  # type: ignore[no-any-return]
     try:
         found = getattr(importlib.import_module(added.module), "Settings", None)
-    except Exception as error:  # whatever the code of others does
+    except (Exception, SystemExit) as error:  # whatever the code of others does
         raise added.unusable(f"{type(error).__name__}: {one_line(str(error))}") from error
     return _checked(found, added)
 
@@ -168,6 +175,8 @@ def _checked(found: Any, added: AddedKind) -> type[Kind]:
         raise added.unusable("the module must define a class Settings, as the kinds of minitf do")
     if added.package != found.PACKAGE:
         raise added.unusable(f"its Settings must be a kind of {added.package}, and is one of {found.PACKAGE or 'no package'}")
+    if (lacking := found.lacking()) is not None:
+        raise added.unusable(f"it {lacking}")
     return found
 
 
@@ -187,13 +196,21 @@ def kinds_of(package: str) -> dict[str, type[Kind]]:
 def added_to(section: Section) -> frozenset[AddedKind]:
     """The kinds of installed packages that a recipe, or a section of one, is made of."""
     found = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
-    if isinstance(section, Kind):
-        found.update(*map(added_to, section.uses()))
+    found.update(*map(added_to, section.uses()))
     for name in type(section).model_fields:
         value = getattr(section, name)
         parts = value if isinstance(value, tuple) else (value,)
         found.update(*(added_to(part) for part in parts if isinstance(part, Section)))
     return frozenset(found)
+
+
+def as_cached(kind: Kind) -> list[Any]:
+    """What a cache knows the results of a kind by: its word and settings, and the files beside it where an installed package adds it."""
+    known = [kind.kind, kind.model_dump(mode="json")]
+    if not any(added.module == type(kind).__module__ for added in added_kinds()):
+        return known  # whoever changes ours counts up the number of a format
+    files = Path(sys.modules[type(kind).__module__].__file__ or "").parent.glob("*.py")
+    return [*known, {file.name: sha256_of(file) for file in files}]
 
 
 def default_kind(package: str, word: str) -> Callable[[], Any]:

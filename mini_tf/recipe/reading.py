@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from mini_tf.recipe.corpora import built_in
-from mini_tf.recipe.data import Data
-from mini_tf.recipe.dataset_rules import column_rules
-from mini_tf.recipe.kind_settings import DatasetSettings
-from mini_tf.recipe.kinds import Section
+from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.dataset_rules import reading_rules
+from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kinds import Rule, Section
 from mini_tf.recipe.parsing import inheriting
 from mini_tf.recipe.parsing.checking import COMMAND_LINE, check, written
 from mini_tf.recipe.parsing.layers import is_blank, merge
@@ -92,17 +92,29 @@ class _Given(Section):
     data: Data = Data()
 
 
-def read_data(own: Data, dataset: DatasetSettings, data: str | None, fields: str | None) -> Data:
+def read_data(own: Data, objective: ObjectiveSettings, data: str | None, fields: str | None) -> Data:
     """The section of other data that a run is judged by: its `train` is all of them, written as a recipe writes it.
 
     fields: their columns, as data.fields; by default they are read as the run's `own`. Raises RecipeFault with every fault found.
     """
-    given = {"data.train": data, "data.fields": fields}
-    read = check(_command_line([f"{key}={text.strip()}" for key, text in given.items() if text is not None]), _Given).data
-    kept = ("errors", "split", "pack", *(("fields", "header") if fields is None else ()))
+    options = {"train": ("--data", data), "fields": ("--fields", fields)}
+    given = {}
+    for key, (option, text) in options.items():
+        name = f"{COMMAND_LINE}: {option}"
+        if text is not None and holds_secret(f"{key}={text}"):
+            raise RecipeFault(f"{name}: {REASON}", where=[name])
+        if text is not None:
+            given[key] = _value(text.strip(), name, f"{name} {one_line(text)}")
+    level = Node({"data": Node(given, COMMAND_LINE)}, COMMAND_LINE)
+    _anchor(level, Path.cwd())
+    read = check(level, _Given).data
+    kept = ["errors", "split", "pack"]
+    if fields is None and not isinstance(read.train, TwoFiles):
+        kept += ["fields", "header"]
     read = read.model_copy(update={key: getattr(own, key) for key in kept})
-    if faults := [(COMMAND_LINE, ": ".join(rule[:2])) for rule in column_rules(read, dataset)]:
-        raise recipe_fault(faults)
+    rules = (Rule(*rule) for rule in reading_rules(read, objective.dataset(), objective.kind))
+    if faults := [(options[rule.key.removeprefix("data.")][0], rule.message) for rule in rules]:
+        raise recipe_fault([(f"{COMMAND_LINE}: {option}", message) for option, message in faults])
     return read
 
 
@@ -198,12 +210,17 @@ def _override(argument: str) -> tuple[list[str], Node]:
         raise RecipeFault(f"{where}: extends belongs into a recipe file", where=[where])
     if not all(map(is_word, keys)) or len(keys) > deepest():
         raise RecipeFault(f"{where}: a key is words joined by single dots", where=[where])
+    return keys, _value(text, name, where)
+
+
+def _value(text: str, name: str, where: str) -> Node:
+    """What is written on the command line; name: of the key or option, where: all of it."""
     if bad := UNPRINTABLE.search(text):
         surrogate = "\ud800" <= bad[0] < "\ue000"
         reason = "the value is not UTF-8" if surrogate else f"the character {bad[0]!r} is not allowed in a recipe"
         raise RecipeFault(f"{name}: {reason}", where=[name])
     # Only what begins like a mapping, a list or quoted text is YAML's to read: *.txt, 'a: b' and #1 are meant as they are.
-    return keys, parse(text, name, where) if text[:1] in ("{", "[", '"', "'") else Node(Written(text), where)
+    return parse(text, name, where) if text[:1] in ("{", "[", '"', "'") else Node(Written(text), where)
 
 
 def _anchor(tree: Node, folder: Path) -> None:

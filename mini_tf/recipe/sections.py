@@ -1,6 +1,7 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import Text
 from mini_tf.recipe.kind_settings import TokenizerSettings
-from mini_tf.recipe.kinds import Rule, Rules, Section, listing, settings_of
+from mini_tf.recipe.kinds import Kind, Rule, Rules, Section, listing, settings_of
 from mini_tf.recipe.values import Seconds, Share, show
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
@@ -35,6 +36,10 @@ class SideTokenizer(Section):
     @property
     def chooses_size(self) -> bool:
         return self.trainer.CHOOSES_SIZE
+
+    def uses(self) -> Iterator[Kind]:
+        if self.path is None:
+            yield self.trainer
 
     def rules(self) -> Rules:
         if self.path == "last":

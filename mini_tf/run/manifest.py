@@ -12,7 +12,7 @@ from mini_tf.run.disk import Disk, replace
 from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_record
 
-FORMAT = 2
+FORMAT = 3
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]

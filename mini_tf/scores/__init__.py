@@ -5,34 +5,29 @@ The figures come from well-kept packages that a base install lacks. What is triv
 Unavailable. Who goes without them says so (`left_out`); who promised a figure asks first (`require`).
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings import ObjectiveSettings, PipelineSettings
 from mini_tf.system.errors import Unavailable
 
-
-class Package(NamedTuple):
-    """spoken: its figures in a sentence; figures: how the names of those begin that cannot be made without it."""
-
-    spoken: str
-    figures: tuple[str, ...]
-
-
 PACKAGES = {
-    "rouge-score": Package("ROUGE", ("rouge",)),
-    "sacrebleu": Package("BLEU and chrF", ("bleu", "chrf", "exact_match")),
-    "scikit-learn": Package("F1, Matthews, Pearson and Spearman", ("f1", "matthews", "pearson", "spearman", "entity_")),
-    "seqeval": Package("entity F1", ("entity_",)),
+    "rouge-score": "ROUGE",
+    "sacrebleu": "BLEU and chrF",
+    "scikit-learn": "F1, Matthews, Pearson and Spearman",
+    "seqeval": "entity F1",
 }
-"""What the extra `scores` installs."""
-OF_TEXTS = ("bleu", "chrf", "exact_match", "rouge1", "rouge2", "rougeL")
+"""What the extra `scores` installs, and what each is for."""
+_F1, _ENTITIES = ("scikit-learn",), ("scikit-learn", "seqeval")
+OF_TEXTS = {
+    **dict.fromkeys(("bleu", "chrf", "exact_match"), ("sacrebleu",)),
+    **dict.fromkeys(("rouge1", "rouge2", "rougeL"), ("rouge-score",)),
+}
 """Of what the model writes, compared with its references."""
-OF_ENTITIES = ("entity_f1", "entity_f1.", "entity_precision", "entity_recall")
+OF_ENTITIES = dict.fromkeys(("entity_f1", "entity_f1.", "entity_precision", "entity_recall"), _ENTITIES)
 """Of tags that mark entities; others have f1_macro in place of them."""
-OF_CLASSES = ("accuracy", "f1_macro", "f1_micro", "f1.", "matthews")
-OF_NUMBERS = ("pearson", "spearman", "rmse")
-OF_TAGS = ("accuracy", "f1_macro", *OF_ENTITIES)
+OF_CLASSES = {"accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1.", "matthews"), _F1)}
+OF_NUMBERS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
+OF_TAGS = {"accuracy": (), "f1_macro": _F1} | OF_ENTITIES
 COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
 """Figures of more than one kind of objective."""
 
@@ -44,9 +39,11 @@ def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
     return ("loss", *of_tokens, *objective.METRICS, *(() if pipeline is None else (*pipeline.figures(classes), *pipeline.WRITTEN)))
 
 
-def packages_of(*figures: str) -> tuple[str, ...]:
-    """Those that one of these figures cannot be made without."""
-    return tuple(name for name, package in PACKAGES.items() if any(figure.startswith(package.figures) for figure in figures))
+def packages_of(pipeline: PipelineSettings | None, figures: Iterable[str]) -> tuple[str, ...]:
+    """Those that one of these figures cannot be made without; a pipeline measures them, or the objective, which needs none."""
+    known = {} if pipeline is None else {**pipeline.FIGURES, **pipeline.WRITTEN}
+    needed = {package for name in figures for package in known.get(name, known.get(f"{name.partition('.')[0]}.", ()))}
+    return tuple(package for package in PACKAGES if package in needed)
 
 
 INSTALL = "pip install 'minitf[scores]'"
@@ -73,12 +70,12 @@ def left_out(*packages: str) -> str:
     if not (lacking := missing(*packages)):
         return ""
     named = " and ".join(lacking)
-    figures = ", ".join(PACKAGES[package].spoken for package in lacking)
+    figures = ", ".join(PACKAGES[package] for package in lacking)
     return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures}: {INSTALL}"
 
 
 def _figures(package: str) -> str:
-    spoken = PACKAGES[package].spoken
+    spoken = PACKAGES[package]
     return f"{spoken} {'need' if ' and ' in spoken else 'needs'}"
 
 

@@ -81,7 +81,8 @@ def cached(group: str, key: str, build: Callable[[Path], dict[str, Any]], say: C
 def found_by(group: str, wanted: Callable[[Cached], bool]) -> Cached | None:
     """The first sound folder of a group that is `wanted`."""
     folders = sorted(path.parent for path in (cache_folder() / group).glob(f"[!.]*/{MANIFEST}"))
-    return next((found for folder in folders if isinstance(found := _verify(folder), Cached) and wanted(found)), None)
+    all_stated = (found for folder in folders if isinstance(found := _stated(folder), Cached))
+    return next((found for found in all_stated if wanted(found) and isinstance(_verify(found.folder), Cached)), None)
 
 
 def _publish(draft: Path, folder: Path) -> None:
@@ -114,15 +115,27 @@ def _alone_in(group: Path) -> Iterator[None]:
 
 def _verify(folder: Path) -> Cached | str:
     """What is there, or what is wrong."""
+    if isinstance(found := _stated(folder), str):
+        return found
+    try:
+        for name, (size, sha) in found.files.items():
+            file = folder / Path(name).name
+            if file.stat().st_size != size or sha256_of(file) != sha:
+                return f"{name} has changed"
+        return found
+    except OSError as error:
+        return f"{Path(str(error.filename)).name}: {error.strerror}"
+    except ValueError:
+        return f"{MANIFEST} names a file as none can be called"
+
+
+def _stated(folder: Path) -> Cached | str:
+    """What the manifest says is there, or what is wrong with it."""
     try:
         manifest = json.loads(read_record(folder / MANIFEST))
         sealed = manifest.pop("sha256")
         if sealed != hash_of(manifest):
             return f"{MANIFEST} has changed"
-        for name, (size, sha) in manifest["files"].items():
-            file = folder / Path(name).name
-            if file.stat().st_size != size or sha256_of(file) != sha:
-                return f"{name} has changed"
         return Cached(folder, dict(manifest["facts"]), {name: (size, sha) for name, (size, sha) in manifest["files"].items()})
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"

@@ -23,7 +23,7 @@ from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store, Tokenizers, in_memory, open_store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.data import Data, Split
-from mini_tf.recipe.dataset_rules import column_rules
+from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.recipe.sections import SideTokenizer
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case
@@ -109,7 +109,7 @@ def reads_columns_by_the_names_that_a_recipe_gives(trial: Trial) -> None:
     renamed = [{f"other {name}" if name in roles else name: cell for name, cell in row.items()} for row in trial.rows]
     found = trial.read(renamed, fields={role: f"other {role}" for role in roles})
     assert trial.known(found) == trial.known(trial.examples), "data.fields must say which columns hold the roles"
-    refused = [*column_rules(Data(fields={"no such role": "x"}), trial.dataset)]
+    refused = [*reading_rules(Data(fields={"no such role": "x"}), trial.dataset, "any")]
     assert refused, "a role that is none of REQUIRED and OPTIONAL must be refused"
 
 

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mini_tf.pipelines import Answer, Pipeline, Wish, pipeline_of
-from mini_tf.pipelines._references import scores_of
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, ObjectiveSettings
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.recipe import Recipe
@@ -69,11 +68,11 @@ class Trial:
 
 def does_what_its_command_asks(trial: Trial) -> None:
     asked = {"generate": "generation", "predict": "prediction"}
-    assert trial.settings.COMMAND in asked, f"COMMAND must be one of {', '.join(asked)}"
     strange = trial.settings.WITHOUT - GENERATE_OPTIONS
     assert not strange, f"WITHOUT: generate has no such options: {strange}"
-    own, general = (getattr(kind, asked[trial.settings.COMMAND]) for kind in (type(trial.pipeline), Pipeline))
-    assert own is not general, f"a pipeline of {trial.settings.COMMAND} must have {asked[trial.settings.COMMAND]}"
+    for command, name in asked.items():
+        has = getattr(type(trial.pipeline), name) is not getattr(Pipeline, name)
+        assert has == (command == trial.settings.COMMAND), f"COMMAND must be {command} where there is {name}, and only there"
 
 
 def answers_prompts_whatever_is_asked_beside_them(trial: Trial) -> None:
@@ -133,7 +132,7 @@ def writes_texts_beside_their_references(trial: Trial) -> None:
     assert len(written) == 5, f"of five examples five texts must be written, not {len(written)}"
     assert looks, "each_chunk must be called"
     assert all(isinstance(text, str) and references for text, references in written), "a text stands beside its references"
-    strange = scores_of(iter(written)).keys() - {*trial.settings.WRITTEN}
+    strange = trial.pipeline.scores(iter(written)).keys() - {*trial.settings.WRITTEN}
     assert not strange, f"WRITTEN: does not declare {strange}"
 
 

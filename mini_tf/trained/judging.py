@@ -27,7 +27,7 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:
     """The section `data` of other data, which are read as the run's own unless `fields` names their columns."""
-    return read_data(trained.recipe.data, trained.recipe.objective.dataset(), data, fields)
+    return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
 
 
 def evaluate_trained(trained: Trained, store: Store, judge: Judge | None = None) -> dict[str, float]:

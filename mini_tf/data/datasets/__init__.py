@@ -218,7 +218,7 @@ class Dataset(kind_settings.DatasetSettings):
         return True
 
     def labels_of(self, examples: Iterable[Any]) -> Labels | None:
-        """What there is to predict, from the training side; None where nothing is kept with the model."""
+        """What there is to predict, from the training side; None where nothing is kept with the model, and nothing is predicted but ids."""
         return None
 
     def read_labels(self, config: Mapping[str, Any]) -> Labels | None:

@@ -53,6 +53,10 @@ class Labelled(Dataset):
     def whole(self, example: Example) -> str:
         return "\0".join([*example.texts, "", *example.answers])
 
+    def labels_of(self, examples: Iterable[Example]) -> Labels:
+        """None of their own, unless a subclass says otherwise."""
+        return Labels()
+
     def read_labels(self, config: Mapping[str, Any]) -> Labels:
         return Labels.of_json(config["labels"])
 
@@ -109,8 +113,9 @@ class Labelled(Dataset):
         """`target` is the label where it is predicted."""
         assert text.labels is not None
         original = describing.without_padding(rows, row)
-        read = batch.draws["ids"].numpy()[row] if training and "ids" in batch.draws else rows.ids[row]  # only training hides something
-        read = read[: len(original)]
+        drawn = batch.draws.get("ids") if training else None  # only training hides something
+        # Of a row that the objective divides, the parts are not where the row is.
+        read = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
         targets, hidden = self.labels_of_row(rows, row, text.labels), describing.hidden(text.tokenizer, read, original)
         places = [
             one | {"target": target, "replaced": replaced}
@@ -210,7 +215,8 @@ def class_labels(answers: Iterable[Sequence[str]], wanted: Sequence[str] | None)
     order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
     if len(order) < 2:
         hint = "give data.val a file of its own, or another data.split, if another class was held out"
-        raise DataFault(f"all labels to learn from are {short(order[0])!r}; there must be two classes at least", hint=hint)
+        told = f"all labels to learn from are {short(order[0])!r}" if order else "no example to learn from has a label"
+        raise DataFault(f"{told}; there must be two classes at least", hint=hint)
     return Labels(tuple(order), tuple(found[name] for name in order))
 
 

@@ -12,7 +12,7 @@ import torch
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.session import save
-from mini_tf.pipelines._references import scores_of
+from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
@@ -105,7 +105,7 @@ def _continue(parts: Parts) -> tuple[float, str]:
 
 def _answer(parts: Parts) -> tuple[float, float]:
     """Seconds of a run's translations or answers, judged and shown, at one point, and of all that are held out at its end."""
-    scores_of(iter([("a", ["a"])]))  # what makes the figures is imported once
+    pipeline_of(parts).scores(iter([("a", ["a"])]))  # what makes the figures is imported once
     samples = Samples(parts, lambda line: None)
     judged, shown = _seconds(samples.scores), _seconds(samples.text)
     few = min(parts.recipe.eval.translations, parts.val.n_rows)

@@ -136,6 +136,8 @@ def _message(where: str, fault: Fault, tree: Node) -> str:
     message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
     key = ".".join(str(step) for step in fault.path if isinstance(step, str))
     told = where.removeprefix(f"{COMMAND_LINE}: ")
+    if told.startswith("--"):  # an option stands for a key of a section
+        key = ".".join(key.split(".")[2:])
     if not key or (told != where and told.startswith((f"{key}=", f"{key}.kind="))):
         return message
     return f"{key}: {message}"
