@@ -1,8 +1,10 @@
 """Kinds of an installed package: the one that the page on adding kinds describes, built as a wheel and put on the path."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import QUIET, ROOT, TINY, minitf, refused, tiny_model, trained
+from commands import QUIET, ROOT, TINY, Done, minitf, refused, tiny_model, trained
 from hatchling.build import build_wheel
 from kind_questions import packages
 from test_building_page import FILES, PAGE
@@ -23,8 +25,12 @@ from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
 from mini_tf.run.checkpoint import MANIFEST
 from mini_tf.testing import Case
 
-ADDED = {"attention": "mean", "positions": "kerple", "objectives": "next_but_one", "optimizers": "heavy_ball"}
-"""By package of kinds; a file of the page for each."""
+ADDED = [
+    *(("attention", "mean"), ("positions", "kerple"), ("objectives", "next_but_one"), ("optimizers", "heavy_ball")),
+    *(("objectives", "multi_label"), ("data.datasets", "label_sets"), ("pipelines", "multi_label_classification")),
+]
+"""Packages of kinds, each with a word; a file of the page for each."""
+TASK = {package: word for package, word in ADDED[4:]}
 ROOMS = ROOT / "mini_tf"
 FEW = ("train.steps=6", "train.context=16", "eval.every_steps=3", "checkpoint.every_steps=3", "log.every_steps=1")
 MEAN = (tiny_model("decoder"), "model.attention=mean", "model.positions=none")
@@ -66,8 +72,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "pyproject.toml").write_text(project)
     (source / "my_kinds").mkdir()
     (source / "my_kinds" / "__init__.py").write_text("")
-    for package, word in ADDED.items():
-        (source / "my_kinds" / f"{word}.py").write_text(FILES[f"{package}/{word}.py"])
+    for package, word in ADDED:
+        (source / "my_kinds" / f"{word}.py").write_text(FILES[f"{package.replace('.', '/')}/{word}.py"])
     target = tmp_path_factory.mktemp("installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(source)
@@ -92,14 +98,12 @@ def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_names_its_files_as_entry_points(package: Path) -> None:
-    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {
-        (p, word, f"my_kinds.{word}") for p, word in ADDED.items()
-    }
+    assert {(kind.package, kind.word, kind.module) for kind in added_kinds()} == {(p, word, f"my_kinds.{word}") for p, word in ADDED}
     assert {(kind.distribution, kind.version) for kind in added_kinds()} == {("my-kinds", "1.2")}
 
 
 def test_a_listing_imports_nothing_of_a_package_and_a_word_its_module_alone(package: Path) -> None:
-    assert all(word in listing(group) for group, word in ADDED.items())
+    assert all(word in listing(group) for group, word in ADDED)
     assert not [name for name in sys.modules if name.startswith("my_kinds")]
     assert settings_of("optimizers", "heavy_ball")().kind == "heavy_ball"
     assert {name for name in sys.modules if name.startswith("my_kinds")} == {"my_kinds", "my_kinds.heavy_ball"}
@@ -177,7 +181,7 @@ def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path)
     points = {"attention": {"broken": "no_such_module.broken"}, "nonsense": {"mean": "my_kinds.mean"}}
     with on_the_path(installed(tmp_path, "other-kinds", "0.1", points)):
         facts = json.loads(minitf("doctor", "--json").stdout)["result"]
-    listed = "attention.mean, objectives.next_but_one, optimizers.heavy_ball, positions.kerple"
+    listed = ", ".join(sorted(f"{package}.{word}" for package, word in ADDED))
     assert facts["added kinds"] == f"my-kinds 1.2 ({listed}); other-kinds 0.1 (attention.broken, nonsense.mean)"
     told = "entry point broken = no_such_module.broken (mini_tf.attention) of the package other-kinds 0.1 cannot be used"
     assert f"the {told}: ModuleNotFoundError: No module named 'no_such_module'" in facts["problems"]
@@ -209,6 +213,7 @@ UNFIT = {
     "has those of another": ("borrowed", "borrowed", "the module must define a class Settings, as the kinds of minitf do"),
     "names a function": ("run", "my_kinds:run", "ModuleNotFoundError: No module named 'my_kinds:run'"),
     "fails": ("failing", "failing", "ZeroDivisionError: division by zero"),
+    "ends the program": ("leaving", "leaving", "SystemExit: 9"),
 }
 
 
@@ -218,6 +223,7 @@ def test_a_module_that_is_no_kind_is_refused_in_a_line_and_breaks_no_other_recip
 ) -> None:
     (tmp_path / "borrowed.py").write_text("from my_kinds.mean import Settings\n")
     (tmp_path / "failing.py").write_text("1 / 0\n")
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(9)\n")
     code = tmp_path / "code"
     code.mkdir()
     (code / "my_kinds").symlink_to(wheel / "my_kinds")
@@ -266,7 +272,7 @@ def test_what_run_json_says_of_packages_can_neither_steer_a_terminal_nor_fill_it
 
 
 def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_exact(package: Path, made: Path, tmp_path: Path) -> None:
-    points = {group: {word: f"my_kinds.{word}"} for group, word in ADDED.items()}
+    points = {group: {word: f"my_kinds.{word}" for package, word in ADDED if package == group} for group, _ in ADDED}
     later = installed(tmp_path / "later", "my-kinds", "1.3", points)
     sys.path.insert(0, str(later))  # before the other one, as it would be replaced; `package` takes it away again
     invalidate_caches()
@@ -285,3 +291,83 @@ def test_a_run_without_record_that_names_a_kind_that_nobody_has_is_not_called_da
     done = minitf("generate", tmp_path, "The")
     refused(done, f"{tmp_path} cannot be opened: ", "no such kind 'mean'", "a package that is not installed", exit_code=5)
     assert "damaged" not in done.stderr
+
+
+def rows_in(folder: Path, mood: str = "sad") -> Path:
+    """Texts with lists of labels; `mood` is one of them."""
+    file = folder / "rows.jsonl"
+    rows = [{"text": f"{'sad ' * (n % 2)}text {n}", "labels": [mood, "odd"] if n % 2 else ["even"]} for n in range(30)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def task(folder: Path, *more: str) -> list[str]:
+    shape = ("tokenizer.kind=byte", "train.context=32", "train.steps=4", "eval.every_steps=2")
+    return [tiny_model("encoder"), "objective=multi_label", f"data.train={rows_in(folder)}", *shape, *more]
+
+
+def test_a_task_of_a_package_is_learnt_judged_and_predicted_and_refused_by_name_without_it(wheel: Path, tmp_path: Path) -> None:
+    with on_the_path(wheel):
+        run = trained(tmp_path / "run", *task(tmp_path))
+        source = {"package": "my-kinds", "version": "1.2"}
+        assert json.loads((run / "run.json").read_text())["kinds"] == {f"{package}.{word}": source for package, word in TASK.items()}
+        assert {"exact", "f1_micro"} <= json.loads(minitf("evaluate", run, "--json").stdout)["metrics"].keys()
+        assert minitf("predict", run, "sad text").exit_code == 0
+    refused(minitf("predict", run, "sad text"), "comes from the package my-kinds 1.2, which is not installed", exit_code=5)
+
+
+def test_what_a_package_encodes_is_made_anew_once_its_files_are_others(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    mine = shutil.copytree(wheel, tmp_path / "mine")
+    command = ("data", "show", *task(tmp_path), "--rows", "1", "--json")
+    with on_the_path(mine):
+        before, again = (minitf(*command, "-v") for _ in range(2))
+    file, text = mine / "my_kinds" / "label_sets.py", 'text_of(row["text"], where, names["text"])'
+    assert text in file.read_text()
+    file.write_text(file.read_text().replace(text, f"{text}.upper()"))
+    with on_the_path(mine):
+        after = minitf(*command, "-v")
+    assert before.stdout == again.stdout
+    assert "taken from the cache" in again.stderr
+    assert "taken from the cache" not in after.stderr
+    assert read(after) == [token.upper() for token in read(before)]
+
+
+def read(shown: Done) -> list[str]:
+    """The letters of a row."""
+    [row] = json.loads(shown.stdout)["result"]["rows"]
+    return [place["reads"] for place in row["places"] if place["reads"].isalpha()]
+
+
+def test_the_tokenizer_and_the_corpus_of_a_package_are_recorded(tmp_path: Path) -> None:
+    here = Path(__file__).parents[1] / "mini_tf" / "data"
+    (tmp_path / "letters.py").write_text((here / "tokenizers" / "char.py").read_text())
+    corpus = "from mini_tf.recipe.corpora import CorpusSettings\n\n\nclass Settings(CorpusSettings):\n    VERSION = '1'\n\n"
+    (tmp_path / "tales.py").write_text(corpus + "    def rows(self):\n        return ({'text': f'tale {n} of many'} for n in range(200))\n")
+    points = {"data.tokenizers": {"letters": "letters"}, "data.corpora": {"tales": "tales"}}
+    with on_the_path(installed(tmp_path, "my-texts", "0.4", points)):
+        # Which kinds of tokenizer there are is read once a process.
+        args = [tiny_model("decoder"), "tokenizer.kind=letters", "data.train=tales", *FEW, "-d", str(tmp_path / "run")]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+        done = subprocess.run([sys.executable, "-m", "mini_tf", "pretrain", *args], capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stderr
+    source = {"package": "my-texts", "version": "0.4"}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["kinds"] == {
+        "data.corpora.tales": source,
+        "data.tokenizers.letters": source,
+    }
+    refused(minitf("generate", tmp_path / "run", "tale"), "comes from the package my-texts 0.4, which is not installed", exit_code=5)
+
+
+@pytest.mark.parametrize(("key", "said"), [("DATASET", "names the dataset 'clases'"), ("PIPELINE", "names the pipeline 'clases'")])
+def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_other(key: str, said: str, tmp_path: Path) -> None:
+    code = f"from mini_tf.objectives import classify\n\n\nclass Settings(classify.Settings):\n    {key} = 'clases'\n"
+    word = f"no_{key.lower()}"
+    (tmp_path / f"{word}.py").write_text(code)
+    with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"objectives": {word: word}})):
+        told = f"cannot be used: it {said}, which there is not; "
+        refused(minitf("pretrain", tiny_model("encoder"), f"objective={word}", "--dry-run"), told, exit_code=3)
+        assert any(told in line for line in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])
+        refused(minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "measures no such figure", exit_code=2)
