@@ -10,15 +10,17 @@ PACKAGE = Path(__file__).parents[1] / "mini_tf"
 KINDS = kinds_of(PACKAGE)
 
 
-def outside() -> list[Path]:
-    """The files that may not ask: all but those of kinds, and the contracts that are tried on every kind."""
-    folders = packages(PACKAGE)
-    return [file for file in sorted(PACKAGE.rglob("*.py")) if file.parent not in folders and PACKAGE / "testing" not in file.parents]
+def asking() -> list[Path]:
+    """The files that may not ask: all but the contracts, which are tried on every kind."""
+    return [file for file in sorted(PACKAGE.rglob("*.py")) if PACKAGE / "testing" not in file.parents]
 
 
 def test_nothing_asks_which_kind_it_has() -> None:
-    found = {file.relative_to(PACKAGE).as_posix(): questions(file.read_text(), KINDS) for file in outside()}
-    asked = [f"{name}:{one.line}: {one.package}: {one.code}" for name, ones in found.items() for one in ones]
+    """But a kind may know its neighbours, in its own package."""
+    kinds = packages(PACKAGE)
+    found = [(file, one) for file in asking() for one in questions(file.read_text(), KINDS)]
+    others = [(file, one) for file, one in found if file.parent not in kinds or file.parent.name != one.package]
+    asked = [f"{file.relative_to(PACKAGE).as_posix()}:{one.line}: {one.package}: {one.code}" for file, one in others]
     assert not asked, "a kind declares what others need, nobody asks which it is:\n" + "\n".join(asked)
 
 

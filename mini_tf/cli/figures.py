@@ -23,7 +23,7 @@ def check_gates(
     from mini_tf.scores import packages_of, require
 
     if classes is None:
-        classes = getattr(recipe.objective, "labels", None)
+        classes = recipe.objective.classes
     names = _names(command, recipe, classes)
     for gate in gates:
         figure = _without_statistic(gate.metric, recipe.train.seeds, names) if command == "training" else gate.metric

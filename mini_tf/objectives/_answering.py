@@ -97,6 +97,10 @@ class ClassSettings(TaskSettings):
         if self.labels is not None and (strange := self._without_class(self.labels)):
             yield Rule("class_weights", _no_such_class(strange[0], self.labels), ("labels",))
 
+    @property
+    def classes(self) -> Sequence[str] | None:
+        return self.labels
+
     def dataset(self) -> Any:
         found = settings_of("data.datasets", self.DATASET)
         return found.model_validate({"labels": self.labels} if "labels" in found.model_fields else {})

@@ -289,6 +289,11 @@ class ObjectiveSettings(Kind):
         fitting = sorted(cls.DIRECTIONS & model.DIRECTIONS)
         return fitting[0] if fitting and cls.SOURCE == model.SOURCE else None
 
+    @property
+    def classes(self) -> Sequence[str] | None:
+        """The classes or tags by name, where the recipe lists them."""
+        return None
+
     def prompts_are_prefixes(self, model: ModelSettings) -> bool:
         """Whether the tokens of a text that such a model is given all see each other, as in training."""
         return self.direction(model) == "prefix"

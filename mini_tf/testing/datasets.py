@@ -1,4 +1,4 @@
-"""The contract of a dataset: columns refused and read, examples kept, divided, encoded, stored, cut into rows, and shown.
+"""The contract of a dataset: columns refused and read, examples kept, divided, encoded, stored, cut into rows, and told of.
 
 A dataset is tried on rows of its own: at least twelve, all different, each a mapping as a line of jsonl holds it, whose columns are
 called by their roles.

@@ -14,6 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
+from mini_tf.data.batch import Rows
+from mini_tf.data.datasets import Text
 from mini_tf.pipelines import Answer, Pipeline, Wish, pipeline_of
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, ObjectiveSettings
 from mini_tf.recipe.kinds import kinds_of
@@ -142,6 +146,26 @@ def samples_are_text_and_the_same_twice(trial: Trial) -> None:
     assert first is None or first.endswith("\n"), "a sample is a text that ends in a newline"
 
 
+def shows_each_row_whatever_is_shown_beside_it(trial: Trial) -> None:
+    """What `data show` says of it."""
+    trained, dataset, store = trial.trained, trial.objective.dataset(), trial.data.store
+    text = Text(store, store, trial.data.used, [], {}, trial.data.labels)
+    packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
+    numbers = np.arange(min(3, packing.n_rows))
+    keys = numbers.astype(np.uint64)
+    for training in (True, False):
+
+        def shown(rows: Rows, row: int, training: bool = training) -> dict[str, Any]:
+            found: dict[str, Any] = dataset.shown(text, rows, trained.objective.prepare(rows), row, training)
+            assert dataset.table(found, "a row"), "table must have lines"
+            return _unpadded(json.loads(json.dumps(found)))
+
+        whole = packing.take(numbers, 0, keys)
+        together = [shown(whole, row) for row in range(len(numbers))]
+        alone = [shown(packing.take(numbers[row : row + 1], 0, keys[row : row + 1]), 0) for row in range(len(numbers))]
+        assert together == alone, f"a row must be shown as it is read, whatever rows are beside it: {together} {alone}"
+
+
 CONTRACT: tuple[Callable[[Trial], None], ...] = (
     does_what_its_command_asks,
     answers_prompts_whatever_is_asked_beside_them,
@@ -149,6 +173,7 @@ CONTRACT: tuple[Callable[[Trial], None], ...] = (
     measures_what_it_declares,
     writes_texts_beside_their_references,
     samples_are_text_and_the_same_twice,
+    shows_each_row_whatever_is_shown_beside_it,
 )
 """Every function that a pipeline must bear."""
 
@@ -162,6 +187,11 @@ def _tried(check: Callable[[Trial], None], objective: ObjectiveSettings, rows: S
     with ExitStack() as files:
         folder = Path(files.enter_context(TemporaryDirectory()))
         check(Trial(objective, of_datasets.Trial(objective.dataset(), rows, folder), prompts))
+
+
+def _unpadded(shown: dict[str, Any]) -> dict[str, Any]:
+    """Without how much padding there is, which rows beside it decide."""
+    return {name: _unpadded(one) if isinstance(one, dict) else one for name, one in shown.items() if name != "padding"}
 
 
 def _rounded(value: Any) -> Any:

@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from mini_tf import optimizers
-from mini_tf.nn.layers.answer import Answer
-from mini_tf.nn.layers.head import Head
+from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.joined import Joined
 from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
@@ -51,7 +50,7 @@ def roles_of(model: nn.Module) -> dict[str, Role]:
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     tables |= {id(named[one.embedding]) for one in stacks_of(model) if one.embedding in named}
     narrow = {id(p) for part in model.modules() if isinstance(part, LowRank) for p in part.parameters()}
-    heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, Head | Answer)} - tables
+    heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, OutputLayer)} - tables
     roles: dict[str, Role] = {}
     for name, p in model.named_parameters():
         if id(p) in tables:

@@ -7,12 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.tokens import Tokens
 
 Pool = Literal["first", "last", "mean", "max"]
 
 
-class Answer(nn.Module):
+class Answer(OutputLayer):
     """dropout -> linear, in the place of a head over the vocabulary (Devlin et al. 2018, arXiv:1810.04805, section 4.1)."""
 
     def __init__(self, d_model: int, n_answers: int, dropout_rate: float) -> None:

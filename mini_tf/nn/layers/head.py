@@ -8,7 +8,13 @@ from mini_tf.nn.layers.cross_entropy import cross_entropy
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, activate
 
 
-class Head(nn.Module):
+class OutputLayer(nn.Module):
+    """What a model's outputs come from; the weight of its `linear` learns at `head_lr`."""
+
+    linear: nn.Linear
+
+
+class Head(OutputLayer):
     """Scores by the embedding's own table (tied) or a table of the head's.
 
     With `transform`, BERT's masked-LM head: dense, activation, norm and a bias before and after the table
