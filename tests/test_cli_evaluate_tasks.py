@@ -139,6 +139,19 @@ def test_a_run_of_two_files_is_judged_by_a_table_of_other_columns(tmp_path: Path
     table = evaluated(run, "--data", tmp_path / "t.csv", "--fields", "{source: english, target: other}")["metrics"]
     assert table == evaluated(run, "--data", f"{{source: {tmp_path}/en2, target: {tmp_path}/xx2}}")["metrics"]
     refused(minitf("evaluate", run, "--data", tmp_path / "t.csv"), "no column 'source'")
+    two = ("--data", f"{{source: {tmp_path}/en2, target: {tmp_path}/xx2}}")
+    fields = ("--fields", "{source: english, target: other}")
+    refused(minitf("evaluate", run, *two, *fields), "--fields: two files of lines have no columns; leave it out", exit_code=3)
+
+
+def test_what_cannot_be_other_data_is_told_by_its_option(classifier: Path) -> None:
+    for data, said in {
+        "": "--data : must be text or a list",
+        "{source: a, target: b}": "--data: classify reads the rows of a table, not pairs; ",
+        "{source: }": "--data {source: }: source: must be text",
+        "[a": "--data: not YAML",
+    }.items():
+        refused(minitf("evaluate", classifier, "--data", data), said, exit_code=3)
 
 
 def test_figures_of_a_side_of_the_run_are_those_that_training_told(classifier: Path) -> None:

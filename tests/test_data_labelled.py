@@ -147,6 +147,8 @@ def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp
         opened(moved, wanted=("10", "2", "1")),
         opened(moved, split=Split(share=0.3)),
         opened(moved, "numbers"),
+        opened(table(tmp_path / "e.csv", [row | {"stars": f"{row['stars']} stars"} for row in REVIEWS])),  # the same ids in other words
+        opened(table(tmp_path / "f.csv", [row | {"stars": str(2 * int(row["stars"]))} for row in REVIEWS]), "numbers"),
     ]
     hashes = [other.hashes["data"] for other in others]
     assert len({first.hashes["data"], *hashes}) == 1 + len(others)
