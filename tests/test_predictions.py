@@ -144,7 +144,7 @@ def test_two_texts_come_as_json_alone(classifier: Trained) -> None:
     reader = predictor_of(classifier).reader(data)
     assert reader.line('{"a": "x", "b": "y"}', "stdin:1").texts == ["x", "y"]
     assert reader.line('{"text": "x", "text_pair": "y"}', "stdin:1").texts == ["x", "y"]
-    with pytest.raises(DataFault, match="a line of plain text has not a second text") as fault:
+    with pytest.raises(DataFault, match="a line of plain text has no second text") as fault:
         reader.line("x", "stdin:1")
     assert fault.value.hint == 'write {"text": ..., "text_pair": ...}'
 
@@ -162,7 +162,7 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
     )
     given = minitf("predict", run, "-i", file)
     assert len(given.stdout.splitlines()) == len(rows)
-    refused(minitf("predict", run, "a nice room"), "argument 1: a line of plain text has not a second text", '"text_pair": ...}')
+    refused(minitf("predict", run, "a nice room"), "argument 1: a line of plain text has no second text", '"text_pair": ...}')
     single = tiny_tasks.opinions(tmp_path / "one.jsonl")
     told = f"{single}:1: no column 'text_pair'; there are: text, label, stars; --fields '{{text: COLUMN, text_pair: COLUMN}}'"
     refused(minitf("predict", run, "-i", single), told)

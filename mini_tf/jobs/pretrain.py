@@ -1,4 +1,4 @@
-"""From a recipe to a run: read the text, build the model, train it; `pretrain` is the whole river."""
+"""From a recipe to a run: read the text, build the model, train it."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Options:
 
 
 def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
-    """The whole river: recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
+    """Recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
     began, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
         cost = estimate(recipe, voice)

@@ -1,6 +1,6 @@
 """The contract of objectives: any cut into micro-batches, padding, determinism by key, targets that are counted, learning by heart.
 
-Each check builds the objective with the smallest model that it can be trained on, and eight rows of the form of data that it reads.
+Each check builds the objective with the smallest model that it can be trained on, and eight rows of the dataset that it reads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -78,8 +78,8 @@ class Reader:
         columns, needed = self.columns, len(self.columns.names)
         if not line.lstrip().startswith("{"):
             if needed > 1:
-                lacking = "a label to be judged by" if self.roles[1] in self.dataset.LABELS else "a second text"
-                raise DataFault(f"{where}: a line of plain text has not {lacking}", hint=self._written, where=(where,))
+                lacking = "label to be judged by" if self.roles[1] in self.dataset.LABELS else "second text"
+                raise DataFault(f"{where}: a line of plain text has no {lacking}", hint=self._written, where=(where,))
             return self.example(Row([line], where, [None for _ in columns.optional]))
         try:
             given = strict_json.parse(line)

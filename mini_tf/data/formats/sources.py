@@ -1,6 +1,6 @@
 """Where text comes from: names, files, globs and stdin, found and checked before a byte of them is trusted.
 
-`find` turns what a recipe calls `data.train` into files; `read` (formats.py) turns those into documents. Files
+`find` turns what a recipe calls `data.train` into files; `read` (documents.py) turns those into documents. Files
 are judged by their first bytes and not by their names, are never unpacked and never executed, and come sorted, so that
 every machine reads them in the same order.
 """
