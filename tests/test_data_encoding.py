@@ -300,12 +300,8 @@ def test_a_conversation_ends_with_what_the_assistant_says_last_and_is_known_by_w
 @pytest.mark.parametrize("form", ["classes", "numbers"])
 def test_a_row_has_as_many_texts_as_the_training_side(form: str) -> None:
     answers, two = ["1" if form == "numbers" else "good"], replace(CLASSES, n_texts=2)
-    assert refused(form, Example(["a"], answers, "f:7"), two).startswith(
-        "f:7: 'text_pair' is missing; the examples learnt from have two texts"
-    )
-    assert refused(form, Example(["a", "b"], [], "f:7")).startswith(
-        "f:7: 'text_pair' is one too many; the examples learnt from have one text"
-    )
+    assert refused(form, Example(["a"], answers, "f:7"), two).startswith("f:7: 'text_pair' is missing; examples have two texts")
+    assert refused(form, Example(["a", "b"], [], "f:7")).startswith("f:7: 'text_pair' is one too many; examples have one text")
 
 
 def test_a_tokenizer_file_of_another_makes_the_same_of_a_row(tmp_path: Path) -> None:

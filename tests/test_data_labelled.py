@@ -296,10 +296,8 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
     texts = {n: opened(file, fields={}) for n, file in ((1, other), (2, train))}
     assert {n: text.labels.n_texts for n, text in texts.items()} == {1: 1, 2: 2}
     for val in (table(tmp_path / "val.jsonl", [{"text": "c", "text_pair": "d", "label": "x"}, {"text": "c", "label": "x"}]),):
-        assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; the examples learnt from have two texts")
-        assert refusal(other, fields={}, val=val).startswith(
-            f"{val}:1: 'text_pair' is one too many; the examples learnt from have one text"
-        )
+        assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; examples have two texts")
+        assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is one too many; examples have one text")
     with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
         encoded(Data(train=other), texts[2].used, "classes", texts[2].labels)
     with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is one too many"):

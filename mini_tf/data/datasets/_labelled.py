@@ -172,11 +172,7 @@ class Texts(Labelled):
         """As many texts as the training side has, separators between, each example with its answer (k,)."""
         for one in examples:
             if len(one.texts) != n_texts:
-                told = (
-                    "is missing; the examples learnt from have two texts"
-                    if n_texts == 2
-                    else "is one too many; the examples learnt from have one text"
-                )
+                told = "is missing; examples have two texts" if n_texts == 2 else "is one too many; examples have one text"
                 raise DataFault(f"{one.where}: 'text_pair' {told}", hint="all rows have the same columns", where=(one.where,))
         ids = [joined(parts, tokenizer) for parts in encoded_parts(examples, tokenizer)]
         return [Encoded(one, row_labels=np.atleast_1d(np.float32(answer))) for one, answer in zip(ids, answers, strict=True)]
