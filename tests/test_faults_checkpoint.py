@@ -328,7 +328,7 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "C8-another-shape": (rewritten(wider), "is [3, 5] float32, not ["),
     "C8-another-type": (rewritten(halved), "float16, not ["),
     "C9-not-finite": (rewritten(no_finite_weight), "holds values that are not finite"),
-    "C10-newer-run": (lambda folder: change(folder / "run.json", format=3), "was written by format 3; this minitf reads format 2"),
+    "C10-newer-run": (lambda folder: change(folder / "run.json", format=4), "was written by format 4; this minitf reads format 3"),
     "C11-foreign-config": (
         lambda folder: (folder / "config.json").write_text('{"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}'),
         "not a config.json of minitf",

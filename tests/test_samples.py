@@ -14,9 +14,9 @@ from conversations import recipe_in
 from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
-from mini_tf.pipelines._references import scores_of
 from mini_tf.pipelines.chat import before
 from mini_tf.scores.summary import summary_scores
+from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import corpus_scores
 from mini_tf.trained.judging import text_of
 from mini_tf.trained.opening import Trained, open_trained
@@ -141,9 +141,9 @@ def test_what_is_not_installed_is_told_once_and_training_goes_on(
 
 def test_each_text_is_held_to_all_its_references() -> None:
     written = [("the cat sat", ("a dog stood", "the cat sat")), ("one two", ["one two"])]
-    whole = scores_of(iter(written))
+    whole = text_scores(iter(written))
     assert whole == pytest.approx({**dict.fromkeys(FIGURES, 1.0), "bleu": whole["bleu"], "chrf": 100.0})
-    first = scores_of((text, references[:1]) for text, references in written)
+    first = text_scores((text, references[:1]) for text, references in written)
     assert first["exact_match"] == 0.5
     assert all(first[name] < whole[name] for name in FIGURES - {"bleu"})
 
@@ -176,7 +176,7 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
 
     def judged(*targets: str) -> dict[str, float]:
         store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")
-        return scores_of(pipeline_of(run).written(store))
+        return text_scores(pipeline_of(run).written(store))
 
     told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
     assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})

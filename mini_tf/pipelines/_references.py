@@ -7,8 +7,8 @@ from typing import Any
 from mini_tf.data.store import Store
 from mini_tf.pipelines import Pipeline, PipelineSettings, Written
 from mini_tf.scores import OF_TEXTS, available
-from mini_tf.scores.summary import summary_scores
-from mini_tf.scores.translation import corpus_scores, signatures
+from mini_tf.scores.texts import text_scores
+from mini_tf.scores.translation import signatures
 
 CHUNK = 128
 """Examples that are written between two looks at whether to stop."""
@@ -47,10 +47,7 @@ class Writing(Pipeline):
         raise NotImplementedError
 
     def scores(self, written: Written) -> dict[str, float]:
-        """rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100), each text held to all its references."""
-        texts, references = zip(*written, strict=True)
-        rouge = summary_scores(texts, references) if available("rouge-score") else {}
-        return rouge | (corpus_scores(texts, references) if available("sacrebleu") else {})
+        return text_scores(written)
 
     def signatures(self) -> dict[str, str]:
         return {f"{name}_signature": signature for name, signature in signatures().items()} if available("sacrebleu") else {}
