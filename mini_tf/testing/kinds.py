@@ -10,7 +10,12 @@ from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
 
 @contextmanager
 def kinds_in(package: str, folder: Path) -> Iterator[None]:
-    """Within it the files of `folder` are kinds of a package such as "objectives", and recipes may name them."""
+    """Within it the files of `folder` are kinds of a package such as "objectives" or "data.datasets", and recipes may name them.
+
+    ValueError where there is no such package.
+    """
+    if not listing(package):
+        raise ValueError(f"there are no kinds of {package!r}; a package is such as attention or data.datasets")
     settings_of(package, listing(package)[0])  # imports the package, whose path is then the one that is searched
     module = sys.modules[f"mini_tf.{package}"]
     module.__path__.append(str(folder))
