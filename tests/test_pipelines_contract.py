@@ -1,5 +1,6 @@
 """The contract of pipelines over every kind, with every objective that names one, and against pipelines that break it."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,10 +62,21 @@ class HasNoCommand(Classification):
     COMMAND = None
 
 
+class HasNoProbabilities(Classification):
+    PICTURES = {"calibration": False}
+
+    def build(self, subject: Any) -> Any:
+        built = super().build(subject)
+        judge = built.judge()
+        built.judge = lambda: SimpleNamespace(add=judge.add, scores=judge.scores)
+        return built
+
+
 BREAKS: dict[type[Any], str] = {
     DependsOnItsNeighbours: "predicts_examples_whatever_is_asked_beside_them",
     DeclaresNoFigures: "measures_what_it_declares",
     SpeaksOfOthers: "measures_what_it_declares",
+    HasNoProbabilities: "measures_what_it_declares",
     HasNoCommand: "does_what_its_command_asks",
 }
 
@@ -78,4 +90,19 @@ def test_a_pipeline_that_breaks_the_contract_is_caught(broken: type[Any]) -> Non
 
     [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == BREAKS[broken]]
     with pytest.raises(AssertionError):
+        case.run()
+
+
+class ShowsTheFirstRow(settings_of("data.datasets", "classes")):  # type: ignore[misc]
+    def shown(self, text: Any, rows: Any, batch: Any, row: int, training: bool) -> Any:
+        return super().shown(text, rows, batch, 0, training)
+
+
+def test_a_row_that_is_shown_in_place_of_another_is_caught() -> None:
+    class Objective(Classify):
+        def dataset(self) -> Any:
+            return ShowsTheFirstRow()
+
+    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == "shows_each_row_whatever_is_shown_beside_it"]
+    with pytest.raises(AssertionError, match="a row must be shown as it is read"):
         case.run()

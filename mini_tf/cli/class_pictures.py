@@ -35,7 +35,7 @@ class ClassPictures:
 
     def judge(self, trained: "Trained", own: "Judge | None") -> "Judge | None":
         """What gathers the outputs for the pictures besides the pipeline's `own`; UsageFault where the run has none of these pictures."""
-        from mini_tf.pipelines._confusion import Confusion
+        from mini_tf.training.confusion import Confusion
 
         objective, labels = trained.recipe.objective, trained.labels
         settings = objective.pipeline()
@@ -50,8 +50,9 @@ class ClassPictures:
         """Write the files; what they show, as JSON says it."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
-        from mini_tf.pipelines._confusion import Confusion
         from mini_tf.scores.classes import calibration
+        from mini_tf.training.confusion import Confusion
+        from mini_tf.training.evaluation import Probabilistic
 
         names = trained.labels.names if trained.labels is not None else ()
         result: dict[str, Any] = {}
@@ -61,8 +62,8 @@ class ClassPictures:
             wanted = [self.confusion] if self.confusion else []
             files.write_all(console, wanted, result["confusion"], lambda suffix: draw_confusion(counts, names, trained.folder.name, suffix))
         if self.calibration:
-            answered: Any = judge  # of classes, so it has what was answered and what is right
-            found = calibration(answered.probabilities, answered.truth)
+            assert isinstance(judge, Probabilistic), "the pipeline declares the picture"
+            found = calibration(judge.probabilities, judge.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
             result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
             files.write_all(
@@ -73,7 +74,7 @@ class ClassPictures:
     def show(self, console: Console, judge: "Judge | None", trained: "Trained") -> None:
         """The confusion matrix of a few classes on stdout, where no file was asked for."""
         from mini_tf.drawing.confusion import confusion_text
-        from mini_tf.pipelines._confusion import Confusion
+        from mini_tf.training.confusion import Confusion
 
         if self.confusion is None and isinstance(judge, Confusion) and trained.labels is not None:
             console.picture(confusion_text, judge.counts, trained.labels.names, trained.folder.name)

@@ -75,11 +75,11 @@ def evaluate(
 
 def _written(console: Console, trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what the model writes, and by which rules they were made; nothing where it writes nothing that has references."""
-    from mini_tf.scores import available
+    from mini_tf.scores import can_measure
     from mini_tf.training.evaluation import pack
 
     settings = trained.recipe.objective.pipeline()
-    if settings is None or not any(available(*packages) for packages in settings.WRITTEN.values()):
+    if settings is None or not can_measure(settings.WRITTEN):
         return {}, {}
     if cut := pipeline.cut(pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context)):
         console.say(cut)

@@ -74,6 +74,12 @@ def predicted(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int, document
     return {"padding": length - len(places), "places": places}
 
 
+def between_separators(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int) -> dict[str, Any]:
+    """`predicted` of a row that is one example: its closing separator is predicted, but not read."""
+    documents = np.ones(rows.ids.shape[1] - 1, int) if rows.segments is None else rows.segments[row, 1:]
+    return predicted(tokenizer, rows, batch, row, documents)
+
+
 def hidden(tokenizer: Tokenizer, read: np.ndarray, original: np.ndarray) -> list[str | None]:
     """What stood at each place where something else is read."""
     return [tokenizer.pieces([there])[0] if id != there else None for id, there in zip(read, original, strict=True)]

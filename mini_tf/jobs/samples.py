@@ -6,7 +6,7 @@ from functools import cached_property
 from mini_tf.jobs.diagnosis import copying
 from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
-from mini_tf.scores import available, left_out, packages_of
+from mini_tf.scores import can_measure, left_out, packages_of
 from mini_tf.system.errors import RunFault
 
 
@@ -49,4 +49,4 @@ class Samples:
         figures = {} if self.settings is None else self.settings.WRITTEN
         if lacking := left_out(*packages_of(self.settings, figures)):
             self.say(lacking)
-        return any(available(*packages) for packages in figures.values())
+        return can_measure(figures)

@@ -8,7 +8,7 @@ from mini_tf.generation.writing import Prompt, Writer
 from mini_tf.pipelines import Answer, Subject, Wish
 from mini_tf.pipelines._continuing import Continuing
 from mini_tf.pipelines._references import Writing, WritingSettings
-from mini_tf.recipe.kind_settings import OF_BEAMS
+from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.seeds import seed_of
@@ -18,7 +18,7 @@ ROWS = 32
 
 
 class Settings(WritingSettings):
-    WITHOUT = OF_BEAMS
+    WITHOUT = WITHOUT_BEAMS
 
     def build(self, subject: Subject) -> "Chat":
         return Chat(subject)

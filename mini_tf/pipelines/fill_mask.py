@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from mini_tf.generation.filling import Candidate, Filler, Question
 from mini_tf.pipelines import Answer, Pipeline, PipelineSettings, Subject, Wish
 from mini_tf.pipelines._options import ROWS, one_line
-from mini_tf.recipe.kind_settings import GENERATE_OPTIONS
+from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, WITHOUT_BEAMS
 from mini_tf.system.errors import UsageFault
 
 CANDIDATES = 5
@@ -14,8 +14,9 @@ CANDIDATES = 5
 
 class Settings(PipelineSettings):
     COMMAND = "generate"
-    WITHOUT = GENERATE_OPTIONS - {"top_k", "batch_size"}
-    WHY_WITHOUT = "{run} is an encoder, which fills [MASK] and continues no text"
+    WITHOUT = WITHOUT_BEAMS | dict.fromkeys(
+        GENERATE_OPTIONS - WITHOUT_BEAMS.keys() - {"top_k", "batch_size"}, "{run} is an encoder, which fills [MASK] and continues no text"
+    )
 
     def build(self, subject: Subject) -> "FillMask":
         return FillMask(subject)

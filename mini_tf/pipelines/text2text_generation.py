@@ -15,8 +15,10 @@ from mini_tf.system.errors import UsageFault
 
 
 class Settings(WritingSettings):
-    WITHOUT = GENERATE_OPTIONS - OF_BEAMS - {"max_new_tokens", "greedy", "batch_size"}
-    WHY_WITHOUT = "{run} is an encoder-decoder, which follows several texts side by side and draws none"
+    WITHOUT = dict.fromkeys(
+        GENERATE_OPTIONS - {*OF_BEAMS, "max_new_tokens", "greedy", "batch_size"},
+        "{run} is an encoder-decoder, which follows several texts side by side and draws none",
+    )
 
     def build(self, subject: Subject) -> "Text2Text":
         return Text2Text(subject)

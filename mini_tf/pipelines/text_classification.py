@@ -12,6 +12,7 @@ from mini_tf.pipelines import Prediction, Subject
 from mini_tf.pipelines._predicting import Predicting, PredictingSettings
 from mini_tf.scores import OF_CLASSES
 from mini_tf.scores.classes import class_scores
+from mini_tf.training.evaluation import Probabilistic
 
 
 class Settings(PredictingSettings):
@@ -34,7 +35,7 @@ class TextClassification(Predicting):
         return [Prediction(names[n], scores) for n, scores in zip(probabilities.argmax(-1).tolist(), every, strict=True)]
 
 
-class Classes:
+class Classes(Probabilistic):
     """The classes that were named, beside those that are right; probabilities (N, C)."""
 
     def __init__(self, labels: Labels) -> None:

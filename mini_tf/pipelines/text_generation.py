@@ -4,13 +4,13 @@ from mini_tf.data.store import Store
 from mini_tf.generation.writing import Writer
 from mini_tf.pipelines import Pipeline, PipelineSettings, Subject, Wish
 from mini_tf.pipelines._continuing import Continuing
-from mini_tf.recipe.kind_settings import OF_BEAMS
+from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
 from mini_tf.system.seeds import seed_of
 
 
 class Settings(PipelineSettings):
     COMMAND = "generate"
-    WITHOUT = OF_BEAMS
+    WITHOUT = WITHOUT_BEAMS
     COPIES = True
 
     def build(self, subject: Subject) -> "TextGeneration":

@@ -187,9 +187,12 @@ class DatasetSettings(Kind):
     """Tokens of context that one needs at least, its separators among them."""
 
 
-OF_BEAMS = frozenset({"num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best"})
+OF_BEAMS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
 """Options of `generate` that mean something where several texts are followed side by side."""
-GENERATE_OPTIONS = OF_BEAMS | {
+WITHOUT_BEAMS = dict.fromkeys(OF_BEAMS, "it is for the translations of an encoder-decoder, and {run} is of the kind {model}")
+"""`PipelineSettings.WITHOUT` where one text is written at a time."""
+GENERATE_OPTIONS = {
+    *OF_BEAMS,
     *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
     *("logprobs", "stream", "batch_size"),
 }
@@ -202,10 +205,8 @@ class PipelineSettings(Kind):
 
     COMMAND: ClassVar[Literal["generate", "predict"] | None] = None
     """The command that asks such a model."""
-    WITHOUT: ClassVar[frozenset[str]] = frozenset()
-    """Options of `generate` that mean nothing here."""
-    WHY_WITHOUT: ClassVar[str] = ""
-    """What is said of these; {run} is the run's name."""
+    WITHOUT: ClassVar[Mapping[str, str]] = {}
+    """Options of `generate` that mean nothing here, each with the reason; {run} is the run's name, {model} the kind of its model."""
     FIGURES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What the outputs of an evaluation are judged by, each with the packages (`scores.PACKAGES`) that it cannot be made without; a name
     that ends in a dot goes on with a class or a type."""
@@ -216,7 +217,8 @@ class PipelineSettings(Kind):
     SPOKEN: ClassVar[tuple[str, ...]] = ()
     """Figures that are told in words."""
     PICTURES: ClassVar[Mapping[str, bool]] = {}
-    """Pictures of an evaluation (confusion, calibration), and whether each is shown unasked where classes are few."""
+    """Pictures of an evaluation, and whether each is shown unasked where classes are few: `confusion`, where outputs are scores of
+    classes; `calibration`, where the judge is `training.evaluation.Probabilistic`."""
     COPIES: ClassVar[bool] = False
     """Its samples may stand word for word in the training text, so they are looked for there."""
 

@@ -5,7 +5,7 @@ The figures come from well-kept packages that a base install lacks. What is triv
 Unavailable. Who goes without them says so (`left_out`); who promised a figure asks first (`require`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mini_tf.recipe.kind_settings import ObjectiveSettings, PipelineSettings
 from mini_tf.system.errors import Unavailable
@@ -58,6 +58,11 @@ def require(*packages: str) -> None:
 def available(*packages: str) -> bool:
     """Whether all of `packages` are here."""
     return not missing(*packages)
+
+
+def can_measure(figures: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether the packages of one figure at least are here (`PipelineSettings.WRITTEN`)."""
+    return any(available(*packages) for packages in figures.values())
 
 
 def missing(*packages: str) -> list[str]:

@@ -28,7 +28,7 @@ from mini_tf.testing import datasets as of_datasets
 from mini_tf.testing.datasets import Row
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import evaluate, pack
+from mini_tf.training.evaluation import Probabilistic, evaluate, pack
 from mini_tf.training.machine.device import settle
 
 FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
@@ -72,7 +72,7 @@ class Trial:
 
 def does_what_its_command_asks(trial: Trial) -> None:
     asked = {"generate": "generation", "predict": "prediction"}
-    strange = trial.settings.WITHOUT - GENERATE_OPTIONS
+    strange = trial.settings.WITHOUT.keys() - GENERATE_OPTIONS
     assert not strange, f"WITHOUT: generate has no such options: {strange}"
     for command, name in asked.items():
         has = getattr(type(trial.pipeline), name) is not getattr(Pipeline, name)
@@ -113,6 +113,8 @@ def measures_what_it_declares(trial: Trial) -> None:
     assert not unknown, f"MAIN and SPOKEN must be figures that are measured, and {unknown} are not"
     trained, judge = trial.trained, trial.pipeline.judge()
     assert (judge is not None) == bool(declared), "there must be a judge where there are FIGURES, and only there"
+    if "calibration" in trial.settings.PICTURES:
+        assert isinstance(judge, Probabilistic), "PICTURES: a calibration is drawn of a judge that is Probabilistic"
     packing = pack(trained.recipe, trial.data.store, trained.tokenizer, trained.objective)
     figures = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, judge=judge)
     assert all(math.isfinite(value) for value in figures.values()), f"figures must be finite: {figures}"

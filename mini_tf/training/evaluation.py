@@ -1,10 +1,12 @@
 """How good a model is on a text: every target of the text once, in windows from its first token on."""
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +25,20 @@ class Judge(Protocol):
 
     def add(self, batch: Batch, answers: Tensor) -> None: ...
     def scores(self) -> dict[str, float]: ...
+
+
+class Probabilistic(ABC):
+    """A judge that keeps what the picture of a calibration is made of."""
+
+    @property
+    @abstractmethod
+    def truth(self) -> np.ndarray:
+        """(N,): the classes that are right, by number."""
+
+    @property
+    @abstractmethod
+    def probabilities(self) -> np.ndarray:
+        """(N, C): of all classes."""
 
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:

@@ -95,18 +95,15 @@ def _answer(
 def _generation(console: Console, trained: "Trained", given: dict[str, Any], by_line: bool, longest: int | None) -> "Generation":
     """What such a model does with prompts; UsageFault where it does nothing, or an option means nothing to it."""
     from mini_tf.pipelines import Wish, pipeline_of
-    from mini_tf.recipe.kind_settings import OF_BEAMS
 
     objective, name = trained.recipe.objective, trained.folder.name
     settings = objective.pipeline()
     if settings is None or settings.COMMAND != "generate":
         hint = "minitf predict tells what it says of a text" if settings is not None and settings.COMMAND == "predict" else None
         raise UsageFault(f"{name} was trained to {objective.kind}, and writes no text", hint=hint)
-    beams = f"it is for the translations of an encoder-decoder, and {name} is of the kind {trained.recipe.model.kind}"
-    unfit = sorted((option for option in given if option in settings.WITHOUT), key=lambda option: option not in OF_BEAMS)
-    if unfit:
-        why = beams if unfit[0] in OF_BEAMS else settings.WHY_WITHOUT.format(run=name)
-        raise UsageFault(f"--{unfit[0].replace('_', '-')}: {why}", hint="leave it out")
+    if unfit := next((option for option in given if option in settings.WITHOUT), None):
+        why = settings.WITHOUT[unfit].format(run=name, model=trained.recipe.model.kind)
+        raise UsageFault(f"--{unfit.replace('_', '-')}: {why}", hint="leave it out")
     terminal = sys.stdout.isatty() and not by_line and not console.json
     context = _context(trained, longest)
     wish = Wish(given, context, by_line, terminal, console.json, console.say, lambda piece: console.print_product(piece, end=""))

@@ -36,6 +36,8 @@ class Labelled(Dataset):
     REQUIRED: ClassVar[tuple[str, ...]] = ("text", "label")
     LABELS = frozenset({"label"})
     SHORTEST = 8
+    LEAST_CLASSES: ClassVar[int] = 0
+    """Classes that a run has learnt at least."""
 
     def to_json(self, example: Example) -> list[Any]:
         return [example.texts, example.answers, example.further]
@@ -58,7 +60,10 @@ class Labelled(Dataset):
         return Labels()
 
     def read_labels(self, config: Mapping[str, Any]) -> Labels:
-        return Labels.of_json(config["labels"])
+        labels = Labels.of_json(config["labels"])
+        if len(labels.names) < self.LEAST_CLASSES:
+            raise ValueError(f"labels.names must be {self.LEAST_CLASSES} classes at least")
+        return labels
 
     def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
         """What is known of the labels of a store, by name: how often each class stands there, unless a subclass says otherwise."""
@@ -218,14 +223,6 @@ def class_labels(answers: Iterable[Sequence[str]], wanted: Sequence[str] | None)
         told = f"all labels to learn from are {short(order[0])!r}" if order else "no example to learn from has a label"
         raise DataFault(f"{told}; there must be two classes at least", hint=hint)
     return Labels(tuple(order), tuple(found[name] for name in order))
-
-
-def classes_of_json(given: Any) -> Labels:
-    """The classes that a run has learnt."""
-    labels = Labels.of_json(given)
-    if len(labels.names) < 2:
-        raise ValueError("labels.names must be two classes at least")
-    return labels
 
 
 def class_numbers(example: Example, labels: Labels) -> list[int]:

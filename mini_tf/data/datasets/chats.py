@@ -3,7 +3,7 @@
 1 stands at what the assistant says, and at the separator that closes it. What is longer than the context loses its beginning.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,6 @@ class Settings(Labelled):
         told = "{n:,} turns behind the assistant's last one were left out: nothing is asked for there"
         return {told: sum(one.n_later for one in examples)}
 
-    def labels_of(self, examples: Iterable[Example]) -> Labels:
-        return Labels()
-
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         found = []
         for one, turns in zip(examples, encoded_parts(examples, used.target), strict=True):
@@ -87,9 +84,7 @@ class Settings(Labelled):
         yield f"asked for: {len(labels_in(text.train)):,} of {len(text.train):,} tokens"
 
     def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
-        # The closing separator is predicted, but not read.
-        documents = np.ones(rows.ids.shape[1] - 1, int) if rows.segments is None else rows.segments[row, 1:]
-        return describing.predicted(text.tokenizer, rows, batch, row, documents)
+        return describing.between_separators(text.tokenizer, rows, batch, row)
 
     def table(self, row: Mapping[str, Any], head: str) -> list[str]:
         return [f"{head}: {describing.size_of(row)}", *describing.token_table(row)]

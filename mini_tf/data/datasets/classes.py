@@ -1,9 +1,8 @@
 """A text, or two, and the class they belong to: sep text (sep text) sep, labelled as a whole."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from mini_tf.data.datasets._labelled import Texts, class_labels, class_numbers, classes_of_json
+from mini_tf.data.datasets._labelled import Texts, class_labels, class_numbers
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -12,6 +11,8 @@ from mini_tf.data.store import Encoded, Tokenizers
 
 
 class Settings(Texts):
+    LEAST_CLASSES = 2
+
     labels: tuple[str, ...] | None = None
     """The classes by name; by default those of the training side."""
 
@@ -20,9 +21,6 @@ class Settings(Texts):
 
     def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
         return class_labels(answers, self.labels)
-
-    def read_labels(self, config: Mapping[str, Any]) -> Labels:
-        return classes_of_json(config["labels"])
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None

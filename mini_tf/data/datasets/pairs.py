@@ -132,11 +132,9 @@ class Settings(Dataset):
 
     def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         assert rows.source is not None
-        # The closing separator is predicted, but not read.
-        documents = np.ones(rows.ids.shape[1] - 1, int) if rows.segments is None else rows.segments[row, 1:]
         places = describing.read_of(text.source_tokenizer, describing.without_padding(rows.source, row))
         source = {"padding": rows.source.ids.shape[1] - len(places), "places": places}
-        return describing.predicted(text.tokenizer, rows, batch, row, documents) | {"source": source}
+        return describing.between_separators(text.tokenizer, rows, batch, row) | {"source": source}
 
     def table(self, row: Mapping[str, Any], head: str) -> list[str]:
         """The source beside the target; place n of the one has nothing to do with place n of the other."""

@@ -4,11 +4,10 @@ What is longer than the context is cut before words into several rows, so that e
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from mini_tf.data.datasets._labelled import Labelled, class_labels, class_numbers, classes_of_json, cut_rows, nothing_left, room_of
+from mini_tf.data.datasets._labelled import Labelled, class_labels, class_numbers, cut_rows, nothing_left, room_of
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -23,6 +22,7 @@ class Settings(Labelled):
     ADVICE = "words and their tags are read: {text: COLUMN, label: COLUMN}"
     ALIASES = {"text": "words"}
     CUTS = None
+    LEAST_CLASSES = 2
 
     labels: tuple[str, ...] | None = None
     """The tags by name; by default those of the training side."""
@@ -39,9 +39,6 @@ class Settings(Labelled):
 
     def labels_of(self, examples: Iterable[Example]) -> Labels:
         return class_labels((one.answers for one in examples), self.labels)
-
-    def read_labels(self, config: Mapping[str, Any]) -> Labels:
-        return classes_of_json(config["labels"])
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
