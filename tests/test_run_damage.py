@@ -89,7 +89,7 @@ def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ..
     [
         ({}, "there are no labels"),
         ({"labels": None}, "not a config.json of this run"),
-        ({"labels": Labels(("a",), (1,)).to_json()}, "labels.names must be two classes at least"),
+        ({"labels": Labels(("a",), (1,)).to_json()}, "labels.names must be 2 classes at least"),
     ],
 )
 def test_a_classifier_without_sound_labels_is_refused(labels: dict[str, object], message: str) -> None:

@@ -304,6 +304,15 @@ def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path
     assert lines[10]["loss"] == pytest.approx(kept[10]["loss"], abs=1e-4)  # step 11 is made again, from the checkpoint of step 10
 
 
+def test_a_run_of_a_former_format_is_not_called_changed_where_that_cannot_be_told(tmp_path: Path) -> None:
+    """Its hash is of files, and ours of ids."""
+    copy = shutil.copytree(FROZEN.with_name("2"), tmp_path / "run")
+    told = f"{copy} was made by an earlier minitf, which knew data by their files; "
+    refused(minitf("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy), told, "--fresh", exit_code=5)
+    refused(minitf("evaluate", copy), told, "--data FILE", exit_code=5)
+    assert minitf("evaluate", copy, "--data", DATA / "tiny.txt").exit_code == 0
+
+
 def test_the_id_of_a_run_of_this_format_is_the_one_that_its_recipe_has(tmp_path: Path) -> None:
     record = manifest.read(FROZEN)
     assert Identity.of(read(FROZEN), record.hashes).run_id == record.run_id

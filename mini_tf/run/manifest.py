@@ -13,6 +13,8 @@ from mini_tf.system.errors import RunFault
 from mini_tf.system.plain_file import read_record
 
 FORMAT = 3
+OTHER_HASHES = "was made by an earlier minitf, which knew data by their files; whether they are the same cannot be told"
+"""What is said of a run whose record is not one that `hashes_ids`."""
 NAME = "run.json"
 
 RunState = Literal["running", "done", "stopped", "failed", "diverged"]
@@ -98,6 +100,11 @@ class Manifest(BaseModel):
     """Unix seconds of the first start."""
     pid: int = 0
     host: str = ""
+
+
+def hashes_ids(record: Manifest) -> bool:
+    """Whether `hashes["data"]` is of ids, as of ours, so that both can be compared."""
+    return record.format >= 3
 
 
 def read(folder: Path) -> Manifest:

@@ -24,7 +24,7 @@ from mini_tf.run.disk import TEMPORARY, Disk, make_folder, refuse_strange
 from mini_tf.run.finding import OUTPUTS, try_to_hold
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences
-from mini_tf.run.manifest import Manifest
+from mini_tf.run.manifest import OTHER_HASHES, Manifest, hashes_ids
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.training.machine.processor import processor
 
@@ -177,6 +177,8 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
         _refuse(folder, f"was started when the recipe's defaults were others: {shown}", again)
     if changed:
         _refuse(folder, f"belongs to another recipe: {shown}", "choose another name with -n, or start over with --fresh")
+    if not hashes_ids(record):
+        _refuse(folder, OTHER_HASHES, "choose another name with -n, or start over with --fresh")
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
         _refuse(

@@ -18,7 +18,10 @@ def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda li
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
         return encode(other_data(trained, data, fields), used, objective, trained.labels, say)
-    recorded = manifest.read(trained.folder).hashes
+    record = manifest.read(trained.folder)
+    recorded = record.hashes
+    if not manifest.hashes_ids(record):
+        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE judges it by a text that is named")
     text = reopen(trained.recipe.data, used, objective, recorded, say)
     if not text.hashes.items() <= recorded.items():
         raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
