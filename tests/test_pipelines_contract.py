@@ -73,11 +73,11 @@ class HasNoProbabilities(Classification):
 
 
 BREAKS: dict[type[Any], str] = {
-    DependsOnItsNeighbours: "predicts_examples_whatever_is_asked_beside_them",
+    DependsOnItsNeighbours: "predicts_the_same_in_any_batch",
     DeclaresNoFigures: "measures_what_it_declares",
     SpeaksOfOthers: "measures_what_it_declares",
     HasNoProbabilities: "measures_what_it_declares",
-    HasNoCommand: "does_what_its_command_asks",
+    HasNoCommand: "implements_its_command",
 }
 
 
@@ -103,6 +103,6 @@ def test_a_row_that_is_shown_in_place_of_another_is_caught() -> None:
         def dataset(self) -> Any:
             return ShowsTheFirstRow()
 
-    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == "shows_each_row_whatever_is_shown_beside_it"]
+    [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == "shows_the_same_row_in_any_batch"]
     with pytest.raises(AssertionError, match="a row must be shown as it is read"):
         case.run()

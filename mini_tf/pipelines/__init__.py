@@ -36,8 +36,8 @@ class Subject(Protocol):
     def labels(self) -> Labels | None: ...
 
 
-class Answer(NamedTuple):
-    """What is made of one prompt: as JSON; as lines of a file; and as it is shown where the prompt was an argument."""
+class Output(NamedTuple):
+    """The output for one prompt. result: for JSON; lines: for a file; shown: for a prompt that was an argument."""
 
     result: dict[str, Any]
     lines: list[str]
@@ -45,11 +45,12 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What `generate` is asked for. given: the options that were given, by name; context: tokens that are read at most.
+class GenerateOptions:
+    """How `minitf generate` was called.
 
-    by_line: prompts are lines, each of which gives lines. terminal: a person looks on. json: answers are taken as JSON. say: hears
-    remarks; hear: pieces of text as they are written, where one text is written at a time.
+    given: its options by name, as far as they were given. context: the most tokens that the model reads. by_line: each prompt is a
+    line of a file and gives lines. terminal: stdout is a terminal. json: outputs are printed as JSON. say: prints a remark. streamer:
+    prints a piece of text as soon as it is generated, where one text is generated at a time.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Wish:
     terminal: bool = False
     json: bool = False
     say: Callable[[str], None] = lambda line: None
-    hear: Callable[[str], None] = lambda piece: None
+    streamer: Callable[[str], None] = lambda piece: None
 
 
 class Generation(Protocol):
@@ -66,10 +67,10 @@ class Generation(Protocol):
 
     ahead: int
 
-    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
-        """An answer for each prompt, in order; places: where the prompts stand, where they are lines.
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
+        """One output for each prompt, in order. places: file and line of each prompt, if prompts are lines.
 
-        UsageFault at a prompt that cannot be answered; of lines those before it are answered.
+        Raises UsageFault at an unfit prompt; if prompts are lines, the outputs for those before it are yielded first.
         """
 
 
@@ -129,8 +130,8 @@ class Pipeline:
         """What is kept of a point in training, for people; None where the model writes nothing."""
         return None
 
-    def generation(self, wish: Wish) -> Generation:
-        """Of the command `generate`. UsageFault where the wish makes no sense."""
+    def generation(self, options: GenerateOptions) -> Generation:
+        """Of the command `generate`. UsageFault where the options make no sense."""
         raise NotImplementedError
 
     def prediction(self, trained: Trained, judged: bool = False) -> Predictor:

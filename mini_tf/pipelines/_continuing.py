@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mini_tf.generation.writing import Prompt, Scored, Writer, Written
-from mini_tf.pipelines import Answer, Subject, Wish
-from mini_tf.pipelines._options import ROWS, one_line, option, wished
+from mini_tf.pipelines import GenerateOptions, Output, Subject
+from mini_tf.pipelines._options import ROWS, one_line, option, with_options
 from mini_tf.system.errors import UsageFault
 
 BETWEEN_SAMPLES = "---"
@@ -15,31 +15,31 @@ BETWEEN_SAMPLES = "---"
 class Continuing:
     """The generation of a decoder. in_turns: a prompt is a turn of a conversation, which is answered."""
 
-    def __init__(self, subject: Subject, wish: Wish, in_turns: bool = False) -> None:
-        given = wish.given
-        self.subject, self.wish = subject, wish
+    def __init__(self, subject: Subject, options: GenerateOptions, in_turns: bool = False) -> None:
+        given = options.given
+        self.subject, self.options = subject, options
         self.samples, self.rows = given.get("num_samples", 1), given.get("batch_size", ROWS)
-        self.seed: int | None = given.get("seed", 0 if wish.by_line else None)
+        self.seed: int | None = given.get("seed", 0 if options.by_line else None)
         self.n_top: int | None = given.get("logprobs")
         self.ahead, self._answered = self.rows, 0
-        generate = wished(subject.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
+        generate = with_options(subject.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
         recipe = subject.recipe.model_copy(update={"generate": generate})
-        self.writer = Writer(subject.model, subject.tokenizer, recipe, context=wish.context, n_top=self.n_top, in_turns=in_turns)
+        self.writer = Writer(subject.model, subject.tokenizer, recipe, context=options.context, n_top=self.n_top, in_turns=in_turns)
         self._refuse_nonsense()
-        self.streams = given.get("stream", wish.terminal and self.samples == 1)
+        self.streams = given.get("stream", options.terminal and self.samples == 1)
 
-    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         read = [self.framed(text) for text in prompts]
         for prompt, place in zip(read, places or [""] * len(read), strict=True):
             if prompt.cut:
                 where = f"{place}: " if place else ""
-                self.wish.say(
+                self.options.say(
                     f"{where}the prompt has {prompt.length} tokens; the first {prompt.cut} are cut off, the model reads the others"
                 )
-        rows, hear = (1, self._hear) if self.streams else (self.rows, None)
+        rows, streamer = (1, self._stream) if self.streams else (self.rows, None)
         # In a loop the same prompt is asked again to see another answer.
         seed, self._answered = self._answered if self.seed is None else self.seed, self._answered + 1
-        written = self.writer.write(read, seed, self.samples, rows, hear)
+        written = self.writer.write(read, seed, self.samples, rows, streamer)
         for number, (prompt_text, texts) in enumerate(zip(prompts, written, strict=True)):
             yield self._answer(prompt_text, texts, first=number == 0)
 
@@ -47,7 +47,7 @@ class Continuing:
         """A prompt as the model reads it."""
         return self.writer.prompt(text)
 
-    def _answer(self, prompt: str, texts: Sequence[Written], first: bool) -> Answer:
+    def _answer(self, prompt: str, texts: Sequence[Written], first: bool) -> Output:
         result: dict[str, Any] = {"prompt": prompt, "texts": [written.text for written in texts]}
         if self.n_top is not None:
             result["tokens"] = [[self._token(token) for token in written.tokens] for written in texts]
@@ -57,10 +57,10 @@ class Continuing:
             between = self.samples > 1 and not (first and number == 0)
             tokens = [self._line(token) for token in written.tokens]
             shown += [*([BETWEEN_SAMPLES] if between else []), "" if self.streams else written.text, *tokens]
-        return Answer(result, lines, shown)
+        return Output(result, lines, shown)
 
-    def _hear(self, text: str) -> None:
-        self.wish.hear(one_line(text) if self.wish.by_line else text)
+    def _stream(self, text: str) -> None:
+        self.options.streamer(one_line(text) if self.options.by_line else text)
 
     def _line(self, token: Scored) -> str:
         """A token with its log-probability and what else was likely."""
@@ -77,7 +77,7 @@ class Continuing:
         return self.subject.tokenizer.pieces([token.id, *(id for id, _ in token.top)])
 
     def _refuse_nonsense(self) -> None:
-        given = self.wish.given
+        given = self.options.given
         drawing = [name for name in ("temperature", "top_k", "top_p", "min_p") if given.get(name)]
         if given.get("greedy") and drawing:
             raise UsageFault(f"--greedy is --temperature 0; {option(drawing[0])} {given[drawing[0]]:g} was given too")
@@ -85,7 +85,7 @@ class Continuing:
             raise UsageFault(f"--num-samples {self.samples}: the likeliest text is always the same", hint="give a --temperature above 0")
         if given.get("stream"):
             many = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
-            if others := [*(["--json"] if self.wish.json else []), *many]:
+            if others := [*(["--json"] if self.options.json else []), *many]:
                 raise UsageFault(f"--stream prints one text as it is written; {others[0]} was given too", hint="leave out one of them")
-        if self.n_top is not None and self.wish.by_line and not self.wish.json:
+        if self.n_top is not None and self.options.by_line and not self.options.json:
             raise UsageFault("--logprobs do not fit on the one line that an input line gives", hint="--json gives them")

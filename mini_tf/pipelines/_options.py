@@ -1,4 +1,4 @@
-"""What the options of `generate` wish for: in place of what the recipe says, within the ranges of its keys."""
+"""The options of `generate`: they replace settings of the recipe, within the ranges of its keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +23,12 @@ def one_line(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def wished(wish: Generate, given: Mapping[str, Any]) -> Generate:
-    """What a recipe says of `generate`, with the options in its place."""
-    asked = {name: value for name, value in given.items() if name in Generate.model_fields}
-    for name, value in asked.items():
+def with_options(generate: Generate, given: Mapping[str, Any]) -> Generate:
+    """The recipe's settings, replaced by the options that were given."""
+    replaced = {name: value for name, value in given.items() if name in Generate.model_fields}
+    for name, value in replaced.items():
         try:
             Generate(**{name: value})
         except ValidationError as error:
             raise UsageFault(f"{option(name)}: {faults_of(error)[0].message}") from None
-    return wish.model_copy(update=asked)
+    return generate.model_copy(update=replaced)

@@ -42,7 +42,7 @@ class Writing(Pipeline):
         """What each text is compared with, of which one is as good as another."""
         raise NotImplementedError
 
-    def question(self, example: Any) -> str:
+    def prompt_of(self, example: Any) -> str:
         """An example as a sample shows it, up to what the model makes of it."""
         raise NotImplementedError
 
@@ -53,5 +53,5 @@ class Writing(Pipeline):
         return {f"{name}_signature": signature for name, signature in signatures().items()} if available("sacrebleu") else {}
 
     def sample(self, held_out: Store) -> str:
-        questions = map(self.question, self.recipe.objective.dataset().examples(held_out))
-        return "\n".join(f"{question}{text}\n" for question, (text, _) in zip(questions, self.written(held_out, SHOWN), strict=False))
+        prompts = map(self.prompt_of, self.recipe.objective.dataset().examples(held_out))
+        return "\n".join(f"{prompt}{text}\n" for prompt, (text, _) in zip(prompts, self.written(held_out, SHOWN), strict=False))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.formats import cells
 from mini_tf.generation.writing import Prompt, Writer
-from mini_tf.pipelines import Answer, Subject, Wish
+from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._continuing import Continuing
 from mini_tf.pipelines._references import Writing, WritingSettings
 from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
@@ -40,12 +40,12 @@ class Chat(Writing):
     def references(self, example: Example) -> Sequence[str]:
         return [example.texts[len(before(example))], *example.further]
 
-    def question(self, example: Example) -> str:
+    def prompt_of(self, example: Example) -> str:
         turns = [f"{who}: {said}" for who, said in before(example)]
         return "\n".join([*turns, f"expected: {self.references(example)[0]}", "model: "])
 
-    def generation(self, wish: Wish) -> "Responding":
-        return Responding(self.subject, wish, in_turns=True)
+    def generation(self, options: GenerateOptions) -> "Responding":
+        return Responding(self.subject, options, in_turns=True)
 
 
 def before(example: Example) -> list[tuple[str, str]]:
@@ -57,15 +57,15 @@ def before(example: Example) -> list[tuple[str, str]]:
 class Responding(Continuing):
     """The generation of a chat; a prompt that is JSON, {"messages": [{"role": ..., "content": ...}, ...]}, is a conversation so far."""
 
-    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         for number, prompt in enumerate(prompts):
             try:
                 self.framed(prompt)
             except UsageFault as fault:
                 if places:
-                    yield from super().answers(prompts[:number], places[:number])
+                    yield from super().outputs(prompts[:number], places[:number])
                 raise UsageFault(fault.message, hint=fault.hint, where=places[number : number + 1]) from fault
-        yield from super().answers(prompts, places)
+        yield from super().outputs(prompts, places)
 
     def framed(self, text: str) -> Prompt:
         turns = _turns_of(text)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from mini_tf.generation.filling import Candidate, Filler, Question
-from mini_tf.pipelines import Answer, Pipeline, PipelineSettings, Subject, Wish
+from mini_tf.pipelines import GenerateOptions, Output, Pipeline, PipelineSettings, Subject
 from mini_tf.pipelines._options import ROWS, one_line
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, WITHOUT_BEAMS
 from mini_tf.system.errors import UsageFault
@@ -23,22 +23,22 @@ class Settings(PipelineSettings):
 
 
 class FillMask(Pipeline):
-    def generation(self, wish: Wish) -> "Filling":
-        return Filling(self.subject, wish)
+    def generation(self, options: GenerateOptions) -> "Filling":
+        return Filling(self.subject, options)
 
 
 class Filling:
     """The generation of an encoder."""
 
-    def __init__(self, subject: Subject, wish: Wish) -> None:
-        self.n, self.rows = wish.given.get("top_k", CANDIDATES), wish.given.get("batch_size", ROWS)
+    def __init__(self, subject: Subject, options: GenerateOptions) -> None:
+        self.n, self.rows = options.given.get("top_k", CANDIDATES), options.given.get("batch_size", ROWS)
         self.ahead = self.rows
         if self.n < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
-        context = wish.context or subject.model.context
+        context = options.context or subject.model.context
         self.filler = Filler(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
 
-    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """The candidates of each mask, or as a line the prompt filled with the likeliest."""
         questions: list[Question] = []
         fault = None
@@ -53,7 +53,7 @@ class Filling:
             for prompt, question, masks in zip(prompts[first:], asked, self.filler.candidates(asked, self.n), strict=False):
                 told = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
                 shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
-                yield Answer({"prompt": prompt, "candidates": told}, [one_line(self.filler.filled(question, masks))], shown)
+                yield Output({"prompt": prompt, "candidates": told}, [one_line(self.filler.filled(question, masks))], shown)
         if fault is not None:
             raise fault
 

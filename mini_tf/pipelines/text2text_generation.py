@@ -6,8 +6,8 @@ from typing import Any
 from mini_tf.data.examples import Pair
 from mini_tf.data.packing import Packing
 from mini_tf.generation.translating import CHUNK, ROWS, Translation, Translator
-from mini_tf.pipelines import Answer, Subject, Wish
-from mini_tf.pipelines._options import one_line, wished
+from mini_tf.pipelines import GenerateOptions, Output, Subject
+from mini_tf.pipelines._options import one_line, with_options
 from mini_tf.pipelines._references import Writing, WritingSettings
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, OF_BEAMS
 from mini_tf.recipe.sections import Generate
@@ -32,11 +32,11 @@ class Text2Text(Writing):
     def references(self, example: Pair) -> Sequence[str]:
         return example.references
 
-    def question(self, example: Pair) -> str:
+    def prompt_of(self, example: Pair) -> str:
         return f"source: {example.source}\ntarget: {example.target}\nmodel:  "
 
-    def generation(self, wish: Wish) -> "Translating":
-        return Translating(self.subject, wish)
+    def generation(self, options: GenerateOptions) -> "Translating":
+        return Translating(self.subject, options)
 
     def cut(self, packing: Packing) -> str:
         context = packing.shape.context
@@ -44,45 +44,47 @@ class Text2Text(Writing):
         return f"{packing.n_longer:,} {told}" if packing.n_longer else ""
 
 
-def translator_of(subject: Subject, wish: Generate, context: int | None = None) -> Translator:
-    """What writes targets with a model, as `wish` says."""
-    return Translator(subject.model, subject.tokenizer, subject.source_tokenizer, wish, context=context)
+def translator_of(subject: Subject, options: Generate, context: int | None = None) -> Translator:
+    """What writes targets with a model, as `options` say."""
+    return Translator(subject.model, subject.tokenizer, subject.source_tokenizer, options, context=context)
 
 
 class Translating:
     """The generation of an encoder-decoder."""
 
-    def __init__(self, subject: Subject, wish: Wish) -> None:
-        given, self.wish = wish.given, wish
+    def __init__(self, subject: Subject, options: GenerateOptions) -> None:
+        given, self.options = options.given, options
         self.rows, self.n_best = given.get("batch_size", ROWS), given.get("n_best")
         self.ahead = CHUNK * self.rows
-        generate = wished(subject.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
+        generate = with_options(subject.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
         self._refuse_nonsense(generate)
-        self.translator = translator_of(subject, generate, wish.context)
+        self.translator = translator_of(subject, generate, options.context)
 
-    def answers(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Answer]:
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         for source, place in zip(self.translator.sources(prompts), places or [""] * len(prompts), strict=True):
             if source.cut:
                 where = f"{place}: " if place else ""
-                self.wish.say(
+                self.options.say(
                     f"{where}the source has {source.length} tokens; the last {source.cut} are cut off, the model reads the others"
                 )
         for prompt, found in zip(prompts, self.translator.translate(prompts, self.rows, self.n_best or 1), strict=True):
             lines = [self._line(one) for one in found]
-            yield Answer(_result(prompt, found), lines, lines if self.n_best is not None else [one.text for one in found])
+            yield Output(_result(prompt, found), lines, lines if self.n_best is not None else [one.text for one in found])
 
     def _line(self, translation: Translation) -> str:
         text = one_line(translation.text)
         return text if self.n_best is None else f"{translation.score:.4f}\t{text}"
 
-    def _refuse_nonsense(self, wish: Generate) -> None:
-        given = self.wish.given
+    def _refuse_nonsense(self, options: Generate) -> None:
+        given = self.options.given
         if given.get("greedy") and given.get("num_beams", 1) != 1:
             raise UsageFault(f"--greedy is --num-beams 1; --num-beams {given['num_beams']} was given too")
-        if (self.n_best or 1) > wish.num_beams:
-            raise UsageFault(f"--n-best {self.n_best}: there are no more texts than beams, {wish.num_beams}", hint="give more --num-beams")
-        if wish.min_new_tokens > wish.max_new_tokens:
-            raise UsageFault(f"--min-new-tokens {wish.min_new_tokens} is more than --max-new-tokens {wish.max_new_tokens}")
+        if (self.n_best or 1) > options.num_beams:
+            raise UsageFault(
+                f"--n-best {self.n_best}: there are no more texts than beams, {options.num_beams}", hint="give more --num-beams"
+            )
+        if options.min_new_tokens > options.max_new_tokens:
+            raise UsageFault(f"--min-new-tokens {options.min_new_tokens} is more than --max-new-tokens {options.max_new_tokens}")
 
 
 def _result(prompt: str, found: Sequence[Translation]) -> dict[str, Any]:

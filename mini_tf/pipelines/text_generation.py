@@ -2,7 +2,7 @@
 
 from mini_tf.data.store import Store
 from mini_tf.generation.writing import Writer
-from mini_tf.pipelines import Pipeline, PipelineSettings, Subject, Wish
+from mini_tf.pipelines import GenerateOptions, Pipeline, PipelineSettings, Subject
 from mini_tf.pipelines._continuing import Continuing
 from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
 from mini_tf.system.seeds import seed_of
@@ -24,5 +24,5 @@ class TextGeneration(Pipeline):
         [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
         return "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n"
 
-    def generation(self, wish: Wish) -> Continuing:
-        return Continuing(self.subject, wish)
+    def generation(self, options: GenerateOptions) -> Continuing:
+        return Continuing(self.subject, options)

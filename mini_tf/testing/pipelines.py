@@ -18,7 +18,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Text
-from mini_tf.pipelines import Answer, Pipeline, Wish, pipeline_of
+from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, ObjectiveSettings
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.recipe import Recipe
@@ -66,11 +66,11 @@ class Trial:
     def pipeline(self) -> Pipeline:
         return pipeline_of(self.trained)
 
-    def answers(self, prompts: Sequence[str], places: Sequence[str] = (), **wish: Any) -> list[Answer]:
-        return [*self.pipeline.generation(Wish({"batch_size": 3}, 128, **wish)).answers(prompts, places)]
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = (), **options: Any) -> list[Output]:
+        return [*self.pipeline.generation(GenerateOptions({"batch_size": 3}, 128, **options)).outputs(prompts, places)]
 
 
-def does_what_its_command_asks(trial: Trial) -> None:
+def implements_its_command(trial: Trial) -> None:
     asked = {"generate": "generation", "predict": "prediction"}
     strange = trial.settings.WITHOUT.keys() - GENERATE_OPTIONS
     assert not strange, f"WITHOUT: generate has no such options: {strange}"
@@ -79,22 +79,22 @@ def does_what_its_command_asks(trial: Trial) -> None:
         assert has == (command == trial.settings.COMMAND), f"COMMAND must be {command} where there is {name}, and only there"
 
 
-def answers_prompts_whatever_is_asked_beside_them(trial: Trial) -> None:
+def generates_the_same_in_any_batch(trial: Trial) -> None:
     if trial.settings.COMMAND != "generate":
         return
-    together = trial.answers(trial.prompts)
+    together = trial.outputs(trial.prompts)
     assert len(together) == len(trial.prompts), "there must be an answer for each prompt"
     for prompt, answer in zip(trial.prompts, together, strict=True):
-        [alone] = trial.answers([prompt])
+        [alone] = trial.outputs([prompt])
         told, other = json.dumps(_rounded(answer.result)), json.dumps(_rounded(alone.result))
         assert told == other, f"an answer must not depend on what is asked beside it: {told} {other}"
     places = [f"stdin:{number}" for number, _ in enumerate(trial.prompts, 1)]
-    by_line = trial.answers(trial.prompts, places, by_line=True)
+    by_line = trial.outputs(trial.prompts, places, by_line=True)
     assert all(answer.lines for answer in by_line), "a line must give a line"
     assert not any("\n" in line for answer in by_line for line in answer.lines), "lines must have no newline in them"
 
 
-def predicts_examples_whatever_is_asked_beside_them(trial: Trial) -> None:
+def predicts_the_same_in_any_batch(trial: Trial) -> None:
     if trial.settings.COMMAND != "predict":
         return
     predictor = trial.pipeline.prediction(trial.trained)
@@ -148,7 +148,7 @@ def samples_are_text_and_the_same_twice(trial: Trial) -> None:
     assert first is None or first.endswith("\n"), "a sample is a text that ends in a newline"
 
 
-def shows_each_row_whatever_is_shown_beside_it(trial: Trial) -> None:
+def shows_the_same_row_in_any_batch(trial: Trial) -> None:
     """What `data show` says of it."""
     trained, dataset, store = trial.trained, trial.objective.dataset(), trial.data.store
     text = Text(store, store, trial.data.used, [], {}, trial.data.labels)
@@ -169,13 +169,13 @@ def shows_each_row_whatever_is_shown_beside_it(trial: Trial) -> None:
 
 
 CONTRACT: tuple[Callable[[Trial], None], ...] = (
-    does_what_its_command_asks,
-    answers_prompts_whatever_is_asked_beside_them,
-    predicts_examples_whatever_is_asked_beside_them,
+    implements_its_command,
+    generates_the_same_in_any_batch,
+    predicts_the_same_in_any_batch,
     measures_what_it_declares,
     writes_texts_beside_their_references,
     samples_are_text_and_the_same_twice,
-    shows_each_row_whatever_is_shown_beside_it,
+    shows_the_same_row_in_any_batch,
 )
 """Every function that a pipeline must bear."""
 

@@ -84,7 +84,7 @@ def _answer(
     console: Console, trained: "Trained", generation: "Generation", by_line: bool, texts: Sequence[str], places: Sequence[str] = ()
 ) -> None:
     """Print what is made of prompts, each as soon as it is there."""
-    for one in generation.answers(texts, places):
+    for one in generation.outputs(texts, places):
         if console.json:
             console.emit_json(run=trained.folder, result=one.result)
         else:
@@ -94,7 +94,7 @@ def _answer(
 
 def _generation(console: Console, trained: "Trained", given: dict[str, Any], by_line: bool, longest: int | None) -> "Generation":
     """What such a model does with prompts; UsageFault where it does nothing, or an option means nothing to it."""
-    from mini_tf.pipelines import Wish, pipeline_of
+    from mini_tf.pipelines import GenerateOptions, pipeline_of
 
     objective, name = trained.recipe.objective, trained.folder.name
     settings = objective.pipeline()
@@ -106,8 +106,10 @@ def _generation(console: Console, trained: "Trained", given: dict[str, Any], by_
         raise UsageFault(f"--{unfit.replace('_', '-')}: {why}", hint="leave it out")
     terminal = sys.stdout.isatty() and not by_line and not console.json
     context = _context(trained, longest)
-    wish = Wish(given, context, by_line, terminal, console.json, console.say, lambda piece: console.print_product(piece, end=""))
-    return pipeline_of(trained).generation(wish)
+    options = GenerateOptions(
+        given, context, by_line, terminal, console.json, console.say, lambda piece: console.print_product(piece, end="")
+    )
+    return pipeline_of(trained).generation(options)
 
 
 def _context(trained: "Trained", asked: int | None) -> int:
