@@ -32,10 +32,15 @@ ASKING += ("TERMINAL_WIDTH", "GITHUB_ACTIONS", "MINITF_LIMITS", "TORCHINDUCTOR_C
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_configure() -> None:
-    """Behind pytest's own look at them, and before a test module imports Typer, which reads some."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Behind pytest's own look at them, and before a test module imports Typer, which reads some.
+
+    Tests run on the CPU: they compare to the bit, and fork. Only those marked `gpu` see a GPU, and only by `-m gpu`.
+    """
     for name in ASKING:
         os.environ.pop(name, None)
+    if config.option.markexpr != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 @pytest.fixture(scope="session", autouse=True)

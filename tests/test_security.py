@@ -52,6 +52,7 @@ OURS_AND_DEPENDENCIES = {
     *("sacrebleu", "portalocker", "regex", "tabulate", "colorama", "lxml", "cython_runtime"),
     *("rouge_score", "nltk", "absl", "seqeval", "sklearn", "scipy", "joblib", "threadpoolctl", "psutil"),
     *("cloudpickle", "charset_normalizer", "narwhals", "defusedxml"),
+    *("Cython", "cython", "opt_einsum", "pandas", "pynvml"),  # which these import where they happen to be installed
 }
 EVIL = "evil_of_the_input"
 """Stands in every hostile file: no compiled text and no imported name may have it."""
@@ -240,7 +241,7 @@ def test_no_process_is_started_and_no_connection_opened(audited: Audit) -> None:
 
 def test_nothing_is_written_outside_the_run_folders_the_cache_and_the_named_files(audited: Audit) -> None:
     assert audited.strays() == []
-    assert list((audited.folder / "home").iterdir()) == []
+    assert {path.name for path in (audited.folder / "home").iterdir()} <= {".nv"}  # which NVIDIA's driver makes where there is one
     assert {path.name for path in (audited.folder / "made").iterdir()} == {
         *("a.png", "a.json", "a.svg", "w.png", "t.json", "p.png", "l.png", "l.json", "c.png", "c.svg")
     }
@@ -256,7 +257,9 @@ def test_no_text_of_an_input_becomes_code(audited: Audit) -> None:
 
 
 def test_no_library_is_loaded_but_torchs_own_and_the_program_itself(audited: Audit) -> None:
-    assert [name for name in audited.report["loaded"] if name != "None" and "site-packages" not in name] == []
+    drivers = ("libnvidia", "libcuda", "libnv")  # of torch's builds for NVIDIA's GPUs
+    loaded = [name for name in audited.report["loaded"] if name != "None" and "site-packages" not in name]
+    assert [name for name in loaded if not name.startswith(drivers)] == []
 
 
 @pytest.mark.slow

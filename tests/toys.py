@@ -39,7 +39,7 @@ class Fading(Mixer):
 
     def start(self, batch: int) -> State:
         weight = self.value.weight
-        return {"sum": weight.new_zeros(batch, weight.shape[0]), "segment": torch.zeros(batch, dtype=torch.long)}
+        return {"sum": weight.new_zeros(batch, weight.shape[0]), "segment": torch.zeros(batch, dtype=torch.long, device=weight.device)}
 
     def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
         values = self.value(x)
@@ -57,7 +57,7 @@ class Fading(Mixer):
         return Mixed(y, None, None if state is None else {"sum": total, "segment": last})
 
     def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
-        index = torch.arange(x.shape[1])
+        index = torch.arange(x.shape[1], device=x.device)
         keep = visibility.keep(index[:, None], index[None])
         faded = (1 - self.FADE) * self.FADE ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(x.dtype)
         return Explicit((faded * keep)[:, None].expand(len(x), -1, -1, -1), self.value(x)[:, None])

@@ -12,18 +12,20 @@ from rich.console import Console
 
 from . import __doc__ as manual
 from . import guard, machine, peers, table, texts
-from .contest import Contest, Options, Side, module
+from .contest import DEVICE, Contest, Options, Side, device, module
 from .measuring import Record, call, measure
 from .summary import Row, rows
 
 BENCHMARKS = ("step", "masked", "quality", "generation", "tokenization", "startup", "memory", "cost")
 SMALL = ("step", "generation", "startup")
+ON_A_GPU = ("step", "generation")
 
 
 def main(words: Sequence[str] | None = None) -> int:
     asked = parse(words)
     options = options_of(asked)
-    names = asked.benchmarks or (BENCHMARKS if asked.full else SMALL)
+    os.environ[DEVICE] = asked.device
+    names = asked.benchmarks or (ON_A_GPU if asked.device != "cpu" else BENCHMARKS if asked.full else SMALL)
     record, console = Record(asked.out), Console(width=None if sys.stdout.isatty() else 180)
     told = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     introduce(console, record, options)
@@ -57,11 +59,14 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", nargs="+", default=[], metavar="RECIPE=N", help="quality: train.steps of a recipe, to reach the loss")
     parser.add_argument("--reach", type=float, default=1.88, help="quality: the loss to reach in nats (1.88 is for tiny Shakespeare)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often the sides take turns (3)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where step and generation compute (cpu)")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of every side (all cores)")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="where measurements are kept; the ones it has are not repeated")
     asked = parser.parse_args(words)
     if strange := [name for name in asked.benchmarks if name not in BENCHMARKS]:
         parser.error(f"no benchmark {strange[0]!r}; there is {', '.join(BENCHMARKS)}")
+    if asked.device != "cpu" and (elsewhere := [name for name in asked.benchmarks if name not in ON_A_GPU]):
+        parser.error(f"{elsewhere[0]} measures the CPU; on a GPU there is {', '.join(ON_A_GPU)}")
     if asked.runs < 1:
         parser.error("--runs must be at least 1")
     return asked
@@ -113,7 +118,8 @@ def further(names: Sequence[str], record: Record, options: Options) -> Iterator[
     if not options.full:
         yield "compiled sides; quality of a larger shape, of quickstart and on other texts: only with --full"
     gpus = {found["gpu"] for found in record.runs(machine.PEAK.sides[0], options.runs) if found is not None}
-    yield f"on a GPU ({', '.join(gpus)}): this suite measures the CPU" if gpus - {""} else "on a GPU: there is none here"
+    if device() == "cpu":
+        yield f"on a GPU ({', '.join(gpus)}): --device cuda" if gpus - {""} else "on a GPU: there is none here"
 
 
 def as_json(contest: Contest, row: Row) -> dict[str, Any]:

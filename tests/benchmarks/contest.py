@@ -82,6 +82,15 @@ def answer(measure: Callable[..., Mapping[str, Any]], arguments: Sequence[str]) 
     print(json.dumps(dict(measure(*arguments))), flush=True)
 
 
+DEVICE = "MINITF_BENCHMARK_DEVICE"
+"""The environment variable that says where every side computes."""
+
+
+def device() -> str:
+    """Where every side computes: "cpu", or "cuda"."""
+    return os.environ.get(DEVICE, "cpu")
+
+
 def threads() -> int:
     """CPU threads that every side is given."""
     return int(os.environ.get("OMP_NUM_THREADS", "1"))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, module, threads
+from .contest import Contest, Goal, Options, Side, answer, device, module, threads
 from .peers import missing_nanogpt, missing_package
 from .shapes import SHAPES, Shape
 
@@ -78,11 +78,11 @@ def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, 
     from .plain import plain
 
     tokenizer = characters(shape.vocabulary)
-    reference = plain(shape)
+    reference = plain(shape).to(device())
     with torch.no_grad():
         reference.tokens.weight[sorted(tokenizer.vocabulary.special_ids)] = 0.0  # never the likeliest: minitf writes none of them
     letters = [chr(ord("a") + i) for i in range(n)]
-    prompts = torch.tensor([tokenizer.encode(letter).tolist() for letter in letters])
+    prompts = torch.tensor([tokenizer.encode(letter).tolist() for letter in letters]).to(device())
     if side == "minitf":
         return reference, prompts, minitf(shape, reference, tokenizer, letters)
     if side in ("cached", "uncached"):
@@ -90,12 +90,12 @@ def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, 
     if side == "litgpt":
         return reference, prompts, litgpt(shape, prompts)
     if side == "transformers":
-        model = hugging_face.model_of(shape).eval()
+        model = hugging_face.model_of(shape).eval().to(device())
         weights.copy(reference, model, weights.NANOGPT, transposed=True)
         wish = {"do_sample": False, "use_cache": True, "pad_token_id": 0, "attention_mask": torch.ones_like(prompts)}
         return reference, prompts, lambda m: model.generate(prompts, max_new_tokens=m, **wish)[:, 1:].tolist()
     model, _ = loops.nanogpt(shape, reference, checkout)
-    model.eval()
+    model.eval().to(device())
     return reference, prompts, lambda m: model.generate(prompts, m, top_k=1)[:, 1:].tolist()
 
 
@@ -122,7 +122,7 @@ def minitf(shape: Shape, reference: Any, tokenizer: Any, letters: list[str]) -> 
 
     recipe = recipe_of(shape, "data.split=tail 10%", "tokenizer.kind=char")
     model = recipe.model.build(shape.vocabulary, shape.context)
-    weights.copy(reference, model, weights.MINITF_GPT)
+    weights.copy(reference, model.to(device()), weights.MINITF_GPT)
 
     def write(m: int) -> list[list[int]]:
         wish = Generate(temperature=0.0, max_new_tokens=m)
@@ -139,7 +139,7 @@ def litgpt(shape: Shape, prompts: Any) -> Write:
 
     from . import loops
 
-    model = loops.litgpt_model(shape).eval()
+    model = loops.litgpt_model(shape).eval().to(device())
     model.set_kv_cache(batch_size=len(prompts))
     greedy = {"temperature": 0.0, "top_p": 0.0}
 

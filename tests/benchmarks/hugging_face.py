@@ -10,6 +10,7 @@ from torch import nn
 
 from . import weights
 from .clock import enough, figures
+from .contest import device
 from .loops import BETAS, CLIP, LR, Batch
 from .shapes import Shape
 
@@ -64,7 +65,8 @@ def run(model: Any, examples: Sequence[Any], batch: int, seconds: float, collato
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
-            output_dir=folder, use_cpu=True, per_device_train_batch_size=batch, max_steps=100_000, learning_rate=LR, adam_beta1=BETAS[0],
+            output_dir=folder, use_cpu=device() == "cpu", bf16=device() != "cpu",
+            per_device_train_batch_size=batch, max_steps=100_000, learning_rate=LR, adam_beta1=BETAS[0],
             adam_beta2=BETAS[1], weight_decay=0.0, max_grad_norm=CLIP, lr_scheduler_type="constant", report_to=[], save_strategy="no",
             logging_strategy="no", disable_tqdm=True, remove_unused_columns=False, torch_compile=compiled,
         )  # fmt: skip

@@ -18,6 +18,7 @@ from mini_tf.training.loop import train
 
 from . import weights
 from .clock import N_LOSSES
+from .contest import device
 from .own import recipe_of, training_of
 from .plain import decays
 from .shapes import Shape
@@ -30,17 +31,19 @@ LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def minitf(shape: Shape, reference: nn.Module) -> Iterator[float]:
     """minitf's own loop, as `minitf pretrain` runs it."""
-    model, training = training_of(recipe_of(shape), shape)
+    model, training = training_of(recipe_of(shape, f"runtime.precision={'fp32' if device() == 'cpu' else 'bf16'}"), shape)
     weights.copy(reference, model, weights.MINITF_BERT if shape.masked else weights.MINITF_GPT)
     return (report.loss for report in train(training))
 
 
 def plain_loop(model: nn.Module, loss_of: LossOf, batch: Batch, fused: bool) -> Iterator[float]:
     """The loop a person writes: forward, backward, clip, AdamW. fused: torch's fused AdamW, which nanoGPT does not use on a CPU."""
+    model.to(device()).train()
+    ids, labels, at = (tensor.to(device()) for tensor in batch)
     optimizer = torch.optim.AdamW(decays(model), lr=LR, betas=BETAS, fused=fused or None)
-    model.train()
     while True:
-        loss = loss_of(*batch)
+        with torch.autocast("cuda", torch.bfloat16, enabled=device() != "cpu"):
+            loss = loss_of(ids, labels, at)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()

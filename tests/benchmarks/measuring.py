@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .contest import ROOT, RUN, Contest, Side
+from .contest import ROOT, RUN, Contest, Side, device
 
 CACHE = Path(tempfile.gettempdir(), "minitf-benchmarks", "cache")
 LONGEST = 3600.0
@@ -55,7 +55,7 @@ def spoken(side: Side) -> str:
 
 
 def key_of(side: Side, run: int) -> str:
-    return f"{spoken(side)}  # run {run}"
+    return f"{spoken(side)}  # run {run}{'' if device() == 'cpu' else f' on {device()}'}"
 
 
 def measure(contest: Contest, runs: int, record: Record, threads: int, tell: Callable[[str], None]) -> None:

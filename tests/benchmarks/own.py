@@ -19,7 +19,7 @@ from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Course, Horizon
 
-from .contest import threads
+from .contest import device, threads
 from .shapes import Shape
 
 
@@ -73,8 +73,9 @@ def training_of(recipe: Recipe, shape: Shape) -> tuple[Model, Training]:
     """The model and its training, as `minitf pretrain` builds them, but on random rows."""
     model: Model = recipe.model.build(shape.vocabulary, shape.context)
     task: nn.Module = objective_of(recipe, shape).task(model)
-    setup = Setup(threads=threads())
+    setup = Setup(torch.device(device()), precision=recipe.runtime.precision, threads=threads())
     setup.apply()
+    task.to(setup.device)
     course = Course(recipe.schedule, recipe.optimizer.lr, Horizon(recipe.train.steps, None))
-    optimizer = build_optimizer(recipe.optimizer, model)
+    optimizer = build_optimizer(recipe.optimizer, model, setup.products)
     return model, Training(task, feed_of(recipe, shape), optimizer, course, setup, recipe.train.seed, recipe.optimizer.clip)

@@ -38,7 +38,9 @@ SHAPES = {
     "4x128": Shape(4, 128, 4, 64, 12, 65),
     "6x384": Shape(6, 384, 6, 256, 16, 65),
     "encoder": Shape(4, 256, 4, 128, 32, 8192, masked=True),
+    "12x768": Shape(12, 768, 12, 1024, 16, 50304),
     "tiny": Shape(2, 32, 2, 16, 4, 65),
     "tiny-encoder": Shape(2, 32, 2, 16, 4, 200, masked=True),
 }
-"""The decoders are nanoGPT's (README, on a CPU; config/train_shakespeare_char.py); the tiny ones are for tests."""
+"""The decoders are nanoGPT's (README, on a CPU; config/train_shakespeare_char.py); 12x768 is GPT-2's smallest, for a GPU;
+the tiny ones are for tests."""

@@ -2,7 +2,7 @@
 
 Equal work: the same architecture (GPT-2; BERT), and the losses of the first steps, from the same weights and on the same batch,
 agree with the plain loop's to 1e-4, or the side fails (of Hugging Face's and of encoders only the first loss). litgpt's class
-computes something else, which its rows say. All in fp32; `minitf auto` is a whole `minitf pretrain` on the text with what
+computes something else, which its rows say. All in fp32, on a GPU in bf16; `minitf auto` is a whole `minitf pretrain` on the text with what
 `runtime: auto` takes, timed by its own records.
 """
 
@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, module, threads
+from .contest import Contest, Goal, Options, Side, answer, device, module, threads
 from .peers import MINITF, missing_nanogpt, missing_package
 from .shapes import SHAPES
 from .texts import text_of
@@ -28,8 +28,10 @@ GOALS = {"4x128": {"nanoGPT": Goal(1.2, 1.5)}, "6x384": {"nanoGPT": Goal(1.0, 1.
 
 def contests(options: Options) -> Iterator[Contest]:
     shapes = ["4x128", "6x384", "encoder"] if not options.small else ["4x128", "encoder"]
+    if device() != "cpu":
+        shapes = ["4x128", "6x384", "encoder", "12x768"]
     for name in shapes:
-        goals = GOALS[name] | {f"{peer} compiled": goal for peer, goal in GOALS[name].items()}
+        goals = GOALS.get(name, {}) | {f"{peer} compiled": goal for peer, goal in GOALS.get(name, {}).items()}
         notes = [f"{SHAPES[name].flops / 1e9:.3g} GFLOP a step"]
         yield Contest(f"step {name}", "tokens/s", list(sides(name, options)), goals, notes=notes)
 
@@ -101,6 +103,7 @@ def recorded(name: str, text: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         words = ["runtime.precision=auto", "runtime.compile=auto", f"data.train={text}", "log.every_steps=1", "log.samples=0"]
+        words += [f"runtime.device={device()}"]
         words += [f"train.steps={max(12, min(150, int(4e12 / shape.flops)))}", "eval.tokens=1k", "checkpoint.every_steps=1000"]
         words += [f"tokenizer.vocab_size={shape.vocabulary}"] if shape.masked else ["tokenizer.kind=char"]
         command = [*MINITF, "pretrain", str(equal_recipe(shape)), *shape_overrides(shape), *words, "-d", str(run)]
