@@ -21,6 +21,7 @@ from mini_tf.jobs.cost.whole import whole_run
 from mini_tf.jobs.parts import Parts
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.training.due import Evaluations
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import flops_of
 from mini_tf.training.loop import Training
@@ -196,16 +197,21 @@ MUCH = 1e12
 """Operations of a step so heavy that nothing is left out for being too near."""
 
 
+def due(*overrides: str, work: float = MUCH) -> Evaluations:
+    """Of a run of so much text that it may be evaluated as often as it likes."""
+    return Evaluations(recipe_of(*overrides), work, 1e6, 1000)
+
+
 @pytest.mark.parametrize("steps", [1, 7, 60, 61, 100, 1234])
 def test_evaluations_and_checkpoints_are_as_many_as_a_run_makes(steps: int) -> None:
     tenth = math.ceil(steps / 10)
-    assert how_often(recipe_of(), steps, None, MUCH) == due_by_hand(tenth, tenth, steps)
-    assert how_often(recipe_of(), steps, None, MUCH / 50) == due_by_hand(max(tenth, 50), max(tenth, 50), steps)
-    recipe = recipe_of("eval.every_steps=20")
-    assert how_often(recipe, steps, None, MUCH) == due_by_hand(20, 20, steps)
-    recipe = recipe_of("eval.every_steps=20", "checkpoint.every_steps=15")
+    assert how_often(due(), steps, None) == due_by_hand(tenth, tenth, steps)
+    assert how_often(due(work=MUCH / 50), steps, None) == due_by_hand(max(tenth, 50), max(tenth, 50), steps)
+    recipe = due("eval.every_steps=20")
+    assert how_often(recipe, steps, None) == due_by_hand(20, 20, steps)
+    recipe = due("eval.every_steps=20", "checkpoint.every_steps=15")
     evaluations, saves = due_by_hand(20, 15, steps)
-    counted = how_often(recipe, steps, None, MUCH)
+    counted = how_often(recipe, steps, None)
     assert counted[0] == evaluations
     assert 0 <= counted[1] - saves <= 1  # a checkpoint of the last step may be counted twice
 
@@ -225,7 +231,7 @@ def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: 
         folder,
     )
     assert done.exit_code == 0
-    evaluations, saves = how_often(recipe_of("eval.every_steps=5"), 23, None, MUCH)
+    evaluations, saves = how_often(due("eval.every_steps=5"), 23, None)
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     assert sum("val.loss" in line for line in lines) == evaluations == len(list((folder / "samples").iterdir()))
     assert len(list((folder / "checkpoints").glob("step-*"))) == saves
@@ -235,16 +241,17 @@ CHORES = Chores(evaluation=0.5, whole=3.0, sample=0.25, save=0.125, closing=1.0)
 
 
 def test_the_time_is_the_sum_of_what_is_done() -> None:
-    counts, seconds = whole_run(recipe_of("eval.tokens=100"), Horizon(steps=100), 0.01, CHORES, MUCH)
+    counts, seconds = whole_run(due("eval.tokens=100"), Horizon(steps=100), 0.01, CHORES)
     assert counts == {"training": 100, "evaluation": 10, "samples": 10, "saving": 10}
-    assert seconds == {"training": 1.0, "evaluation": 8.0, "samples": 2.5, "saving": 1.25, "closing": 1.0}
-    whole_text = whole_run(recipe_of(), Horizon(steps=100), 0.01, CHORES, MUCH)[1]
-    assert whole_text["evaluation"] == 5.0  # the last one on the way was already of all the text
+    parts = {"training": 1.0, "evaluation": 5.0, "last_evaluation": 3.0, "samples": 2.5, "saving": 1.25, "closing": 1.0}
+    assert seconds == parts
+    whole_text = whole_run(due("eval.tokens=null"), Horizon(steps=100), 0.01, CHORES)[1]
+    assert whole_text == parts | {"last_evaluation": 0.0}  # the last one on the way was already of all the text
 
 
 @pytest.mark.parametrize("changes", [(), ("eval.every_steps=50",)])
 def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(changes: tuple[str, ...]) -> None:
-    counts, seconds = whole_run(recipe_of(*changes), Horizon(seconds=20.0), 0.01, CHORES, MUCH)
+    counts, seconds = whole_run(due(*changes), Horizon(seconds=20.0), 0.01, CHORES)
     last = CHORES.evaluation + CHORES.sample + CHORES.save
     within = sum(seconds[part] for part in ("training", "evaluation", "samples", "saving")) - last
     assert within == pytest.approx(20.0, abs=last)
@@ -255,7 +262,7 @@ def test_chores_are_timed_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     parts, _ = training_of("eval.tokens=500")
     chores = chores_of(parts, 1000)
-    assert chores.whole / chores.evaluation == pytest.approx((len(parts.val.store) - 1) / 500)
+    assert chores.whole / chores.evaluation == pytest.approx(parts.held_out_tokens / 500)
     assert min(vars(chores).values()) > 0
     assert list(tmp_path.iterdir()) == []
     pairs, few = (chores_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))

@@ -108,25 +108,31 @@ def test_keys_of_evaluation_belong_to_the_row_and_not_to_the_batch(pack: str) ->
     assert len(set(keys[0])) == len(keys[0])
 
 
-def test_a_short_evaluation_is_the_beginning_of_the_whole_one() -> None:
+def test_a_short_evaluation_reads_rows_of_the_whole_one_spread_evenly() -> None:
     packing = windows(store([100]), 8, 1)
     rows = list(packing.eval_rows(3, tokens=30))
-    assert sum(map(len, rows)) == 4
-    assert np.array_equal(np.concatenate([r.ids for r in rows]), np.concatenate([r.ids for r in packing.eval_rows(4)])[:4])
+    whole = np.concatenate([r.ids for r in packing.eval_rows(4)])
+    assert [*map(len, rows)] == [3, 1]
+    assert np.array_equal(np.concatenate([r.ids for r in rows]), whole[[1, 4, 8, 11]])
 
 
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("pack", PACKS)
-def test_a_short_evaluation_ends_with_the_first_row_that_brings_enough_targets(pack: str, lookahead: int) -> None:
+def test_a_short_evaluation_has_enough_targets_and_hardly_more(pack: str, lookahead: int) -> None:
     packing = windows(store([9, 7, 30, 8, 17, 1]), 8, lookahead, pack)
     whole = [rows for rows in packing.eval_rows(1)]
     real = [np.ones_like(rows.ids, bool) if rows.segments is None else rows.segments != 0 for rows in whole]
-    ends = np.cumsum([int(one[:, lookahead:].sum()) for one in real]).tolist()
-    for tokens in {n + by for n in ends for by in (-1, 0, 1)} - {0}:
-        needed = next((n for n, end in enumerate(ends, 1) if end >= tokens), len(ends))
-        for batch_size in (1, 3, 100):
-            keys = [key for rows in packing.eval_rows(batch_size, tokens) for key in rows.keys.tolist()]
-            assert keys == [int(rows.keys[0]) for rows in whole[:needed]]
+    targets = {int(rows.keys[0]): int(one[:, lookahead:].sum()) for rows, one in zip(whole, real, strict=True)}
+    order, total = [*targets], sum(targets.values())
+    for tokens in range(1, total + 2):
+        found = [[key for rows in packing.eval_rows(size, tokens) for key in rows.keys.tolist()] for size in (1, 3, 100)]
+        assert found[0] == found[1] == found[2]
+        places = [order.index(key) for key in found[0]]
+        assert places == sorted(set(places))
+        assert sum(targets[key] for key in found[0]) >= min(tokens, total)
+        assert len(places) == len(order) or sum(sorted(targets.values())[: len(places) - 1]) < tokens
+        gaps = np.diff([-1, *places, len(order)])
+        assert gaps.max() - gaps[1:-1].min(initial=gaps.max()) <= len(order) // len(places) + 1
 
 
 def test_rows_say_where_words_begin_only_if_asked() -> None:

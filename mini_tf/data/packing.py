@@ -1,5 +1,6 @@
 """From a store to rows: what everything that reads rows of data asks, whatever a row is."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,15 +74,29 @@ class Packing:
         return self.take(rows, 0, keys)
 
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
-        """Every target once, in order, in batches; with `tokens` only the first rows that have so many.
+        """Every target once, in order, in batches; with `tokens` only of rows that have so many together, spread evenly over all.
 
-        A row's key depends on its number alone, so what is masked is the same for every run and every batch size.
+        A row's key depends on its number alone, so what is masked is the same for every run, sample and batch size.
         """
         of_rows = self.held_out_tokens
-        n = len(of_rows) if tokens is None else min(len(of_rows), 1 + int(np.searchsorted(np.cumsum(of_rows), tokens)))
-        for begin in range(0, n, batch_size):
-            numbers = np.arange(begin, min(begin + batch_size, n))
+        chosen = np.arange(len(of_rows)) if tokens is None else spread(of_rows, tokens)
+        for begin in range(0, len(chosen), batch_size):
+            numbers = chosen[begin : begin + batch_size]
             yield self.held_out(numbers, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))
+
+
+def spread(of_rows: np.ndarray, tokens: int) -> np.ndarray:
+    """Which of the rows with so many tokens each (n,) to take, evenly spread, to have `tokens` together; all where there are fewer.
+
+    Held-out data that are given may be sorted, by class or by origin: the first rows would not stand for the others.
+    """
+    n = len(of_rows)
+    m = min(n, math.ceil(tokens / max(of_rows.mean(), 1e-9)))
+    while True:
+        chosen: np.ndarray = (2 * np.arange(m) + 1) * n // (2 * m)
+        if m == n or of_rows[chosen].sum() >= tokens:
+            return chosen
+        m = min(n, m + max(1, m // 64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,20 @@ def introduce(parts: Parts, voice: Voice) -> None:
     else:
         how_long = f"{horizon.steps:,} steps, {horizon.steps / parts.plan.epoch_steps:.2g} epochs"
     voice.say(f"training: {how_long}, {train.step_tokens:,} tokens a step ({rows})")
+    voice.say(_evaluations(parts))
     if dataset.CUTS and (cut := parts.train.n_longer):
         voice.warn(f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are cut there")
     if parts.train.n_rows < most:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
+
+
+def _evaluations(parts: Parts) -> str:
+    """When the run is evaluated, and on how much of the held-out text."""
+    horizon, count = parts.course.horizon, parts.evaluations.count(parts.course.horizon)
+    all_of, few = f"all {parts.held_out_tokens:,} held-out tokens", parts.sample_tokens
+    if count == 1:
+        return f"evaluation: at the end, on {all_of}"
+    when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.every(horizon.steps):,} steps"
+    if few is None:
+        return f"evaluation: {when}, on {all_of}"
+    return f"evaluation: {when}, on a fixed sample of {few:,} of the {parts.held_out_tokens:,} held-out tokens; at the end on all of them"

@@ -18,6 +18,7 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import Taken
 from mini_tf.training.divergence import Tolerance
+from mini_tf.training.due import Evaluations, step_work
 from mini_tf.training.evaluation import evaluate, pack, rows_at_once
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
@@ -81,8 +82,24 @@ class Parts:
         """Which rows each step learns from."""
         return plan_of(self.recipe.train, self.train)
 
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """When the run is evaluated, and on how much."""
+        step_tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
+        return Evaluations(self.recipe, step_work(self.model, self.recipe), step_tokens, self.held_out_tokens)
+
+    @property
+    def held_out_tokens(self) -> int:
+        """Of the held-out text, what an evaluation of all of it reads."""
+        return int(self.val.held_out_tokens.sum())
+
+    @cached_property
+    def sample_tokens(self) -> int | None:
+        """Of these, what an evaluation on the way reads; None = all. By the recipe alone: --extend changes nothing of it."""
+        return self.evaluations.tokens(self.course.horizon)
+
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Figures of the model on the held-out text, or on its first `tokens`, as every evaluation of a run takes them."""
+        """Figures of the model on the held-out text, or on `tokens` spread over it, as every evaluation of a run takes them."""
         rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).judge())
 

@@ -17,7 +17,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RunFault
-from mini_tf.training.due import Due, step_work
+from mini_tf.training.due import Due
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.signals import Stopped, StopRequest
@@ -52,7 +52,7 @@ class Session:
         self.run, self.parts, self.voice = run, parts, voice
         self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
-        self.due = Due(parts.recipe, self.training.course.horizon, step_work(parts.model, parts.recipe))
+        self.due = Due(parts.evaluations, self.training.course.horizon)
         self.tally = Tally(_began=began)
         self.samples = Samples(parts, voice.say)
         self.start, self.skips = Progress(), 0
@@ -148,7 +148,7 @@ class Session:
 
     def _evaluate(self, report: Report, bar: Any) -> float:
         """Measure and record after a step; the validation loss."""
-        tokens = self.parts.recipe.eval.tokens
+        tokens = self.parts.sample_tokens
         scores = self._measure(tokens)
         if tokens is None:
             self.full = report.step, scores

@@ -1,8 +1,8 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic_core import PydanticCustomError
@@ -136,10 +136,12 @@ class Adapter(Section):
 
 
 class Eval(Section):
+    FORMER: ClassVar[Mapping[str, Any]] = {"tokens": None}
+
     every_steps: Count | Literal["auto"] = "auto"
     """auto: ten times a run, or less often where a run takes seconds."""
-    tokens: Count | None = None
-    """At most so many tokens of the held-out text while training (the first ones); the last evaluation takes all."""
+    tokens: Count | Literal["auto"] | None = "auto"
+    """Held-out tokens that an evaluation on the way reads, spread evenly; auto: few enough to cost little; null: all. At the end all."""
     translations: int = Field(64, ge=0, le=10**6)
     """Held-out sources or prompts that are answered at each evaluation point, for BLEU, chrF and ROUGE; the last takes all. 0 = none."""
     patience: Count | None = None

@@ -1,6 +1,7 @@
-"""When evaluation, saving and a line in the log are due: at steps, or where the clock decides at shares of the time."""
+"""When evaluation, saving and a line in the log are due, at steps, or at shares of the time; and how much is evaluated."""
 
 import math
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -15,6 +16,10 @@ SPACING = 1e12
 that every repetition and continuation of a run does the same."""
 SPACING_SECONDS = 5.0
 """The same where the clock decides."""
+SHARE = 0.15
+"""Tokens that all evaluations on the way read together, by those that are trained on. A forward pass is a third of a step's work: 5 %."""
+FEWEST = 4096
+"""Tokens of an evaluation on the way: fewer tell too little, so then there are fewer evaluations."""
 LINES = 30
 """Ordinary lines of a run's log."""
 
@@ -25,25 +30,65 @@ def step_work(model: nn.Module, recipe: Recipe) -> float:
     return 6.0 * weights * recipe.train.step_tokens
 
 
-def evaluated_every(recipe: Recipe, steps: int, work: float) -> int:
-    """Steps between two evaluations of a run of `steps` with `work` operations each; the last step is always evaluated."""
-    if recipe.eval.every_steps != "auto":
-        return recipe.eval.every_steps
-    # Whoever counts evaluations wants them.
-    spaced = 1 if recipe.eval.patience else math.ceil(SPACING / work)
-    return max(1, math.ceil(steps / EVALUATIONS), spaced)
+@dataclass(frozen=True)
+class Evaluations:
+    """When a run is evaluated and on how much: by its recipe and text alone, never by the clock, so that repetitions do the same.
 
+    work: floating-point operations of a step; step_tokens: tokens that a step learns from, on average; held_out: held-out tokens.
+    """
 
-def evaluations_within(recipe: Recipe, seconds: float) -> int:
-    """Evaluations of a run where the clock decides."""
-    return EVALUATIONS if recipe.eval.patience else max(1, min(EVALUATIONS, int(seconds / SPACING_SECONDS)))
+    recipe: Recipe
+    work: float
+    step_tokens: float
+    held_out: int
+
+    def every(self, steps: int) -> int:
+        """Steps between two evaluations of a run of `steps`; the last step is always evaluated."""
+        if self.recipe.eval.every_steps != "auto":
+            return self.recipe.eval.every_steps
+        # Whoever counts evaluations wants them.
+        spaced = 1 if self.recipe.eval.patience else math.ceil(SPACING / self.work)
+        return max(1, math.ceil(steps / self._most(steps)), spaced)
+
+    def within(self, seconds: float) -> int:
+        """How many there are where the clock decides."""
+        if self.recipe.eval.patience:
+            return EVALUATIONS
+        return max(1, min(self._most(self._steps(Horizon(seconds=seconds))), int(seconds / SPACING_SECONDS)))
+
+    def count(self, horizon: Horizon) -> int:
+        """How many there are, that after the last step included."""
+        if horizon.steps is None and self.recipe.eval.every_steps == "auto":
+            return self.within(horizon.seconds or 0.0)
+        steps = self._steps(horizon)
+        return math.ceil(steps / self.every(steps))
+
+    def tokens(self, horizon: Horizon) -> int | None:
+        """Held-out tokens that each of them reads; None = all, and then the last one need not be made again."""
+        wanted = self.recipe.eval.tokens
+        if wanted is None or (wanted == "auto" and (count := self.count(horizon)) == 1):
+            return None
+        few = max(FEWEST, int(self._affordable(self._steps(horizon)) / count)) if wanted == "auto" else wanted
+        return few if few < self.held_out else None
+
+    def _most(self, steps: int) -> int:
+        if self.recipe.eval.patience or self.recipe.eval.tokens != "auto":
+            return EVALUATIONS
+        return max(1, min(EVALUATIONS, int(self._affordable(steps) / min(FEWEST, self.held_out))))
+
+    def _affordable(self, steps: int) -> float:
+        return SHARE * steps * self.step_tokens
+
+    def _steps(self, horizon: Horizon) -> int:
+        """Of a run that the clock ends, those that two CPU cores would make."""
+        return horizon.steps or max(1, int((horizon.seconds or 0.0) * SPACING / SPACING_SECONDS / self.work))
 
 
 class Due:
-    """Asked after every step. work: operations of a step."""
+    """Asked after every step."""
 
-    def __init__(self, recipe: Recipe, horizon: Horizon, work: float) -> None:
-        self.recipe, self.horizon, self.work = recipe, horizon, work
+    def __init__(self, evaluations: Evaluations, horizon: Horizon) -> None:
+        self.recipe, self.evaluations, self.horizon = evaluations.recipe, evaluations, horizon
         self._passed: dict[str, int] = {}
 
     def evaluation(self, report: Report) -> bool:
@@ -60,8 +105,8 @@ class Due:
 
     def _evaluated(self, what: str, report: Report) -> bool:
         if self.recipe.eval.every_steps == "auto" and self.horizon.steps is None:
-            return self._share(what, report, evaluations_within(self.recipe, self.horizon.seconds or 0.0))
-        return report.step % evaluated_every(self.recipe, self.horizon.steps or 0, self.work) == 0
+            return self._share(what, report, self.evaluations.within(self.horizon.seconds or 0.0))
+        return report.step % self.evaluations.every(self.horizon.steps or 0) == 0
 
     def _share(self, what: str, report: Report, parts: int) -> bool:
         """Whether one more of so many equal parts of the time is over."""

@@ -13,14 +13,13 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.session import save
 from mini_tf.pipelines import pipeline_of
-from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.drafts import draft_of, remove
-from mini_tf.training.due import evaluated_every, evaluations_within
+from mini_tf.training.due import Evaluations
 
 EVALUATED_SECONDS = 1.0
 """An evaluation is timed on about so much of the text, and the rest is taken to be like it."""
@@ -44,7 +43,7 @@ class Chores:
 
 def chores_of(parts: Parts, state_bytes: int) -> Chores:
     """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
-    tokens = len(parts.val.store) - parts.objective.lookahead
+    tokens = parts.held_out_tokens
     rate = _evaluated_per_second(parts, tokens)
     pipeline = parts.recipe.objective.pipeline()
     if pipeline is not None and pipeline.WRITTEN:
@@ -53,7 +52,7 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
         (sample, text), last = _continue(parts), 0.0
     weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
     return Chores(
-        evaluation=min(parts.recipe.eval.tokens or tokens, tokens) / rate,
+        evaluation=(parts.sample_tokens or tokens) / rate,
         whole=tokens / rate,
         sample=sample,
         save=_save(weights, state_bytes, parts.recipe.checkpoint),
@@ -61,13 +60,14 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     )
 
 
-def how_often(recipe: Recipe, steps: int, seconds: float | None, work: float) -> tuple[int, int]:
-    """Evaluations and checkpoints of a run of steps of `work` operations, both also after the last step; each evaluation is
-    taken for the best so far. seconds: where the clock decides."""
-    if seconds is not None and recipe.eval.every_steps == "auto":
-        period = max(1, steps // evaluations_within(recipe, seconds))
-    else:
-        period = evaluated_every(recipe, steps, work)
+def how_often(due: Evaluations, steps: int, seconds: float | None) -> tuple[int, int]:
+    """Evaluations and checkpoints of a run, both also after the last step; each evaluation is taken for the best so far.
+
+    seconds: where the clock decides.
+    """
+    recipe = due.recipe
+    clocked = seconds is not None and recipe.eval.every_steps == "auto"
+    period = max(1, steps // due.within(seconds or 0.0)) if clocked else due.every(steps)
     evaluations = math.ceil(steps / period)
     saves = recipe.checkpoint.every_steps
     others = steps // saves - steps // math.lcm(saves, period) if isinstance(saves, int) else 0

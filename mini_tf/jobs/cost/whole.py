@@ -7,8 +7,7 @@ from typing import Any
 from mini_tf.jobs.cost.chores import Chores, chores_of, how_often
 from mini_tf.jobs.cost.steps import Memory, Pace, Work, memory_of, pace_of, work_of
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.due import step_work
+from mini_tf.training.due import Evaluations
 from mini_tf.training.machine.peak import peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
@@ -71,7 +70,7 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     work, memory = work_of(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
     chores = chores_of(parts, memory.optimizer)
-    counts, times = whole_run(recipe, parts.course.horizon, pace.seconds, chores, step_work(parts.model, recipe))
+    counts, times = whole_run(parts.evaluations, parts.course.horizon, pace.seconds, chores)
     times = {"start": IMPORTS + opening, "warm_up": pace.warm_up, **times}
     return Cost(
         found=setup.found,
@@ -86,18 +85,18 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     )
 
 
-def whole_run(recipe: Recipe, horizon: Horizon, step: float, chores: Chores, work: float) -> tuple[dict[str, int], dict[str, float]]:
-    """How often a run does what, and the seconds of it in all; `work`: operations of a step.
+def whole_run(due: Evaluations, horizon: Horizon, step: float, chores: Chores) -> tuple[dict[str, int], dict[str, float]]:
+    """How often a run does what, and the seconds of it in all; `step`: those of a step.
 
     Where the clock decides, what is done on the way takes from its time.
     """
-    steps = horizon.steps or _steps_within(recipe, horizon.seconds or 0.0, step, chores, work)
-    evaluations, saves = how_often(recipe, steps, horizon.seconds, work)
+    steps = horizon.steps or _steps_within(due, horizon.seconds or 0.0, step, chores)
+    evaluations, saves = how_often(due, steps, horizon.seconds)
     samples = evaluations if chores.sample else 0
-    final = 0.0 if recipe.eval.tokens is None else chores.whole
     seconds = {
         "training": steps * step,
-        "evaluation": evaluations * chores.evaluation + final,
+        "evaluation": evaluations * chores.evaluation,
+        "last_evaluation": 0.0 if due.tokens(horizon) is None else chores.whole,
         "samples": samples * chores.sample,
         "saving": saves * chores.save,
         "closing": chores.closing,
@@ -105,11 +104,11 @@ def whole_run(recipe: Recipe, horizon: Horizon, step: float, chores: Chores, wor
     return {"training": steps, "evaluation": evaluations, "samples": samples, "saving": saves}, seconds
 
 
-def _steps_within(recipe: Recipe, seconds: float, step: float, chores: Chores, work: float) -> int:
+def _steps_within(due: Evaluations, seconds: float, step: float, chores: Chores) -> int:
     """Steps in so many seconds, of which evaluations, samples and checkpoints before the last ones take their part."""
     steps = max(1, int(seconds / step))
     for _ in range(20):  # how many they are depends on the steps again; it settles quickly
-        evaluations, saves = how_often(recipe, steps, seconds, work)
+        evaluations, saves = how_often(due, steps, seconds)
         between = (evaluations - 1) * (chores.evaluation + chores.sample) + (saves - 1) * chores.save
         steps = max(1, int(seconds / (step + between / steps)))
     return steps
