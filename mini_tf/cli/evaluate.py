@@ -12,6 +12,7 @@ from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
+from mini_tf.system.waiting import waiting
 
 if TYPE_CHECKING:
     from mini_tf.data.store import Store
@@ -83,7 +84,8 @@ def _written(console: Console, trained: "Trained", pipeline: "Pipeline", store: 
         return {}, {}
     if cut := pipeline.cut(pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context)):
         console.say(cut)
-    return pipeline.scores(pipeline.written(store)), pipeline.signatures()
+    with waiting(f"writing {store.n_documents:,} answers to be scored"):
+        return pipeline.scores(pipeline.written(store)), pipeline.signatures()
 
 
 def _table(metrics: dict[str, float | str]) -> str:

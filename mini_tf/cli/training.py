@@ -11,6 +11,7 @@ import typer
 from mini_tf.cli.figures import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import GATES, RECIPE
+from mini_tf.system.waiting import waiting
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Text
@@ -46,7 +47,8 @@ def training_command(
 
             console.answer(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
             return 0
-        from mini_tf.jobs.pretrain import Options
+        with waiting("loading PyTorch"):
+            from mini_tf.jobs.pretrain import Options
         from mini_tf.run.opening import Place
 
         def check(text: "Text") -> None:

@@ -1,7 +1,7 @@
 """Examples of any dataset on their way into a store: encoded in batches, on all cores, and what the tokenizer does to them counted."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,24 @@ BATCH = 4 << 20
 
 
 def write(
-    folder: Path, dataset: Dataset, read: Iterable[tuple[Side, Any]], used: Tokenizers, labels: Labels | None, separated: bool
+    folder: Path,
+    dataset: Dataset,
+    read: Iterable[tuple[Side, Any]],
+    used: Tokenizers,
+    labels: Labels | None,
+    separated: bool,
+    reached: Callable[[int], None] = lambda characters: None,
 ) -> dict[str, Any]:
-    """Encode all examples into files in `folder`: the facts to open them by, and what is told about them."""
+    """Encode all examples into files in `folder`: the facts to open them by, and what is told about them.
+
+    reached: told how many more characters are encoded.
+    """
     roles = ("source", "target") if dataset.SOURCE else ("target",)
     coverages = {role: Coverage(getattr(used, role)) for role in roles}
     writers: dict[str, Writer] = {}
     left_out: dict[str, int] = {}
     with ExitStack() as files:
-        for batch in _batches(read, dataset):
+        for batch, size in _batches(read, dataset):
             examples = [example for _, example in batch]
             encoded = dataset.encode(examples, used, labels)
             for role in roles:
@@ -42,19 +51,20 @@ def write(
                 writers[side].label(one, json.dumps(dataset.to_json(example)) if dataset.KEEPS_EXAMPLES else None)
             for told, n in dataset.left_out(examples).items():
                 left_out[told] = left_out.get(told, 0) + n
+            reached(size)
         facts = {name: writer.close() for name, writer in writers.items()}
     notes = dict.fromkeys(note for coverage in coverages.values() for note in coverage.notes())
     return {"stores": facts, "notes": [*notes, *(told.format(n=n) for told, n in left_out.items() if n)]}
 
 
-def _batches(read: Iterable[tuple[Side, Any]], dataset: Dataset) -> Iterator[list[tuple[Side, Any]]]:
-    """What is encoded together: examples of about BATCH characters."""
+def _batches(read: Iterable[tuple[Side, Any]], dataset: Dataset) -> Iterator[tuple[list[tuple[Side, Any]], int]]:
+    """What is encoded together: examples of about BATCH characters, and how many they are."""
     batch, size = list[tuple[Side, Any]](), 0
     for side, example in read:
         batch.append((side, example))
         size += dataset.size(example)
         if size >= BATCH:
-            yield batch
+            yield batch, size
             batch, size = [], 0
     if batch:
-        yield batch
+        yield batch, size

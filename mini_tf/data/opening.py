@@ -17,6 +17,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.system.cache import Cached, cached, found_by, hash_of
 from mini_tf.system.errors import DataFault
+from mini_tf.system.waiting import Reached, waiting
 
 FORMAT = 3
 Say = Callable[[str], None]
@@ -39,8 +40,11 @@ def open_text(
     used = used or raw.tokenizers(tokenizer, objective.TOKENS)
 
     def build(folder: Path) -> dict[str, Any]:
-        labels = dataset.labels_of(example for side, example in raw.division.read() if side == "train")
-        facts = write(folder, dataset, raw.division.read(), used, labels, dataset.separated(data))
+        division = raw.division
+        with waiting("collecting the labels"):
+            labels = dataset.labels_of(example for side, example in division.read() if side == "train")
+        with waiting(f"encoding {division.characters:,} characters") as reached:
+            facts = write(folder, dataset, division.read(), used, labels, dataset.separated(data), _summed(reached, division.characters))
         notes = [*raw.division.notes, *facts["notes"]]
         return facts | {"labels": None if labels is None else labels.to_json(), "notes": notes}
 
@@ -72,13 +76,26 @@ def encode(
     known = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:
-        facts = write(folder, dataset, (("val", example) for example in files.read()), used, labels, dataset.separated(data))
+        with waiting("reading and encoding"):
+            facts = write(folder, dataset, (("val", example) for example in files.read()), used, labels, dataset.separated(data))
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
     found = cached("tokens", _key(known, used), build, say)
     for note in found.facts["notes"]:
         say(note)
     return _open(found, "val", used, "--data")
+
+
+def _summed(reached: Reached, whole: int) -> Callable[[int], None]:
+    """Takes how much more was done, and tells the share of `whole` that is done."""
+    done = 0
+
+    def more(some: int) -> None:
+        nonlocal done
+        done += some
+        reached(min(1.0, done / max(whole, 1)))
+
+    return more
 
 
 def _key(known: str, used: Tokenizers) -> str:

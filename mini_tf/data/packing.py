@@ -73,13 +73,17 @@ class Packing:
         """These rows (B,) of evaluation."""
         return self.take(rows, 0, keys)
 
+    def eval_numbers(self, tokens: int | None = None) -> np.ndarray:
+        """(n,): the numbers of the rows that an evaluation on `tokens` reads."""
+        of_rows = self.held_out_tokens
+        return np.arange(len(of_rows)) if tokens is None else spread(of_rows, tokens)
+
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
         """Every target once, in order, in batches; with `tokens` only of rows that have so many together, spread evenly over all.
 
         A row's key depends on its number alone, so what is masked is the same for every run, sample and batch size.
         """
-        of_rows = self.held_out_tokens
-        chosen = np.arange(len(of_rows)) if tokens is None else spread(of_rows, tokens)
+        chosen = self.eval_numbers(tokens)
         for begin in range(0, len(chosen), batch_size):
             numbers = chosen[begin : begin + batch_size]
             yield self.held_out(numbers, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))

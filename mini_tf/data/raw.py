@@ -18,6 +18,8 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import as_cached
 from mini_tf.system.cache import cached, hash_of
+from mini_tf.system.patience import interruptible_call
+from mini_tf.system.waiting import waiting
 
 TRAINERS = 2
 """Counts up where a kind of tokenizer learns another one from the same text."""
@@ -76,12 +78,18 @@ class RawData:
         known = {side: files.hash for side, files in self.files.items()}
         return hash_of({"split": split, **known})
 
+    @property
+    def _size(self) -> int:
+        """Bytes of all files."""
+        return sum(source.path.stat().st_size for files in self.files.values() for source in files.sources)
+
     @cached_property
     def division(self) -> Division:
         """Which examples are held out."""
         val = self.files["val"].read if "val" in self.files else None
-        division = self.dataset.divide(self.files["train"].read, val, self.data.split)
-        notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
+        with waiting(f"reading {self._size / 1e6:,.1f} MB"):
+            division = self.dataset.divide(self.files["train"].read, val, self.data.split)
+            notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
         return replace(division, notes=(*division.notes, *notes))
 
     def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = ()) -> Tokenizers:
@@ -108,7 +116,9 @@ class RawData:
             learnt = ((side, example) for side in sides for where, example in self.division.read() if where == "train")
             texts = (text for side, example in learnt for text in self.dataset.texts(example, side))
             stride = 1 + self.division.characters // LARGEST_SAMPLE if settings.chooses_size else 1
-            Tokenizer.train(settings, (text for n, text in enumerate(texts) if n % stride == 0)).save(folder / "tokenizer.json")
+            sample = (text for n, text in enumerate(texts) if n % stride == 0)
+            with waiting(f"training the tokenizer on {self.division.characters / stride / 1e6:,.1f} million characters"):
+                interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 
         return Tokenizer.load(cached("tokenizers", key, build, lambda line: None).folder)

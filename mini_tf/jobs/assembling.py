@@ -20,15 +20,17 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault, RunFault
 from mini_tf.system.seeds import seed_of
+from mini_tf.system.waiting import waiting
 from mini_tf.trained import initial
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.trained.opening import SOURCE_TOKENIZER, read_whole, write_config
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
+from mini_tf.training.machine.crowd import crowded
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.trial import Trial
-from mini_tf.training.machine.tuning import Work, tune
+from mini_tf.training.machine.tuning import LONGEST, Work, tune
 from mini_tf.training.machine.tuning_cache import remembered
 
 
@@ -117,6 +119,12 @@ def decide(parts: Parts, say: Say) -> Setup:
     rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
     shape = {**asked, **rows, "vocabulary": parts.text.tokenizer.vocabulary.size}
     work = Work(parts.plan.batch_size, parts.course.horizon)
-    decided = remembered(shape, work, setup, lambda: tune(setup, work, Trial(parts.task, single_rows)), say)
+
+    def find() -> Setup:
+        skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
+        with waiting(f"measuring what is fastest here, {LONGEST:g} s and a compilation at most ({skips}, where given, are not tried)"):
+            return tune(setup, work, Trial(parts.task, single_rows), partial(crowded, setup.threads))
+
+    decided = remembered(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster
     return decided

@@ -60,7 +60,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         keep(parts, run)
         introduce(parts, voice)
         session = Session(run, parts, voice, began)
-        with StopRequest() as stop:
+        with StopRequest(voice.say) as stop:
             return session.finish(session.learn(stop), stop)
 
 

@@ -59,7 +59,7 @@ def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             return Outcome(run.folder, run.manifest.metrics)
         begin(run, identity)
         done: list[Repeat] = []
-        with StopRequest() as stop:
+        with StopRequest(voice.say) as stop:
             for number, single in enumerate(singles(resolved), start=1):
                 if stop:  # since the seed before was done
                     return _stopped(run, stop.exit_code, f"before seed-{number}")

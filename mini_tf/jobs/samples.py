@@ -8,6 +8,7 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import can_measure, left_out, packages_of
 from mini_tf.system.errors import RunFault
+from mini_tf.system.waiting import waiting
 
 
 class Samples:
@@ -25,8 +26,10 @@ class Samples:
         wanted = self.parts.recipe.eval.translations
         if not wanted or not self._can_score:
             return {}
+        few = self.parts.text.val.n_documents if whole else min(wanted, self.parts.text.val.n_documents)
         try:
-            return self.pipeline.scores(self.pipeline.written(self.parts.text.val, None if whole else wanted, each_chunk))
+            with waiting(f"writing {few:,} answers to be scored"):
+                return self.pipeline.scores(self.pipeline.written(self.parts.text.val, None if whole else wanted, each_chunk))
         except RunFault as fault:
             self.say(f"nothing written to be scored: {fault.message}")
             return {}
@@ -42,7 +45,8 @@ class Samples:
         """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
         if not sample or self.settings is None or not self.settings.COPIES:
             return None
-        return copying(sample, self.parts.text.train, self.parts.text.tokenizer)
+        with waiting("comparing the last sample with the training text"):
+            return copying(sample, self.parts.text.train, self.parts.text.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:

@@ -17,6 +17,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RunFault
+from mini_tf.system.waiting import waiting
 from mini_tf.training.due import Due
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
@@ -67,7 +68,7 @@ class Session:
             return self.start.step
         report, score = None, None
         with self.voice.bar(self.training.course.horizon.steps or 0, initial=self.start.step) as bar, self._keeping_what_diverged():
-            for report in train(self.training, self.start):
+            for report in _said(train(self.training, self.start), self.parts.setup.compile):
                 self._count(report)
                 last = self.training.course.finished(report.step, report.seconds)
                 score = self._evaluate(report, bar) if last or self.due.evaluation(report) else None
@@ -229,7 +230,8 @@ class Session:
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
         metrics = measured | {"train.loss": self.tally.train_loss, "minutes": self.tally.wall() / 60}
-        run.draw()
+        with waiting("drawing the losses"):
+            run.draw()
         for line in self._closing_words(step, metrics):
             self.voice.say(line)
         run.finish("done", metrics=metrics)  # nothing slow behind it: killed there, the run is done, and --extend extends it once more
@@ -265,6 +267,15 @@ class Session:
         folder, pipeline = _quoted(self.run.folder), self.samples.settings
         use = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
         yield f"next: minitf evaluate {folder}" + (f"; minitf {use} {folder}" if use else "")
+
+
+def _said(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
+    """The reports, while a person is told that the first step may take long."""
+    with waiting("compiling the model, then the first step" if compiles else "the first step"):
+        first = next(reports, None)
+    if first is not None:
+        yield first
+        yield from reports
 
 
 def save(

@@ -21,7 +21,8 @@ SHARE = 0.15
 FEWEST = 4096
 """Tokens of an evaluation on the way: fewer tell too little, so then there are fewer evaluations."""
 LINES = 30
-"""Ordinary lines of a run's log."""
+"""Ordinary lines of a run's log, besides those after the first steps:"""
+EARLY = (1, 10)
 
 
 def step_work(model: nn.Module, recipe: Recipe) -> float:
@@ -100,8 +101,8 @@ class Due:
 
     def line(self, report: Report) -> bool:
         if self.horizon.steps is None:
-            return self._share("line", report, LINES) or report.step == 10
-        return report.step == 10 or report.step % max(1, math.ceil(self.horizon.steps / LINES)) == 0
+            return self._share("line", report, LINES) or report.step in EARLY
+        return report.step in EARLY or report.step % max(1, math.ceil(self.horizon.steps / LINES)) == 0
 
     def _evaluated(self, what: str, report: Report) -> bool:
         if self.recipe.eval.every_steps == "auto" and self.horizon.steps is None:

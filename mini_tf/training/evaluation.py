@@ -3,20 +3,21 @@
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.seeds import seed_of
+from mini_tf.system.waiting import waiting
 from mini_tf.training.machine.device import Setup
 
 
@@ -63,7 +64,7 @@ def evaluate(
     """loss, targets, what the task counts, what `judge` says, and perplexity and bits_per_byte where the objective declares them.
 
     judge: what gathers the outputs of a task. Of a loss of several parts each is given as loss.PART.
-    `tokens`: only the first so many of the text. bits_per_byte divides by the bytes of the raw text, for a part of it by
+    `tokens`: only so many of the text, spread evenly. bits_per_byte divides by the bytes of the raw text, for a part of it by
     those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
     called before each batch; what it raises ends the evaluation.
     """
@@ -73,7 +74,7 @@ def evaluate(
     # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
-        for rows in packing.eval_rows(batch_size, tokens):
+        for rows in _said(packing, batch_size, tokens):
             each_batch()
             batch = objective.prepare(rows)
             with setup.autocast():
@@ -97,6 +98,15 @@ def evaluate(
         share = counts[part] / max(1, len(packing.store) - objective.lookahead)
         scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)
     return scores | {"targets": max(counts[name] for name in losses)}
+
+
+def _said(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
+    """The rows of an evaluation, while a person is told how many are read."""
+    numbers = packing.eval_numbers(tokens)
+    with waiting(f"evaluating {int(packing.held_out_tokens[numbers].sum()):,} tokens") as reached:
+        for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
+            reached(batch * batch_size / len(numbers))
+            yield rows
 
 
 def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:

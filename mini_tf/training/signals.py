@@ -6,11 +6,16 @@ exits with 128 + the signal's number. A second SIGINT does what it did before tr
 
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
 _COMPILER = ("torch._inductor", "torch._dynamo")
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+AT_ONCE = "Ctrl-C now stops at once, and what came after the last checkpoint is lost"
 
 
 class Stopped(Exception):
@@ -27,7 +32,9 @@ class StopRequest:
     step dies of it, so that step cannot be finished: that failure leaves as SystemExit with the signal's exit code.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[str], None] = lambda line: None) -> None:
+        """answer: says at once that the signal was heard."""
+        self._answer = answer
         self.signal: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
         self._around: StopRequest | None = None
@@ -65,6 +72,8 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self._ask(signal.Signals(number))
+            with suppress(RuntimeError):  # the signal came while a line was being written
+                self._answer(f"{signal.Signals(number).name}: the step under way ends and is saved; {AT_ONCE}")
         elif number == signal.SIGINT:
             self._put_back(signal.SIGINT)
             signal.raise_signal(number)

@@ -26,9 +26,11 @@ import typer
 
 from mini_tf.cli.terminal.crash_files import keep_traceback
 from mini_tf.cli.terminal.interrupts import interruptible
+from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import Refusal, StorageFault
 from mini_tf.system.failures import is_bug, refusal_of
 from mini_tf.system.safe_text import safe_text
+from mini_tf.system.waiting import shown_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,6 +70,7 @@ class Console:
         self.crash: Callable[[str], Path] | None = None
         self._answer: dict[str, Any] = {}
         self._bar: tqdm[Any] | None = None
+        self._sketched = False
 
     @property
     def live(self) -> bool:
@@ -101,6 +104,15 @@ class Console:
             mininterval=0.2,
         )
         return self._bar
+
+    def sketch(self, line: str) -> None:
+        """A line on a live stderr that stays until the next one, which replaces it; "" removes it. On a bar it stands before it."""
+        if self._bar is not None and not self._bar.disable:
+            self._bar.set_description_str(safe_text(line))
+            return
+        width = shutil.get_terminal_size((80, 24)).columns - 1
+        _write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
+        self._sketched = bool(line)
 
     def print_product(self, text: str, end: str = "\n") -> None:
         """Text for stdout, flushed at once, made safe."""
@@ -162,6 +174,8 @@ class Console:
             return
         if tone and wants_color(self.color, sys.stderr):
             line = f"{_COLORS[tone]}{line}\x1b[0m"
+        if self._sketched:
+            self.sketch("")
         if self._bar is not None and not self._bar.disable:
             self._bar.clear()
         _write_conversation(line + "\n")
@@ -263,7 +277,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
 
 def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[str, Any]) -> int:
     try:
-        with interruptible():
+        with interruptible(), shown_by(waits_of(console)):
             exit_code = body(console, **arguments) or 0
         console.close(exit_code)
         return exit_code

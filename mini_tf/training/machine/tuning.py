@@ -1,7 +1,8 @@
 """What `auto` comes to where only a clock can tell: other settings are tried on the run's own model, within 3 % of its time.
 
-A run under ten seconds tries nothing. Each setting is decided by itself, in the order of what it may gain: precision,
-threads, rows a pass, and, for long runs, compiling. What is tried must be clearly faster than the safe value to replace it.
+A run under ten seconds tries nothing, nor does a machine on which others are at work. Each setting is decided by itself, in the order
+of what it may gain: precision, threads, rows a pass, and, for long runs, compiling. Every value is warmed up, then all are tried in
+turn, and medians are compared. What is tried must be clearly faster than the safe value to replace it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,12 +17,14 @@ SHORT = 10.0
 """Seconds of a run in which nothing is tried."""
 SHARE = 0.03
 """Of a run's estimated time, what all tries together may take; compiling apart."""
+LONGEST = 30.0
+"""Seconds that they may take, however long the run."""
 CLEARLY = 0.9
 """What replaces a safe value takes at most this part of its time."""
 HOPELESS = 1.5
-"""What takes so many times as long at its first try gets only one more, where that is cheap: the first may prepare kernels."""
+"""What takes so many times as long as the safe value, once both are warm, is tried no further."""
 ROUNDS = 3
-"""Alternating tries of what is hopeful."""
+"""Alternating tries of what is hopeful, after one that warms it up: it may prepare kernels."""
 COMPILES_FROM = {"cpu": 900.0, "cuda": 300.0}
 """Seconds of a run in which half a minute of compiling may come back."""
 SCATTERED = 2.0
@@ -46,22 +49,31 @@ class Work:
         return self.horizon.seconds if self.horizon.steps is None else self.horizon.steps * step  # type: ignore[return-value]
 
 
-def tune(setup: Setup, work: Work, measure: Measure) -> Setup:
+def tune(setup: Setup, work: Work, measure: Measure, crowded: Callable[[], bool] = lambda: False) -> Setup:
     """`setup` with all that is undecided decided, the reasons, and the figures they rest on.
 
-    Its micro_batch_size must be the largest that fits into memory.
+    Its micro_batch_size must be the largest that fits into memory. crowded: whether others are at work on this machine just now.
     """
     bench = _Bench(measure, work)
     bench.look(setup)
     if work.seconds(bench.step) < SHORT:
-        for key in setup.undecided:
-            setup = setup.decided(key, getattr(setup, key), TOO_SHORT)
-        return setup
+        return _all_safe(setup, TOO_SHORT)
+    if crowded():
+        return replace(_all_safe(setup, BUSY), provisional=True)
+    safe = setup
     for key in ("precision", "threads", "micro_batch_size"):
         if key in setup.undecided:
             setup = _compare(key, setup, bench)
     setup = _compile(setup, bench) if "compile" in setup.undecided else setup
+    if crowded():  # meanwhile
+        return replace(_all_safe(safe, BUSY), provisional=True)
     return replace(setup, provisional=bench.busy or (bench.too_dear and not setup.measured))
+
+
+def _all_safe(setup: Setup, reason: str) -> Setup:
+    for key in setup.undecided:
+        setup = setup.decided(key, getattr(setup, key), reason)
+    return setup
 
 
 def choose(key: str, seconds: Mapping[Any, float], how: str = "measured") -> tuple[Any, str]:
@@ -102,7 +114,7 @@ class _Bench:
 
     @property
     def left(self) -> float:
-        return SHARE * self.work.seconds(self.step) - self.spent
+        return min(LONGEST, SHARE * self.work.seconds(self.step)) - self.spent
 
     def seconds(self, setup: Setup, rows: int, turn: int) -> float:
         taken = self.measure(setup, rows, turn)
@@ -121,22 +133,26 @@ class _Bench:
 
     def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
         """Whether the safe value and others, so many times slower at worst, can be compared on so many rows."""
-        tries = 1 + ROUNDS + sum(max(slow, HOPELESS * (1 + ROUNDS)) for slow in slowdowns)
+        tries = 1 + ROUNDS + sum(max(2 * slow, HOPELESS * (1 + ROUNDS)) for slow in slowdowns)
         return tries * self.step * rows / self.work.batch_size <= self.left
 
-    def compare(self, setups: Mapping[Any, Setup], rows: int) -> dict[Any, float]:
-        """Seconds of a step in each: the median of alternating tries of those that are not hopeless. The first is the safe one."""
-        first: dict[Any, float] = {}
+    def compare(self, setups: Mapping[Any, Setup], rows: int, bounded: bool = True) -> dict[Any, float]:
+        """Seconds of a step in each: the median of alternating tries of those that are not hopeless. The first is the safe one.
+
+        bounded: where time runs out before a value was tried warm, it is left out.
+        """
+        timed: dict[Any, list[float]] = {}
         for value, setup in setups.items():
-            first[value] = self.seconds(setup, rows, 0)
-            safe = next(iter(first.values()))
-            if first[value] > HOPELESS * safe and first[value] <= self.left / 10:
-                first[value] = min(first[value], self.seconds(setup, rows, 1))
-        hopeful = [value for value in first if first[value] <= HOPELESS * safe]
-        timed = {value: [seconds] for value, seconds in first.items()}
-        if len(hopeful) > 1:
-            rounds = [{value: self.seconds(setups[value], rows, turn) for value in hopeful} for turn in range(ROUNDS)]
-            timed |= {value: [one[value] for one in rounds] for value in hopeful}
+            if not timed or not bounded or self.left > 0:
+                self.seconds(setup, rows, 0)
+                timed[value] = []
+        safe, *_ = timed
+        for turn in range(ROUNDS):
+            for value, times in timed.items():
+                hopeful = not times or min(times) <= HOPELESS * min(timed[safe])
+                if hopeful and (self.left > 0 or not bounded or not timed[safe]):
+                    times.append(self.seconds(setups[value], rows, turn))
+        timed = {value: times for value, times in timed.items() if times}
         self.busy |= any(max(times) > SCATTERED * min(times) for times in timed.values())
         return {value: median(times) * self.work.batch_size / rows for value, times in timed.items()}
 
@@ -164,8 +180,8 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
         return setup.decided(key, safe, "nothing else to try")
     rows = max(rows for rows in sizes if bench.affords(others.values(), rows))
     seconds = bench.compare({value: replace(setup, **{key: value}) for value in (safe, *others)}, rows)
-    if bench.busy:
-        return setup.decided(key, safe, BUSY)
+    if bench.busy or len(seconds) == 1:
+        return setup.decided(key, safe, BUSY if bench.busy else TOO_DEAR)
     whole = rows == setup.micro_batch_size
     value, reason = choose(key, seconds, "measured" if whole else f"measured on {rows} of {bench.work.batch_size} rows")
     bench.step *= seconds[value] / seconds[safe]
@@ -182,7 +198,7 @@ def _compile(setup: Setup, bench: _Bench) -> Setup:
     rows, compiled = setup.micro_batch_size, replace(setup, compile=True)
     try:
         first = sum(bench.seconds(compiled, rows, turn) for turn in range(2))  # rows of another shape compile once more
-        seconds = bench.compare({False: setup, True: compiled}, rows)
+        seconds = bench.compare({False: setup, True: compiled}, rows, bounded=False)
     except Exception as error:  # whatever a compiler trips over, training goes on without it
         return setup.decided("compile", False, f"compiling failed: {type(error).__name__}")
     if bench.busy:

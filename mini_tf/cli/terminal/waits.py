@@ -1,0 +1,68 @@
+"""How a wait is shown: after a second what is waited for; then a share in place on a live terminal, elsewhere a line now and then."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from mini_tf.system.waiting import Reached, Show
+
+PATIENCE = 1.0
+"""Seconds after which a wait is said; a shorter one is none."""
+AGAIN = 15.0
+"""Seconds between two lines about the same wait, where nothing can be drawn in place."""
+
+
+class Display(Protocol):
+    """A terminal: `say` a line for good, or `sketch` one that the next replaces ("" removes it), where it is `live`."""
+
+    @property
+    def live(self) -> bool: ...
+    def say(self, line: str) -> None: ...
+    def sketch(self, line: str) -> None: ...
+
+
+def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> Show:
+    """What shows waits on this display."""
+
+    @contextmanager
+    def show(what: str) -> Iterator[Reached]:
+        wait = _Wait(display, what, clock)
+        timer = threading.Timer(PATIENCE, wait.begin)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield wait.reached
+        finally:
+            timer.cancel()
+            wait.end()
+
+    return show
+
+
+class _Wait:
+    """`begin` is called by another thread than `reached` and `end`."""
+
+    def __init__(self, display: Display, what: str, clock: Callable[[], float]) -> None:
+        self._display, self._what, self._clock = display, what, clock
+        self._lock, self._said, self._over = threading.Lock(), 0.0, False
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._said = self._clock()
+                (self._display.sketch if self._display.live else self._display.say)(f"{self._what} ...")
+
+    def reached(self, share: float) -> None:
+        with self._lock:
+            every = 0.2 if self._display.live else AGAIN
+            if self._said and self._clock() - self._said >= every:
+                self._said = self._clock()
+                (self._display.sketch if self._display.live else self._display.say)(f"{self._what}: {share:.0%}")
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            if self._said and self._display.live:
+                self._display.sketch("")

@@ -1,0 +1,157 @@
+"""What a person waits for is said: after a second, with a share where it is known, in place on a live terminal, and Ctrl-C is answered."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commands import QUIET, TINY, minitf
+
+from mini_tf.cli.terminal import console, waits
+from mini_tf.cli.terminal.waits import AGAIN, waits_of
+from mini_tf.system.patience import interruptible_call
+from mini_tf.system.waiting import Reached, shown_by, waiting
+
+
+class Paper:
+    """A display that keeps what it is told."""
+
+    def __init__(self, live: bool) -> None:
+        self.live, self.lines = live, list[str]()
+        self.told = threading.Event()
+
+    def say(self, line: str) -> None:
+        assert not self.live
+        self.lines.append(line)
+        self.told.set()
+
+    def sketch(self, line: str) -> None:
+        assert self.live
+        self.lines.append(line)
+        self.told.set()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "PATIENCE", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_elsewhere_a_wait_is_a_line_and_then_one_now_and_then() -> None:
+    paper, now = Paper(live=False), [100.0]
+    with shown_by(waits_of(paper, lambda: now[0])), waiting("encoding 7 characters") as reached:
+        assert paper.told.wait(60)
+        for passed, share in ((1.0, 0.2), (AGAIN, 0.34), (0.5, 0.4), (AGAIN, 1.0)):
+            now[0] += passed
+            reached(share)
+    assert paper.lines == ["encoding 7 characters ...", "encoding 7 characters: 34%", "encoding 7 characters: 100%"]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_live_terminal_shows_it_in_place_and_nothing_stays() -> None:
+    paper, now = Paper(live=True), [100.0]
+    with shown_by(waits_of(paper, lambda: now[0])), waiting("reading") as reached:
+        assert paper.told.wait(60)
+        now[0] += 0.5
+        reached(0.5)
+    assert paper.lines == ["reading ...", "reading: 50%", ""]
+
+
+def test_what_does_not_take_a_second_is_not_said() -> None:
+    paper = Paper(live=False)
+    with shown_by(waits_of(paper)), waiting("reading") as reached:
+        reached(0.5)
+    assert paper.lines == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_wait_that_fails_is_over_too() -> None:
+    paper = Paper(live=True)
+
+    def work() -> None:
+        with shown_by(waits_of(paper)), waiting("reading"):
+            assert paper.told.wait(60)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        work()
+    assert paper.lines[-1] == ""
+
+
+def test_reading_training_encoding_and_evaluating_are_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+
+    @contextmanager
+    def show(what: str) -> Iterator[Reached]:
+        said.append(what)
+        yield lambda share: said.append(f"{share:.0%}")
+
+    monkeypatch.setattr(console, "waits_of", lambda display: show)
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    done = minitf("pretrain", TINY, *QUIET, "tokenizer.kind=bpe", "train.steps=2", "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    expected = [
+        *(r"loading PyTorch", r"reading \d+\.\d MB", r"training the tokenizer on \d+\.\d million characters"),
+        *("collecting the labels", r"encoding [\d,]+ characters", "100%", "the first step", r"evaluating [\d,]+ tokens", "0%"),
+    ]
+    rest = iter(said)
+    for pattern in expected:
+        assert any(re.fullmatch(pattern, line) for line in rest), (pattern, said)
+
+
+def test_work_that_cannot_be_interrupted_is_left_at_once() -> None:
+    assert interruptible_call(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        interruptible_call(lambda: 1 // 0)
+    code = """
+import ctypes, sys, time
+from mini_tf.system.patience import interruptible_call
+sleep = ctypes.CDLL(None).sleep  # C code: Python answers no signal before it returns
+def work():
+    print("at it", flush=True)
+    for _ in range(600):
+        sleep(1)
+try:
+    interruptible_call(work)
+except KeyboardInterrupt:
+    print("left", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at it\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=300)[0] == "left\n"
+
+
+def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
+    """The line comes first, then the save."""
+    words = [
+        sys.executable,
+        "-m",
+        "mini_tf",
+        "pretrain",
+        TINY,
+        *QUIET,
+        "train.steps=100000",
+        "eval.every_steps=100000",
+        "-d",
+        tmp_path / "run",
+    ]
+    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    lines = [process.stderr.readline()]
+    while not lines[-1].startswith("step "):
+        lines.append(process.stderr.readline())
+        assert lines[-1], "".join(lines)
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=300)[1].splitlines()
+    answers = [number for number, line in enumerate(rest) if line.startswith("SIGINT: the step under way ends and is saved")]
+    stopped = [number for number, line in enumerate(rest) if re.match(r"stopped at step \d+, saved", line)]
+    assert len(answers) == len(stopped) == 1
+    assert answers < stopped
+    assert process.returncode == 130
