@@ -155,3 +155,16 @@ def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
     assert len(answers) == len(stopped) == 1
     assert answers < stopped
     assert process.returncode == 130
+
+
+def test_a_line_arrives_though_backtraces_of_another_thread_are_sent_nowhere() -> None:
+    code = """
+import os, sys
+from mini_tf.system.backtraces import without_backtraces, write_stderr
+with without_backtraces():
+    os.write(2, b"panicked\\n")
+    write_stderr("a line\\n")
+write_stderr("another\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "a line\nanother\n"

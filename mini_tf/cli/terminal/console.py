@@ -27,6 +27,7 @@ import typer
 from mini_tf.cli.terminal.crash_files import keep_traceback
 from mini_tf.cli.terminal.interrupts import interruptible
 from mini_tf.cli.terminal.waits import waits_of
+from mini_tf.system.backtraces import write_stderr
 from mini_tf.system.errors import Refusal, StorageFault
 from mini_tf.system.failures import is_bug, refusal_of
 from mini_tf.system.safe_text import safe_text
@@ -211,8 +212,7 @@ def _write_conversation(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        write_stderr(text)
     except (OSError, ValueError):
         silence(sys.stderr)
 

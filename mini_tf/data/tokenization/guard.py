@@ -3,14 +3,13 @@ becomes a DataFault.
 """
 
 import contextlib
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
 from typing import TypeVar
 
+from mini_tf.system.backtraces import without_backtraces
 from mini_tf.system.errors import DataFault, Refusal
 from mini_tf.system.limits import limits
 
@@ -26,7 +25,7 @@ def called(doing: str, work: Callable[[], Result], n_bytes: int | None = None) -
     runs in a thread of its own, which is left behind where it comes to no end: the library lets go of the interpreter while
     it works, and cannot be stopped.
     """
-    with _without_backtraces(), guarded(doing):
+    with without_backtraces(), guarded(doing):
         return work() if n_bytes is None else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / PORTION))
 
 
@@ -59,23 +58,6 @@ def guarded(doing: str) -> Iterator[None]:
             text = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataFault(f"the tokenizer crashed while {doing}: {text[:200]}") from None
         raise
-
-
-@contextlib.contextmanager
-def _without_backtraces() -> Iterator[None]:
-    """Sends file descriptor 2 nowhere for a moment: a Rust panic writes to it directly, before anyone can catch it.
-
-    It is one for the whole process: what other threads write there meanwhile is lost too.
-    """
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.flush()
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # then a backtrace is seen
-            stack.callback(os.close, kept := os.dup(2))
-            stack.callback(os.close, nowhere := os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
-            os.dup2(nowhere, 2)
-            stack.callback(os.dup2, kept, 2)
-        yield
 
 
 def refuse_many(text: str, n_tokens: int) -> None:
