@@ -8,12 +8,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data.formats import cells
-from mini_tf.data.formats.documents import Columns, Row, read, rows_of
+from mini_tf.data.formats.documents import Columns, Row, read, read_columns, rows_of
 from mini_tf.data.formats.sources import find
 from mini_tf.system.errors import DataFault
 
@@ -381,3 +383,56 @@ def test_a_number_is_the_same_as_json_and_as_text(number: float) -> None:
     except OverflowError:
         return
     assert cells.number_of(number, "f:1", "x") == cells.number_of(json.dumps(number), "f:1", "x") == expected
+
+
+TITLES = "id,review,stars\n1,a nice film,5\n2,dull,1\n"
+LIKE = {"text": ("text", "review", "content"), "label": ("label", "stars")}
+
+
+def columns_of(names: tuple[str, str], likely: dict[str, tuple[str, ...]], **more: Any) -> Columns:
+    return Columns(names, likely=likely, **more)
+
+
+def test_columns_that_nobody_named_are_taken_by_what_such_columns_are_often_called(tmp_path: Path) -> None:
+    file = tmp_path / "reviews.csv"
+    file.write_text(TITLES)
+    [source] = find(str(file))
+    columns = columns_of(("text", "label"), LIKE)
+    assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"], ["dull", "1"]]
+    assert read_columns(source, columns) == ["review", "stars"]
+    numbers = columns_of(("1", "0"), {"1": LIKE["text"], "0": LIKE["label"]})  # of another file, which had no header
+    assert [row.cells for row in rows_of(source, numbers)] == [["a nice film", "5"], ["dull", "1"]]
+    raw = columns_of(("1", "0"), {"1": LIKE["text"], "0": LIKE["label"]}, header=False)
+    assert next(rows_of(source, raw)).cells == ["review", "id"]
+
+
+def test_of_two_that_may_be_meant_none_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "two.csv"
+    file.write_text("review,content,stars\na,b,5\n")
+    [source] = find(str(file))
+    with pytest.raises(DataFault, match="no column 'text'; there are: review, content, stars"):
+        next(rows_of(source, columns_of(("text", "label"), LIKE)))
+
+
+def test_a_header_is_not_read_as_data_where_columns_are_asked_for_by_number(tmp_path: Path) -> None:
+    """A sentence would be taken for a label."""
+    file = tmp_path / "strange.csv"
+    file.write_text("a,b,c\n1,fine,x\n")
+    [source] = find(str(file))
+    with pytest.raises(DataFault) as fault:
+        next(rows_of(source, columns_of(("1", "0"), {"1": LIKE["text"], "0": LIKE["label"]})))
+    assert fault.value.message.endswith(":1: the first row seems to name the columns (a, b, c), which are asked for by number (1, 0)")
+    assert fault.value.hint == "'data.fields={text: COLUMN, label: COLUMN}' names them; data.header=false reads the row as data"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_so_are_they_where_rows_name_their_columns(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    if name.endswith("jsonl"):
+        file.write_text('{"id": 1, "review": "a nice film", "stars": "5"}\n')
+    else:
+        pq.write_table(pa.table({"id": [1], "review": ["a nice film"], "stars": ["5"]}), file)
+    [source] = find(str(file))
+    columns = columns_of(("text", "label"), LIKE)
+    assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"]]
+    assert read_columns(source, columns) == ["review", "stars"]

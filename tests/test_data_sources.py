@@ -106,10 +106,10 @@ def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Pat
     with pytest.raises(DataFault) as caught:
         texts(file)
     assert caught.value.message == f"{file}:1: no column 'text'; there are: id, review"
-    assert caught.value.hint == "say which one is the text: 'data.fields={text: review}'"
+    assert caught.value.hint == "say which one is the text: 'data.fields={text: COLUMN}'"
     with pytest.raises(DataFault) as caught:
         list(read(find(str(file), "--data"), Columns()))
-    assert caught.value.hint == "say which one is the text: --fields '{text: review}'"
+    assert caught.value.hint == "say which one is the text: --fields '{text: COLUMN}'"
     assert "there are: 0, 1 (no header)" in refusal(write(tmp_path / "b.csv", "1,good film\n"))
 
 

@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D4-not-json": (jsonl("{'text': 1}"), ("a.jsonl:2: not valid JSON",)),
     "D4-not-an-object": (jsonl("[1]"), ("a.jsonl:2: must be an object",)),
     "D4-empty-object": (jsonl("{}"), ("a.jsonl:2: no column 'text'; there are: none",)),
-    "D4-no-such-field": (jsonl('{"a": "x", "b": "y"}'), ("no column 'text'; there are: a, b", "data.fields={text: b}")),
+    "D4-no-such-field": (jsonl('{"a": "x", "b": "y"}'), ("no column 'text'; there are: a, b", "data.fields={text: COLUMN}")),
     "D4-a-name-of-a-million": (jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})), ("no column 'text'; there are: aaaa",)),
     "D4-not-a-string": (jsonl('{"text": {"a": 1}}'), ("'text' must be text, not dict",)),
     "D4-nan": (jsonl('{"text": "x", "n": NaN}'), ("NaN is not a finite number",)),

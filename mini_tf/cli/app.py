@@ -114,5 +114,21 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
     if context and type(error).__name__ == "NoArgsIsHelpError":
         Console().say(context.get_help())
         return 2
-    fault = UsageFault(f"{path}: {message}", hint=f"see `{path} --help`")
+    way = _as_key(error, arguments) or f"see `{path} --help`"
+    fault = UsageFault(f"{path}: {message}", hint=way)
     return refuse(Console(command=path.partition(" ")[2], json="--json" in arguments), fault)
+
+
+def _as_key(error: Exception, arguments: list[str]) -> str | None:
+    """How a setting of the recipe is written that somebody gave as an option; None where the command takes none, or none is meant."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    takes = context is not None and any("KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params)
+    if option is None or not takes:
+        return None
+    from mini_tf.recipe.parsing.hints import key_meant
+
+    given = next((one for one in arguments if one.partition("=")[0] == option), option)
+    _, said, value = given.partition("=")
+    after = arguments[arguments.index(given) + 1 :] if given in arguments and not said else []
+    key = key_meant(option)
+    return key and f"settings are written without dashes: {key}={value or next(iter(after), 'VALUE')}"

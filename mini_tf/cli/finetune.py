@@ -12,9 +12,14 @@ TASK_RECIPE = Annotated[
 ]
 
 
-def _ask_for_recipe() -> NoReturn:
+def _ask_for_recipe(overrides: list[str]) -> NoReturn:
+    import shlex
+
     from mini_tf.system.errors import UsageFault
 
+    if overrides:
+        ways = " or ".join(f"`minitf finetune {shlex.join([recipe, *overrides])}`" for recipe in ("sst2-nano", "wnut17-nano"))
+        raise UsageFault("which task? a recipe says it", hint=f"{ways} (classes of texts, or of words); all: {', '.join(task_recipes())}")
     raise UsageFault("which task? give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")
 
 

@@ -23,7 +23,7 @@ FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
 
 
 def training_command(
-    name: str, summary: str, recipe: Any = RECIPE, without_recipe: Callable[[], None] = lambda: None
+    name: str, summary: str, recipe: Any = RECIPE, without_recipe: Callable[[list[str]], None] = lambda overrides: None
 ) -> Callable[..., None]:
     """A command that trains, as Typer takes it. `recipe` declares its argument; `without_recipe` may refuse to go on without one."""
 
@@ -47,6 +47,8 @@ def training_command(
 
             console.answer(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
             return 0
+        if unusual := _unusual(console.command, resolved):
+            console.warn(unusual)
         with waiting("loading PyTorch"):
             from mini_tf.jobs.pretrain import Options
         from mini_tf.run.opening import Place
@@ -62,7 +64,15 @@ def training_command(
     return command(body)
 
 
-def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[], None], place: Path | None) -> "Resolved":
+def _unusual(command: str, resolved: "Resolved") -> str | None:
+    """What is to be said where a recipe is given to the command that people do not mean it for; both do the same."""
+    recipe, shown = resolved.recipe, resolved.name
+    if command == "finetune" and not recipe.objective.TASK and recipe.model.init_from is None:
+        return f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN begins with a run's weights"
+    return None
+
+
+def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], place: Path | None) -> "Resolved":
     """The recipe that the arguments give; place: the folder of the run that may be continued, where it is named."""
     from mini_tf.recipe import reading
     from mini_tf.recipe.entry_points import KindFault
@@ -71,7 +81,7 @@ def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[
 
     recipe, overrides = reading.split_arguments(arguments)
     if recipe is None:
-        without_recipe()
+        without_recipe(overrides)
     try:
         return reading.read(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"])
     except KindFault:  # of a run, which its own package says more of

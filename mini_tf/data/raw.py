@@ -9,6 +9,7 @@ from typing import Any
 import tokenizers
 
 from mini_tf.data.datasets import Dataset
+from mini_tf.data.formats.documents import read_columns
 from mini_tf.data.formats.lines import bad_bytes
 from mini_tf.data.formats.sources import Source
 from mini_tf.data.labels import Labels
@@ -19,6 +20,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import as_cached
 from mini_tf.system.cache import cached, hash_of
 from mini_tf.system.patience import interruptible_call
+from mini_tf.system.strict_json import short
 from mini_tf.system.waiting import waiting
 
 TRAINERS = 2
@@ -53,7 +55,13 @@ class Files:
 
     @property
     def notes(self) -> Iterator[str]:
-        """Where bytes are read as U+FFFD."""
+        """Where bytes are read as U+FFFD, and which columns were taken though nobody named them."""
+        reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
+        for source in self.sources:
+            found = read_columns(source, reader.columns)
+            told = [f"{role} is {short(name)!r}" for role, name in zip(reader.roles, found, strict=False) if name != reader.names[role]]
+            if told:
+                yield f"{source.name}: of its columns {', '.join(told)}; data.fields names others"
         texts = [source for source in self.sources if source.format != "parquet"]  # which knows no such bytes
         if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
             yield f"{n:,} bytes are not UTF-8; each is read as U+FFFD"

@@ -43,8 +43,15 @@ def introduce(parts: Parts, voice: Voice) -> None:
     voice.say(_evaluations(parts))
     if dataset.CUTS and (cut := parts.train.n_longer):
         voice.warn(f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are cut there")
+    if dataset.STREAM and len(text.train) <= train.context:
+        shorter = 1 << max(3, len(text.train).bit_length() - 4)
+        voice.warn(
+            f"train.context {train.context} is longer than the whole text of {len(text.train):,} tokens; train.context={shorter} fits it"
+        )
     if parts.train.n_rows < most:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
+    if told := _vocabulary(parts):
+        voice.warn(told)
 
 
 def _evaluations(parts: Parts) -> str:
@@ -57,3 +64,21 @@ def _evaluations(parts: Parts) -> str:
     if few is None:
         return f"evaluation: {when}, on {all_of}"
     return f"evaluation: {when}, on a fixed sample of {few:,} of the {parts.held_out_tokens:,} held-out tokens; at the end on all of them"
+
+
+RARE = 20
+"""Tokens of text for each entry of the vocabulary, below which most of them are seen too rarely to be learnt."""
+
+
+def _vocabulary(parts: Parts) -> str | None:
+    """What is to be said where a tokenizer was trained here with more tokens than the text bears."""
+    settings, size, tokens = parts.recipe.tokenizer, parts.text.tokenizer.vocabulary.size, len(parts.text.train)
+    if settings.path is not None or not settings.chooses_size or tokens >= RARE * size:
+        return None
+    fitting = max(300, round(tokens // (2 * RARE), -2))
+    if fitting >= size:
+        return None
+    asked = "" if size >= settings.vocab_size else f" (of tokenizer.vocab_size {settings.vocab_size:,}; the text gives no more)"
+    return (
+        f"a vocabulary of {size:,}{asked} is much for {tokens:,} tokens of text: most are rarely seen; try tokenizer.vocab_size={fitting}"
+    )

@@ -15,6 +15,17 @@ from mini_tf.recipe.values import real_number, show
 Text = Annotated[str, Field(min_length=1)]
 Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
 
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    **dict.fromkeys((".conll", ".bio", ".iob"), "conll"),
+    ".conllu": "conllu",
+}
+"""How a file is read, by the end of its name; all others are text."""
+
 
 class Split(Section):
     """The held-out part of a text; a recipe writes `5%` (of the documents) or `tail 10%` (of the raw characters)."""

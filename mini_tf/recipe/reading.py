@@ -1,5 +1,6 @@
 """From a recipe's name, file or run folder, and overrides, to one complete Recipe that knows where each value came from."""
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from mini_tf.recipe.corpora import built_in
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.data import FORMATS, Data, TwoFiles
 from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
@@ -25,6 +26,8 @@ from mini_tf.recipe.values import Written, near, one_line, show
 from mini_tf.system.errors import RecipeFault, UsageFault
 
 DEFAULT_RECIPE = "quickstart"
+YAML_BEGINS = ("{", "[", '"', "'")
+"""What a value on the command line begins with where it is read as YAML."""
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
 _PATHS = (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path"), ("model", "init_from"))
 """The keys that name files, or runs."""
@@ -63,12 +66,29 @@ def is_override(argument: str) -> bool:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """[RECIPE] [KEY=VALUE ...] in any order as (recipe or None, overrides); UsageFault for a second recipe."""
-    recipes = [argument for argument in arguments if not is_override(argument)]
+    """[RECIPE] [DATA ...] [KEY=VALUE ...] in any order as (recipe or None, overrides); UsageFault for a second recipe.
+
+    Files of data, told by their names, are what data.train names.
+    """
+    others = [argument for argument in arguments if not is_override(argument)]
+    files, overrides = [one for one in others if is_data(one)], [argument for argument in arguments if is_override(argument)]
+    recipes = [argument for argument in others if argument not in files]
+    if "=" in recipes:
+        at = arguments.index("=")
+        hint = f"without blanks: {''.join(arguments[max(0, at - 1) : at + 2])}" if 0 < at < len(arguments) - 1 else None
+        raise UsageFault("'=' is not KEY=VALUE", hint=hint)
     if len(recipes) > 1:
         second, first = (show(without_secrets(argument)) for argument in (recipes[1], recipes[0]))
         raise UsageFault(f"{second} is not KEY=VALUE, and the recipe is {first} already")
-    return (recipes[0] if recipes else None), [argument for argument in arguments if is_override(argument)]
+    if files:
+        plain = len(files) == 1 and files[0][:1] not in YAML_BEGINS
+        overrides = [f"data.train={files[0] if plain else json.dumps(files if len(files) > 1 else files[0])}", *overrides]
+    return (recipes[0] if recipes else None), overrides
+
+
+def is_data(argument: str) -> bool:
+    """Whether an argument names a file of data, which is no recipe: by its name, and since it is there."""
+    return Path(argument).suffix.lower() in (".txt", *FORMATS) and os.path.isfile(argument)
 
 
 def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved:
@@ -135,6 +155,10 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         if not os.path.lexists(resolved):
             raise RecipeFault(f"cannot read recipe {shown or 'of no name'}: it is a directory without a resolved.yaml", where=[shown])
         path = resolved
+    elif re.match(r"https?://", given):
+        raise RecipeFault(
+            f"cannot read recipe {shown}: minitf opens no connection", hint=f"download it first: curl -LO {shown}", where=[shown]
+        )
     elif not os.path.lexists(path):
         meant = near(given.removesuffix(".yaml"), list(presets()))
         hint = f"did you mean {meant!r}?" if meant else "see `minitf recipe list`"
@@ -220,7 +244,7 @@ def _value(text: str, name: str, where: str) -> Node:
         reason = "the value is not UTF-8" if surrogate else f"the character {bad[0]!r} is not allowed in a recipe"
         raise RecipeFault(f"{name}: {reason}", where=[name])
     # Only what begins like a mapping, a list or quoted text is YAML's to read: *.txt, 'a: b' and #1 are meant as they are.
-    return parse(text, name, where) if text[:1] in ("{", "[", '"', "'") else Node(Written(text), where)
+    return parse(text, name, where) if text[:1] in YAML_BEGINS else Node(Written(text), where)
 
 
 def _anchor(tree: Node, folder: Path) -> None:

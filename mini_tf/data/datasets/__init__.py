@@ -49,6 +49,10 @@ class Text:
         return {"train": self.train, "val": self.val}
 
 
+TEXTS = ("sentence", "sentence1", "review", "content", "body", "comment", "question", "message", "tweet", "document", "article", "post")
+"""What a column of texts is often called."""
+
+
 @dataclass(frozen=True)
 class Reader:
     """How the rows of tables become examples. roles: what the columns hold, first `columns.names`, then `columns.optional`."""
@@ -113,6 +117,8 @@ class Dataset(kind_settings.DatasetSettings):
     """Columns that texts to be predicted need not have."""
     ALIASES: ClassVar[Mapping[str, str]] = {}
     """What roles may be called too, in a line of JSON."""
+    LIKELY: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What the column of a role is often called in files, in small letters; read where `data.fields` says nothing else."""
     KNOWN_BY: ClassVar[str | None] = None
     """How messages call what decides the side of a split; default UNIT."""
     CUTS: ClassVar[str | None] = "end"
@@ -142,8 +148,14 @@ class Dataset(kind_settings.DatasetSettings):
         needed = [role for role in self.REQUIRED if labelled or role not in self.LABELS]
         needed += [role for role in self.OPTIONAL if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)]
         others = [role for role in self.OPTIONAL if not named and role not in needed]
-        columns = Columns(tuple(named.get(role, role) for role in needed), data.header, data.errors, tuple(others))
+        names = tuple(named.get(role, role) for role in needed)
+        columns = Columns(names, data.header, data.errors, tuple(others), self.likely(named, needed))
         return Reader(self, (*needed, *others), columns, labelled)
+
+    def likely(self, named: Mapping[str, str], roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """By what is asked for (`named`, else the role itself), what else it may be called: nothing for names that somebody gave."""
+        asked = {role: named.get(role, role) for role in roles}
+        return {name: (role, *self.LIKELY.get(role, ())) for role, name in asked.items() if role not in named or name.isdigit()}
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         """Which column holds each role, where that is said; corpora that come along have names of their own."""

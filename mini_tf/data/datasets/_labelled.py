@@ -11,7 +11,7 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import Dataset, Text
+from mini_tf.data.datasets import TEXTS, Dataset, Text
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -26,6 +26,8 @@ from mini_tf.system.strict_json import short
 
 MOST = 12
 """Labels that are told one by one."""
+MOST_CLASSES = 20
+"""More different labels than this, and than half of all labels, are no classes."""
 LISTED = 50
 """Labels that the table of `data stats` names."""
 
@@ -35,6 +37,11 @@ class Labelled(Dataset):
 
     REQUIRED: ClassVar[tuple[str, ...]] = ("text", "label")
     LABELS = frozenset({"label"})
+    LIKELY: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": TEXTS,
+        "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
+        "text_pair": ("sentence2", "hypothesis"),
+    }
     SHORTEST = 8
     LEAST_CLASSES: ClassVar[int] = 0
     """Classes that a run has learnt at least."""
@@ -216,6 +223,9 @@ def labels_in(store: Store) -> np.ndarray:
 def class_labels(answers: Iterable[Sequence[str]], wanted: Sequence[str] | None) -> Labels:
     """The classes among the answers of the training side; wanted: all of them, where the recipe names them, in its order."""
     found = Counter(name for one in answers for name in one)
+    if not wanted and len(found) > max(MOST_CLASSES, found.total() / 2):
+        told = f"{len(found):,} different labels among {found.total():,}: their column seems to hold something else"
+        raise DataFault(told, hint="data.fields={text: COLUMN, label: COLUMN} says which it is; objective.labels names classes")
     whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
     order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
     if len(order) < 2:

@@ -31,6 +31,7 @@ ALIGNMENT = "alignment"
 
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
+    LIKELY = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
     ADVICE = "pairs read two columns: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     SOURCE = True
@@ -56,7 +57,11 @@ class Settings(Dataset):
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
         names = tuple(data.fields.get(role, role) for role in self.REQUIRED)
-        return Reader(self, (*self.REQUIRED, ALIGNMENT), Columns(names, data.header, data.errors, (ALIGNMENT,)))
+        return Reader(
+            self,
+            (*self.REQUIRED, ALIGNMENT),
+            Columns(names, data.header, data.errors, (ALIGNMENT,), self.likely(data.fields, self.REQUIRED)),
+        )
 
     def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Pair]:
         if not isinstance(corpus, TwoFiles):

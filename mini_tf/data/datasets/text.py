@@ -7,7 +7,7 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import Dataset, Reader, Text
+from mini_tf.data.datasets import TEXTS, Dataset, Reader, Text
 from mini_tf.data.formats.documents import Columns, Document, read, read_raw
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
@@ -21,6 +21,7 @@ from mini_tf.system.errors import DataFault
 
 class Settings(Dataset):
     REQUIRED = ("text",)
+    LIKELY = {"text": TEXTS}
     ADVICE = "a language model reads one column: {text: COLUMN}"
     UNIT = "documents"
     STREAM = True
@@ -32,7 +33,7 @@ class Settings(Dataset):
         return find(corpus, key)
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        return Reader(self, ("text",), Columns.of(data.fields, data.header, data.errors))
+        return Reader(self, ("text",), Columns.of(data.fields, data.header, data.errors, self.likely(data.fields, ["text"])))
 
     def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Document]:
         return (read_raw if data.split.tail else read)(files, self.reader(data).columns)

@@ -28,15 +28,36 @@ class Chosen(NamedTuple):
     named: bool
 
 
-def choose(
-    first: Sequence[str], names: Sequence[str | None], optional: Sequence[str], header: Literal["auto"] | bool, where: str, key: str
-) -> Chosen:
-    """Find the columns in the first row of a table; `names`, `optional` and `header` as in Columns, `key` of its Source.
+Likely = Mapping[str, Sequence[str]]
+"""By a name that is asked for, what the same column is often called, in small letters."""
 
-    DataFault where one is missing.
+
+def meant(name: str, there: Sequence[str], likely: Likely) -> str:
+    """The column that a name stands for: itself, else the only one that is called as such columns often are, else itself all the same."""
+    others = [column for column in there if column.strip().lower() in likely.get(name, ())]
+    return others[0] if name not in there and len(others) == 1 else name
+
+
+def choose(
+    first: Sequence[str],
+    names: Sequence[str | None],
+    optional: Sequence[str],
+    header: Literal["auto"] | bool,
+    where: str,
+    key: str,
+    likely: Likely,
+) -> Chosen:
+    """Find the columns in the first row of a table; `names`, `optional`, `header` and `likely` as in Columns, `key` of its Source.
+
+    DataFault where one is missing, or where numbers are asked for and the row seems to name the columns.
     """
     wanted = [name or "text" for name in names]
-    named = header if header != "auto" else _names_columns(first, wanted)
+    others = {name: meant(name, first, likely) for name in wanted}
+    by_number = header == "auto" and all(_is_number(name) and name in likely for name in wanted) and _are_words(first)
+    if by_number and any(other not in first for other in others.values()):
+        raise _numbers_of_names(where, first, wanted, key, likely)
+    named = header if header != "auto" else by_number or _names_columns(first, [*wanted, *others.values()])
+    wanted = [others[name] for name in wanted] if named else wanted
     there = first if named else [str(n) for n in range(len(first))]
     more = [place_of(name, there, where) if name in there else None for name in optional]
     if [*names] == [None] and len(first) == 1:
@@ -54,8 +75,11 @@ def _names_columns(first: Sequence[str], wanted: Sequence[str]) -> bool:
         named = [name for name in wanted if not _is_number(name) or int(name) >= len(first)]
         counts = len(first) > 1 and list(first) == [str(n) for n in range(len(first))]
         return counts or any(name in first for name in named)
-    words = len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in first)
-    return words or any(name in first for name in wanted)
+    return _are_words(first) or any(name in first for name in wanted)
+
+
+def _are_words(first: Sequence[str]) -> bool:
+    return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in first)
 
 
 def place_of(name: str, there: Sequence[str], where: str) -> int:
@@ -75,8 +99,15 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
             says = _fields(key, {role: "COLUMN" for role in wanted})
         hint = f"{says} says which they are"
     else:
-        hint = f"say which one is the text: {_fields(key, {'text': short(there[-1])})}" if there else ""
+        hint = f"say which one is the text: {_fields(key, {'text': 'COLUMN'})}" if there else ""
     return DataFault.located(where, f"no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None)
+
+
+def _numbers_of_names(where: str, first: Sequence[str], wanted: Sequence[str], key: str, likely: Likely) -> DataFault:
+    """Where columns are asked for by number, and the first row seems to name them."""
+    roles = {likely[name][0]: meant(name, first, likely) if meant(name, first, likely) in first else "COLUMN" for name in wanted}
+    what = f"the first row seems to name the columns ({_listed(first)}), which are asked for by number ({', '.join(wanted)})"
+    return DataFault.located(where, what, hint=f"{_fields(key, roles)} names them; data.header=false reads the row as data")
 
 
 def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:

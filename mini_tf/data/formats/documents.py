@@ -8,11 +8,12 @@ import csv
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from mini_tf.data.formats.cells import Cell, text_of
-from mini_tf.data.formats.columns import choose, no_column, place_of
+from mini_tf.data.formats.columns import Likely, choose, meant, no_column, place_of
 from mini_tf.data.formats.conll import sentences
 from mini_tf.data.formats.lines import Errors, lines_of
 from mini_tf.data.formats.sources import Source
@@ -43,20 +44,24 @@ class Columns:
     only one. `optional`: columns that there may be. In CoNLL, whose columns have no names, `text` is the first one and `label` the
     last (in CoNLL-U: form and upos). `header` auto: the first line names the columns if one of its cells is `text` or a name asked
     for, or if there are two or more of them and all are different single words that begin with a letter; where numbers are asked
-    for, it does not. `errors` replace: each bad byte is read as U+FFFD.
+    for, it does not, and is refused where it seems to. `errors` replace: each bad byte is read as U+FFFD. `likely`: for names that
+    nobody gave, what such columns are often called; one of these is read where the name itself is not there.
     """
 
     names: tuple[str | None, ...] = (None,)
     header: Literal["auto"] | bool = "auto"
     errors: Errors = "strict"
     optional: tuple[str, ...] = ()
+    likely: Likely = field(default_factory=dict)
 
     @classmethod
-    def of(cls, fields: Mapping[str, str], header: Literal["auto"] | bool, errors: Errors = "strict") -> "Columns":
+    def of(
+        cls, fields: Mapping[str, str], header: Literal["auto"] | bool, errors: Errors = "strict", likely: Likely = MappingProxyType({})
+    ) -> "Columns":
         unread = sorted(set(fields) - {"text"})
         if unread:
             raise DataFault(f"data.fields: {', '.join(unread)} is not read here; only text is")
-        return cls((fields.get("text"),), header, errors)
+        return cls((fields.get("text"),), header, errors, likely=likely)
 
 
 class Row(NamedTuple):
@@ -83,6 +88,26 @@ def rows_of(source: Source, columns: Columns) -> Iterator[Row]:
     """The rows of a table, empty cells and all; what may be read of a txt file are its lines or blocks, not rows."""
     readers = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet, "conll": _conll, "conllu": _conll}
     return readers[source.format](source, columns)
+
+
+def read_columns(source: Source, columns: Columns) -> list[str]:
+    """What the file itself calls the columns of a table that are read, as its first row has it; nothing where it names none."""
+    first: Sequence[str] = ()
+    if source.format in ("csv", "tsv"):
+        first = next(filter(None, _cells(source, columns)), [])
+        if not first:
+            return []
+        chosen = choose(first, columns.names, columns.optional, columns.header, source.name, source.key, columns.likely)
+        return [first[n] for n in chosen.wanted] if chosen.named else []
+    if source.format == "jsonl":
+        first = next(
+            ([*strict_json.parse(line)] for _, line in lines_of(source.path, source.name, columns.errors) if not line.isspace()), []
+        )
+    elif source.format == "parquet":
+        import pyarrow.parquet
+
+        first = pyarrow.parquet.read_schema(source.path).names
+    return _asked(columns, first, source.name, source.key) if first else []
 
 
 def read_raw(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
@@ -134,7 +159,7 @@ def _blocks(source: Source, columns: Columns) -> Iterator[Document]:
 
 def _asked(columns: Columns, there: Sequence[str], where: str, key: str) -> list[str]:
     """The names of the columns that are read, of those that are there; DataFault where one is missing."""
-    names = [name or (there[0] if len(there) == 1 else "text") for name in columns.names]
+    names = [meant(name or (there[0] if len(there) == 1 else "text"), there, columns.likely) for name in columns.names]
     for name in names:
         if name not in there:
             raise no_column(where, name, there, names, key)
@@ -158,10 +183,7 @@ def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
 
 def _table(source: Source, columns: Columns) -> Iterator[Row]:
     """Rows of csv (quotes as in RFC 4180) or tsv (no quotes: a tab always ends a cell, a newline a row)."""
-    csv.field_size_limit(limits().line_bytes)
-    lines = (line for _, line in lines_of(source.path, source.name, columns.errors))
-    dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.format == "tsv" else {"strict": True}
-    reader = csv.reader(lines, **dialect)
+    reader = _cells(source, columns)
     chosen, width = None, 0
     while True:
         where = f"{source.name}:{reader.line_num + 1}"
@@ -174,12 +196,20 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
         if not row:
             continue
         if chosen is None:
-            chosen, width = choose(row, columns.names, columns.optional, columns.header, where, source.key), len(row)
+            chosen, width = choose(row, columns.names, columns.optional, columns.header, where, source.key, columns.likely), len(row)
             if chosen.named:
                 continue
         if len(row) != width:
             raise DataFault.located(where, f"{len(row)} columns, but the first line has {width}")
         yield Row([row[n] for n in chosen.wanted], where, [None if n is None else row[n] for n in chosen.optional])
+
+
+def _cells(source: Source, columns: Columns) -> Any:
+    """A reader of the csv module."""
+    csv.field_size_limit(limits().line_bytes)
+    lines = (line for _, line in lines_of(source.path, source.name, columns.errors))
+    dialect: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if source.format == "tsv" else {"strict": True}
+    return csv.reader(lines, **dialect)
 
 
 def _conll(source: Source, columns: Columns) -> Iterator[Row]:
@@ -192,7 +222,7 @@ def _conll(source: Source, columns: Columns) -> Iterator[Row]:
             if source.format == "conll" and width > 1:
                 usual["label"] = str(width - 1)
             names = [usual.get(name or "text", name) for name in columns.names]
-            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where, source.key)
+            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where, source.key, {})
         more = [None if n is None else [word[n] for word in words] for n in chosen.optional]
         yield Row([[word[n] for word in words] for n in chosen.wanted], where, [*more])
 

@@ -10,6 +10,7 @@ import glob
 import hashlib
 import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,20 +19,12 @@ from pathlib import Path
 
 from mini_tf.data.formats import lines
 from mini_tf.recipe.corpora import built_in, corpus_of
+from mini_tf.recipe.data import FORMATS as FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.drafts import draft_of
 from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.system.plain_file import open_plain
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    **dict.fromkeys((".conll", ".bio", ".iob"), "conll"),
-    ".conllu": "conllu",
-}
 MOST_NAMES = 1000
 """Files of a folder that a did-you-mean looks at."""
 
@@ -94,6 +87,9 @@ def _find_one(spec: str, key: str) -> list[Source]:
         return [_stdin(key)]
     if spec.startswith("hf:"):
         raise Unavailable(f"{key}: {spec}: data sets of Hugging Face cannot be read yet", hint="save it as a jsonl or parquet file")
+    if url := re.search(r"https?:/.*", spec):
+        address = re.sub(":/+", "://", url[0], count=1)
+        raise DataFault(f"{key}: {address}: minitf opens no connection", hint=f"download it first: curl -LO {address}")
     if not spec or "\0" in spec:
         raise DataFault(f"{key}: {spec!r} is not a file name")
     path = Path(os.path.expanduser(spec))

@@ -117,7 +117,10 @@ def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
 
 
 def _where(fault: Fault, tree: Node) -> str:
+    """Of a rule that joins several keys, the one on the command line, since a recipe file was valid before it."""
     node = place(fault.path, tree)
+    others = [] if node.where.startswith(COMMAND_LINE) else [written(key, tree) for key in fault.depends]
+    node = next((other for other in others if other is not None and other.where.startswith(COMMAND_LINE)), node)
     if fault.type == "no_such_kind" and isinstance(node.value, dict):
         node = node.value.get("kind", node)
     return node.where

@@ -133,12 +133,21 @@ class _Reader:
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
-            self.faults.append((f"{self.name}:{place}" if self.place is None else self.name, f"not YAML: {_problem(error)}"))
+            self.faults.append(
+                (f"{self.name}:{place}" if self.place is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
+            )
         if root is None and not self.faults:
             self.faults.append((self.name, "is empty"))
         if self.faults or self.secrets or root is None:
             raise self.refusal()
         return root
+
+    def _tab(self, mark: Any) -> str:
+        """What is said where a line is indented by a tab, which YAML's own words do not name."""
+        line = self.text.split("\n")[mark.line] if mark else ""
+        return (
+            "the line is indented by a tab; YAML wants blanks, two for each level" if "\t" in line[: len(line) - len(line.lstrip())] else ""
+        )
 
     def node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
         line = _line_of(event)

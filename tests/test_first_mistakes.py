@@ -1,0 +1,132 @@
+"""What people who know other tools type first: it is done, or answered with the one command that does it."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from commands import DATA, QUIET, TINY, minitf, refused
+
+from mini_tf.recipe import reading
+from mini_tf.recipe.keys import keys
+from mini_tf.recipe.parsing.hints import FOREIGN, key_meant
+
+TEXT = (DATA / "tiny.txt").read_text()
+OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]
+
+
+@pytest.fixture(autouse=True)
+def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.txt").write_text(TEXT)
+    Path("more.txt").write_text(f"Another text. {TEXT[:3000]}")
+    with open("reviews.csv", "w", newline="") as file:
+        csv.writer(file).writerows(
+            [("id", "review", "stars"), *((n, f"{text} {n}", label) for n, (text, label) in enumerate(OPINIONS * 8))]
+        )
+
+
+def given(*arguments: str) -> tuple[str | None, object]:
+    recipe, overrides = reading.split_arguments(arguments)
+    return recipe, reading.read("quickstart", overrides).recipe.data.train
+
+
+def test_files_of_data_are_what_is_trained_on() -> None:
+    assert given("my.txt") == (None, str(Path("my.txt").absolute()))
+    assert given("quickstart", "my.txt", "train.steps=3") == ("quickstart", str(Path("my.txt").absolute()))
+    assert given("my.txt", "more.txt") == (None, (str(Path("my.txt").absolute()), str(Path("more.txt").absolute())))
+    Path("[odd] it's.txt").write_text("x")
+    assert given("[odd] it's.txt") == (None, str(Path("[odd] it's.txt").absolute()))
+    assert reading.split_arguments(["there.is.none.txt"])[0] == "there.is.none.txt"
+    done = minitf("pretrain", TINY, "my.txt", *QUIET, "train.steps=1", "-d", "run")
+    assert done.exit_code == 0, done.stderr
+    assert Path("run/resolved.yaml").read_text().startswith(f"data:\n  train: {Path('my.txt').absolute()}\n")
+
+
+def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
+    done = minitf("finetune", "reviews.csv", "train.steps=1")
+    refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
+
+
+SMALL = ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "train.steps=1", "train.batch_size=4", "tokenizer.kind=char")
+
+
+def test_a_table_is_read_by_what_its_columns_are_called_even_where_a_recipe_counts_those_of_another() -> None:
+    done = minitf("finetune", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
+    assert done.exit_code == 0, done.stderr
+    assert f"{Path('reviews.csv').absolute()}: of its columns text is 'review', label is 'stars'; data.fields names others" in done.stderr
+    assert json.loads(Path("run/config.json").read_text())["labels"]["names"] == ["bad", "good"]
+
+
+def test_a_column_of_sentences_is_not_taken_for_labels() -> None:
+    done = minitf("finetune", "sst2-nano", "reviews.csv", "data.fields={text: id, label: review}", "--dry-run")
+    refused(done, "different labels among", "their column seems to hold something else", "data.fields={text: COLUMN, label: COLUMN}")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (("--steps", "100"), "train.steps=100"),
+        (("--data.train", "my.txt"), "data.train=my.txt"),
+        (("--train.steps=50",), "train.steps=50"),
+        (("--learning-rate", "3e-4"), "optimizer.lr=3e-4"),
+        (("--block_size=64",), "train.context=64"),
+        (("--vocab-size",), "tokenizer.vocab_size=VALUE"),
+    ],
+)
+@pytest.mark.parametrize("command", ["pretrain", "finetune", "cost"])
+def test_a_setting_given_as_an_option_is_answered_as_a_key(command: str, written: tuple[str, ...], meant: str) -> None:
+    done = minitf(command, "quickstart", *written)
+    refused(done, f"settings are written without dashes: {meant}\n", exit_code=2)
+
+
+def test_every_name_of_other_tools_means_a_key_and_nonsense_none() -> None:
+    known = {key.name for key in keys()}
+    for name in FOREIGN:
+        assert key_meant(f"--{name}") in known, name
+    assert key_meant("--zzzzzz") is None
+    refused(minitf("evaluate", "run", "--steps", "3"), "see `minitf evaluate --help`", exit_code=2)  # which takes no keys
+
+
+def test_blanks_around_an_equals_sign_are_answered_without_them() -> None:
+    refused(minitf("pretrain", "train.steps", "=", "50"), "'=' is not KEY=VALUE; without blanks: train.steps=50", exit_code=2)
+
+
+@pytest.mark.parametrize(("given", "exit_code"), [("data.train=https://example.com/a.txt", 4), ("https://example.com/a.txt", 3)])
+def test_an_address_is_answered_with_how_to_download_it(given: str, exit_code: int) -> None:
+    refused(
+        minitf("pretrain", given), "minitf opens no connection; download it first: curl -LO https://example.com/a.txt", exit_code=exit_code
+    )
+
+
+def test_a_tab_in_yaml_is_named() -> None:
+    Path("tab.yaml").write_text("data:\n\ttrain: my.txt\n")
+    refused(minitf("pretrain", "tab.yaml"), "tab.yaml:2:1: not YAML: the line is indented by a tab; YAML wants blanks", exit_code=3)
+
+
+@pytest.mark.parametrize("override", ["model.n_heads=7", "model.d_model=100", "train.context=9", "model.d_k=3"])
+def test_a_fault_of_the_command_line_is_not_laid_at_the_door_of_the_presets_file(override: str) -> None:
+    done = minitf("pretrain", "quickstart", override, "train.batch_tokens=8", "--print-config")
+    refused(done, f"command line: {override}" if "context" not in override else "command line: train.batch_tokens=8", exit_code=3)
+    assert all(line.startswith("command line: ") for line in done.stderr.splitlines())
+
+
+def test_a_vocabulary_that_the_text_does_not_bear_and_a_context_that_it_does_not_fill_are_warned_of() -> None:
+    done = minitf("pretrain", TINY, "my.txt", *QUIET, "tokenizer={kind: bpe, vocab_size: 50k}", "train.steps=1", "-d", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "(of tokenizer.vocab_size 50,000; the text gives no more) is much for" in done.stderr
+    Path("short.txt").write_text(TEXT[:600])
+    done = minitf("pretrain", TINY, "short.txt", *QUIET, "train.context=2000", "train.steps=1", "-d", "short")
+    assert "train.context 2000 is longer than the whole text of" in done.stderr
+    fits = int(done.stderr.partition("train.context=")[2].partition(" ")[0])
+    again = minitf("pretrain", TINY, "short.txt", *QUIET, f"train.context={fits}", "train.steps=1", "-d", "fitting")
+    assert "is longer than" not in again.stderr
+    assert "is much for" not in again.stderr  # characters choose no size
+
+
+def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
+    done = minitf("finetune", TINY, *QUIET, "train.steps=1", "-d", "run")
+    assert done.exit_code == 0
+    assert (
+        "warning: tiny trains from scratch, as `minitf pretrain tiny` does; model.init_from=RUN begins with a run's weights" in done.stderr
+    )
