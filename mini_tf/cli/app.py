@@ -24,7 +24,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # it would print the values of local variables
     rich_markup_mode=None,  # nor may "[bold]" in data mean anything, or GITHUB_ACTIONS force colours
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # --max_new_tokens is --max-new-tokens, in every command
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": lambda name: name.replace("_", "-")},
 )
 app.command("pretrain")(pretrain.pretrain)
 app.command("finetune")(finetune.finetune)

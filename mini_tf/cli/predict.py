@@ -60,11 +60,15 @@ def predict(
     check_gates(held_to, "predict", trained.recipe, None if trained.labels is None else trained.labels.names)
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0
-    for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
-        for example, prediction in _answered(predictor, batch):
-            line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
-            console.print_product(to_json(line))
-            n_read += 1
+    try:
+        for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
+            for example, prediction in _answered(predictor, batch):
+                line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
+                console.print_product(to_json(line))
+                n_read += 1
+    finally:
+        for note in predictor.unread.notes():
+            console.say(note)
     if not held_to:
         return 0
     if not n_read:

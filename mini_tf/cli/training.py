@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
 
-FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
+FOLDER = ("-d", "--out-dir", "--output-dir")
 
 
 def training_command(
