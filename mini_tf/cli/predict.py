@@ -12,7 +12,7 @@ from mini_tf.cli.figures import check_gates
 from mini_tf.cli.generate.lines import ahead_by_default
 from mini_tf.cli.terminal.console import Console, command, to_json
 from mini_tf.cli.terminal.lines import in_groups, lines_of, one_source, refuse_broken
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, PREDICTED_GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 
@@ -35,7 +35,7 @@ def predict(
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
-    gates: GATES = None,
+    gates: PREDICTED_GATES = None,
 ) -> int:
     """Classify, tag or rate texts: for each one a line of JSON {"line", "label", "scores"}, in the order of the input.
 
