@@ -224,7 +224,8 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
         ("/set seed -3", "'--seed'"),
         ("/set tempersture 1", "/set: no such option 'tempersture'; did you mean temperature?"),
         ("/set device cpu", "/set: no such option 'device'"),
-        ("/set num-beams 2", "--num-beams: it is for the translations of an encoder-decoder"),
+        ("/set num-beams 2", "the kind decoder; /set shows the options of this model"),
+        ("/set num-samples 2 3", "'--num-samples'"),
         ("/set greedy perhaps", "/set greedy: must be on, off or default, got perhaps"),
         ("/set stop \\q", "there is no escape \\q"),
         ("/sat", "no such command: /sat; /help shows them; //TEXT is the prompt /TEXT"),
@@ -243,6 +244,8 @@ def test_set_alone_shows_every_option_that_the_model_has(decoder: Path) -> None:
     shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in said[2:] if line}
     assert (shown["top-k"], shown["max-new-tokens"], shown["num-samples"]) == ("7", "40 (default)", "1 (default)")
     assert "num-beams" not in shown
+    _, one = in_the_loop("/set top_k")(decoder, "--top-k", "7")
+    assert one[2].split() == ["top-k", "7"]
 
 
 def test_retry_answers_the_last_prompt_with_another_seed(decoder: Path) -> None:

@@ -57,7 +57,8 @@ class SetOptions:
         try:
             self._answering.open(changed)
         except UsageFault as fault:
-            hint = fault.hint if fault.hint and fault.hint != "leave it out" else f"/set NAME {BACK} takes an option back"
+            own = name in self._answering.settings.WITHOUT
+            hint = "/set shows the options of this model" if own else fault.hint or f"/set NAME {BACK} takes an option back"
             raise UsageFault(fault.message, hint=hint) from None
         self.given = changed
 
