@@ -12,11 +12,9 @@ from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse, silence
+from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import keep_library_caches
-
-# Public in every version of Typer, unlike the place the class itself lives in.
-_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 app = typer.Typer(
     name="minitf",
@@ -68,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         exit_code = _program()(args=arguments, prog_name="minitf", standalone_mode=False)
-    except _UsageError as error:
+    except CommandLineError as error:
         exit_code = _explain_usage(error, arguments)
     except BrokenPipeError:
         silence(sys.stdout)

@@ -4,14 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import typer
-
 from mini_tf.cli.generate.answering import Answering
 from mini_tf.cli.generate.stop_strings import stops
+from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.system.errors import UsageFault
 
 _SET = re.compile(r"-*([\w-]+)(?:=|\s+|$)(.*)", re.DOTALL)
-_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 BACK = "default"
 """The value that takes an option back."""
 
@@ -75,13 +73,14 @@ class SetOptions:
         try:
             command, info = self._context.command, self._context.info_name
             read = command.make_context(info, ["RUN", *arguments], parent=self._context.parent).params
-        except _UsageError as error:
+        except CommandLineError as error:
             raise UsageFault(f"/set: {error.format_message().rstrip('.')}") from None  # type: ignore[attr-defined]
         return read[parameter.name]
 
     def _shown(self, names: Iterable[str]) -> Iterator[str]:
         trained, width = self._answering.trained, max(map(len, self._parameters))
         own = {"context": trained.model.context, "num_samples": 1, "greedy": False, "seed": "a new one for each prompt"}
+        own |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
         own |= trained.recipe.generate.model_dump() | self._answering.settings.DEFAULTS
         for name in names:
             told = _spoken(self.given[name]) if name in self.given else f"{_spoken(own.get(name))} (default)"

@@ -4,6 +4,10 @@ from typing import Annotated
 
 import typer
 
+# Public in every version of Typer, unlike the place the class itself lives in.
+CommandLineError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""What is raised where the command line cannot be read."""
+
 RECIPE = Annotated[
     list[str] | None,
     typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run, and what to change; default: quickstart."),
