@@ -12,6 +12,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.unread import Unread
+from mini_tf.recipe.kinds import listing
+from mini_tf.recipe.sections import Tokenizer as Settings
 
 THERE = "the model reads its unknown token there"
 
@@ -56,6 +58,16 @@ def test_a_tokenizer_of_bytes_knows_every_character(tmp_path: Path) -> None:
     done = minitf("generate", run, "é漢☃\x1b", "--json", "--max-new-tokens", "2")
     assert done.stderr == ""
     assert "notes" not in json.loads(done.stdout)["result"]
+
+
+@pytest.mark.parametrize("kind", listing("data.tokenizers"))
+def test_what_any_kind_of_tokenizer_loses_is_what_does_not_come_back(kind: str) -> None:
+    texts = ["the old king had a ship and a dog of the north"] * 9
+    tokenizer = Tokenizer.train(Settings(kind=kind, **({} if kind in ("char", "byte") else {"vocab_size": 300})), texts)
+    for text in ("the ☃ ship", "a dog", "é", "the\x01"):
+        kept = "".join(tokenizer.decode(tokenizer.encode(text)).split())
+        lost = tokenizer.lost_counts(text)
+        assert len("".join(text.split())) - len(kept) == sum(len(one) * n for one, n in lost.items()), (text, lost)
 
 
 def test_what_a_tokenizer_drops_in_silence_is_lost_too() -> None:
