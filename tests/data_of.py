@@ -44,4 +44,4 @@ def encoded(
     data: sections.Data, used: Tokenizers, dataset: str = "text", labels: Labels | None = None, say: Say = lambda line: None
 ) -> Store:
     """All of data.train, nothing held out."""
-    return encode(data, used, objective_for(dataset), labels, say)
+    return encode(data, used, objective_for(dataset), labels, say, say)

@@ -171,3 +171,109 @@ def test_a_prompt_that_is_asked_again_is_answered_anew_unless_a_seed_is_given(
     assert len(answers) == 2
     assert len({text for answer in answers for text in answer["texts"]}) == different
     assert answers[0] == json.loads(minitf("generate", decoder, "Once", *options).stdout)["result"]
+
+
+def in_the_loop(*typed: str) -> Any:
+    """What `minitf generate` prints while these lines are typed, until the end of stdin."""
+
+    def ask(run: Path, *options: str) -> tuple[list[dict[str, Any]], list[str]]:
+        with pytest.MonkeyPatch.context() as patch:
+            streams = [Typist("".join(f"{line}\n" for line in typed)), io.StringIO(), io.StringIO()]
+            for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+                patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as leaving:
+                main(["generate", str(run), "--json", *options])
+        assert leaving.value.code == 0
+        return [json.loads(line) for line in streams[1].getvalue().splitlines()], streams[2].getvalue().replace("> ", "").splitlines()
+
+    return ask
+
+
+def asked_once(run: Path, prompt: str, *options: str) -> Any:
+    return json.loads(minitf("generate", run, prompt, "--json", *options).stdout)["result"]
+
+
+def test_a_banner_says_which_model_answers_and_how_to_leave(decoder: Path) -> None:
+    _, said = in_the_loop("/help")(decoder)
+    assert said[0] == "decoder, step 20: decoder, next_token; it continues a prompt"
+    assert said[1] == "/help shows the commands, Ctrl-C ends an answer, Ctrl-D leaves"
+    assert [word for word in ("/set", "/retry", "/exit", '"""', "//TEXT") if not any(line.startswith(word) for line in said[2:])] == []
+    _, quiet = in_the_loop("/help")(decoder, "-q")
+    assert quiet == said[2:-1]
+
+
+def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
+    typed = ("/set temperature 2", "Once", "/set --max_new_tokens=3", "/set stop e", "Once", "/set greedy on", "/set temperature default")
+    answers, said = in_the_loop(*typed, "/set greedy", "/set stop default", "Once", "/set greedy off", "Once")(decoder, "--seed", "3")
+    options = [
+        ("--temperature", "2", "--seed", "3"),
+        ("--temperature", "2", "--seed", "3", "--max-new-tokens", "3", "--stop", "e"),
+        ("--greedy", "--max-new-tokens", "3"),
+        ("--max-new-tokens", "3", "--seed", "3"),
+    ]
+    assert [one["result"] for one in answers if one["ok"]] == [asked_once(decoder, "Once", *given) for given in options]
+    assert [line.split() for line in said[2:6]] == [["temperature", "2.0"], ["max-new-tokens", "3"], ["stop", "'e'"], said[5].split()]
+    assert said[5].startswith("--greedy is --temperature 0; --temperature 2 was given too; /set NAME default takes an option back")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("/set temperature hot", "'--temperature'"),
+        ("/set temperature 1000", "--temperature: must be at most 100, got 1000"),
+        ("/set seed -3", "'--seed'"),
+        ("/set tempersture 1", "/set: no such option 'tempersture'; did you mean temperature?"),
+        ("/set device cpu", "/set: no such option 'device'"),
+        ("/set num-beams 2", "the kind decoder; /set shows the options of this model"),
+        ("/set num-samples 2 3", "'--num-samples'"),
+        ("/set greedy perhaps", "/set greedy: must be on, off or default, got perhaps"),
+        ("/set stop \\q", "there is no escape \\q"),
+        ("/sat", "no such command: /sat; /help shows them; //TEXT is the prompt /TEXT"),
+        ("/retry", "/retry: there was no prompt yet"),
+    ],
+)
+def test_what_a_command_cannot_take_is_told_in_a_line_and_changes_nothing(decoder: Path, typed: str, words: str) -> None:
+    answers, said = in_the_loop(typed, "Once")(decoder, "--max-new-tokens", "5")
+    assert words in said[2]
+    assert [one["ok"] for one in answers] == [False, True]
+    assert answers[1]["result"] == asked_once(decoder, "Once", "--max-new-tokens", "5")
+
+
+def test_set_alone_shows_every_option_that_the_model_has(decoder: Path) -> None:
+    _, said = in_the_loop("/set")(decoder, "--top-k", "7")
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in said[2:] if line}
+    assert (shown["top-k"], shown["max-new-tokens"], shown["num-samples"]) == ("7", "40 (default)", "1 (default)")
+    assert "num-beams" not in shown
+    _, one = in_the_loop("/set top_k")(decoder, "--top-k", "7")
+    assert one[2].split() == ["top-k", "7"]
+
+
+def test_retry_answers_the_last_prompt_with_another_seed(decoder: Path) -> None:
+    options = ("--temperature", "2", "--max-new-tokens", "20")
+    for seed in ((), ("--seed", "5")):
+        first = int(seed[1]) if seed else 0
+        answers, _ = in_the_loop("Once", "/retry", "/retry")(decoder, *options, *seed)
+        expected = [asked_once(decoder, "Once", *options, "--seed", str(first + n)) for n in range(3)]
+        assert [one["result"] for one in answers] == expected
+    answers, said = in_the_loop("Once", "/retry")(decoder, "--greedy")
+    assert "/retry: the most probable text is always the same" in said[2]
+
+
+def test_prompts_of_several_lines_and_prompts_that_begin_with_a_slash(decoder: Path) -> None:
+    answers, _ = in_the_loop('"""', "Once", "", "/set top", '"""', "//help", "/exit", "never asked")(decoder, "--max-new-tokens", "3")
+    assert [one["result"]["prompt"] for one in answers] == ["Once\n\n/set top", "/help"]
+
+
+def test_ctrl_c_within_a_prompt_of_several_lines_ends_that_prompt_only(decoder: Path, at_terminal: Any) -> None:
+    terminal = at_terminal(decoder, "--max-new-tokens", "1")
+    terminal.wait_for("> ")
+    terminal.type('"""\n')
+    terminal.wait_for("... ")
+    # Python's input() may miss a signal that comes while it is just beginning to wait, so it is sent until it is noticed.
+    begun = len(terminal.seen)
+    while "\n> " not in terminal.seen[begun:]:
+        terminal.type("\x03")
+        if select.select([terminal.here], [], [], 0.2)[0]:
+            terminal.wait_for("\n> ", begun)
+    terminal.type("/exit\n")
+    assert terminal.leave() == 0

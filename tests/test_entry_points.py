@@ -239,6 +239,7 @@ def test_a_module_that_is_no_kind_is_refused_in_a_line_and_breaks_no_other_recip
     [
         *(("generate", "RUN", "The"), ("evaluate", "RUN"), ("predict", "RUN"), ("inspect", "model", "RUN")),
         *(("pretrain", "RUN", "--extend", "1"), ("pretrain", TINY, *MEAN, "-d", "RUN")),
+        *(("recipe", "check", "RUN"), ("recipe", "show", "RUN"), ("data", "show", "RUN"), ("data", "stats", "RUN"), ("cost", "RUN")),
     ],
     ids=lambda command: " ".join(command[:2]),
 )

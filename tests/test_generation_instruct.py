@@ -162,7 +162,8 @@ def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, mo
 @pytest.mark.parametrize("text", ['{"messages"', '{"prompt": "turn red"}', "{}", "[1]", '{"messages": [], "messages": []}', "{" * 9999])
 def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Trained) -> None:
     [written] = Chat(model).write([Example([text, "answer"], ["user", "assistant"], "here")])
-    assert results(minitf("generate", run, text, "--greedy", "--json").stdout) == [{"prompt": text, "texts": [written]}]
+    [answered] = results(minitf("generate", run, text, "--greedy", "--json").stdout)
+    assert (answered["prompt"], answered["texts"]) == (text, [written])
 
 
 @pytest.mark.parametrize(

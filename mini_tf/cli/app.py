@@ -12,11 +12,9 @@ from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse, silence
+from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import keep_library_caches
-
-# Public in every version of Typer, unlike the place the class itself lives in.
-_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 app = typer.Typer(
     name="minitf",
@@ -24,7 +22,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # it would print the values of local variables
     rich_markup_mode=None,  # nor may "[bold]" in data mean anything, or GITHUB_ACTIONS force colours
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # --max_new_tokens is --max-new-tokens, in every command
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": lambda name: name.replace("_", "-")},
 )
 app.command("pretrain")(pretrain.pretrain)
 app.command("finetune")(finetune.finetune)
@@ -67,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         exit_code = _program()(args=arguments, prog_name="minitf", standalone_mode=False)
-    except _UsageError as error:
+    except CommandLineError as error:
         exit_code = _explain_usage(error, arguments)
     except BrokenPipeError:
         silence(sys.stdout)
@@ -127,7 +126,7 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
         return None
     from mini_tf.recipe.parsing.hints import key_meant
 
-    given = next((one for one in arguments if one.partition("=")[0] == option), option)
+    given = next((one for one in arguments if one.partition("=")[0].replace("_", "-") == option.replace("_", "-")), option)
     _, said, value = given.partition("=")
     after = arguments[arguments.index(given) + 1 :] if given in arguments and not said else []
     key = key_meant(option)

@@ -60,12 +60,16 @@ def evaluate(
         console.say(lacking)
     pipeline = pipeline_of(trained)
     judge = pictures.judge(trained, pipeline.judge())
-    store = text_of(trained, data, split or "val", console.detail, fields)
+    notes: list[str] = []
+    store = text_of(trained, data, split or "val", console.detail, fields, notes.append)
+    notes += _cut(trained, store)
+    for note in notes:
+        console.say(note)
     scores = evaluate_trained(trained, store, judge)
     told = {"split": "data" if data is not None else split or "val"}
-    written, signatures = _written(console, trained, pipeline, store)
+    written, signatures = _written(trained, pipeline, store)
     scores |= written
-    result = pictures.write(console, trained, judge)
+    result = pictures.write(console, trained, judge) | ({"notes": notes} if notes else {})
     metrics = {**scores, **told, **signatures}
     console.answer(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, judge, trained)
@@ -74,16 +78,23 @@ def evaluate(
     return 0
 
 
-def _written(console: Console, trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
+def _cut(trained: "Trained", store: "Store") -> list[str]:
+    """A note on the examples that the model does not read whole."""
+    from mini_tf.training.evaluation import pack
+
+    dataset, context = trained.recipe.objective.dataset(), trained.model.context
+    n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_longer if dataset.CUTS else 0
+    told = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} and are cut there"
+    return [f"{n_cut:,} {told}"] if n_cut else []
+
+
+def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
     """The figures of what the model writes, and by which rules they were made; nothing where it writes nothing that has references."""
     from mini_tf.scores import can_measure
-    from mini_tf.training.evaluation import pack
 
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.WRITTEN):
         return {}, {}
-    if cut := pipeline.cut(pack(trained.recipe, store, trained.tokenizer, trained.objective, trained.model.context)):
-        console.say(cut)
     with waiting(f"writing {store.n_documents:,} answers to be scored"):
         return pipeline.scores(pipeline.written(store)), pipeline.signatures()
 

@@ -20,15 +20,19 @@ def check_gates(
 
     classes: the names of the run's classes or tags, where they are known; by default those that the recipe lists.
     """
+    from mini_tf.recipe.gates import spellings
     from mini_tf.scores import packages_of, require
 
     if classes is None:
         classes = recipe.objective.classes
     names = _names(command, recipe, classes)
     for gate in gates:
-        figure = _without_statistic(gate.metric, recipe.train.seeds, names) if command == "training" else gate.metric
-        if not _is_among(figure, names):
-            raise _no_such_figure(gate.metric, figure, command, recipe, names)
+        spelt: Sequence[str] = spellings(gate.metric)
+        if command == "training":
+            spelt = [_without_statistic(name, recipe.train.seeds, names) for name in spelt]
+        figure = next((name for name in spelt if _is_among(name, names)), None)
+        if figure is None:
+            raise _no_such_figure(gate.metric, spelt[0], command, recipe, names)
         if classes is not None:
             _check_class(gate.metric, figure, classes, recipe)
         require(*packages_of(recipe.objective.pipeline(), [figure.removeprefix("val.")]))

@@ -8,7 +8,7 @@ from mini_tf.cli.training import training_command
 
 TASK_RECIPE = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECIPE [KEY=VALUE ...]", help="A preset, a file or a run folder, and what to change."),
+    typer.Argument(metavar="RECIPE [KEY=VALUE ...]", help="A preset, a file or a run, and what to change."),
 ]
 
 

@@ -12,7 +12,7 @@ from mini_tf.cli.figures import check_gates
 from mini_tf.cli.generate.lines import ahead_by_default
 from mini_tf.cli.terminal.console import Console, command, to_json
 from mini_tf.cli.terminal.lines import in_groups, lines_of, one_source, refuse_broken
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, PREDICTED_GATES, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 
@@ -35,7 +35,7 @@ def predict(
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",
-    gates: GATES = None,
+    gates: PREDICTED_GATES = None,
 ) -> int:
     """Classify, tag or rate texts: for each one a line of JSON {"line", "label", "scores"}, in the order of the input.
 
@@ -60,11 +60,15 @@ def predict(
     check_gates(held_to, "predict", trained.recipe, None if trained.labels is None else trained.labels.names)
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0
-    for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
-        for example, prediction in _answered(predictor, batch):
-            line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
-            console.print_product(to_json(line))
-            n_read += 1
+    try:
+        for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
+            for example, prediction in _answered(predictor, batch):
+                line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
+                console.print_product(to_json(line))
+                n_read += 1
+    finally:
+        for note in predictor.unread.notes():
+            console.say(note)
     if not held_to:
         return 0
     if not n_read:

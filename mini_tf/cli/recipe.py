@@ -34,9 +34,10 @@ def show(
     why: Annotated[str | None, typer.Option("--why", metavar="KEY", help="Where the value of KEY came from.")] = None,
 ) -> None:
     """The complete recipe, all defaults filled in; or with --why one key's history."""
-    from mini_tf.recipe.reading import dump, read, split_arguments
+    from mini_tf.recipe.reading import dump, split_arguments
+    from mini_tf.run.kind_sources import resolve
 
-    resolved = read(*split_arguments(arguments or []))
+    resolved = resolve(*split_arguments(arguments or []))
     if why is None:
         plain = resolved.recipe.model_dump(mode="json")
         console.answer(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
@@ -53,9 +54,10 @@ def show(
 @command
 def check(console: Console, arguments: RECIPE = None) -> None:
     """Find every fault of a recipe, one line each; exit code 3 if there is one."""
-    from mini_tf.recipe.reading import read, split_arguments
+    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.run.kind_sources import resolve
 
-    resolved = read(*split_arguments(arguments or []))
+    resolved = resolve(*split_arguments(arguments or []))
     console.answer(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
 
 

@@ -31,10 +31,11 @@ def train(
 ) -> None:
     """Learn the tokenizer that a recipe asks for from its training text; the file works here and in Hugging Face's library."""
     from mini_tf.data.raw import RawData
-    from mini_tf.recipe.reading import read, split_arguments
+    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.run.kind_sources import resolve
 
     check([output], [".json"], force)
-    recipe = read(*split_arguments(arguments or [])).recipe
+    recipe = resolve(*split_arguments(arguments or [])).recipe
     if recipe.tokenizer.path is not None:
         raise RecipeFault(f"tokenizer.path: {recipe.tokenizer.path} is trained already", hint="tokenizer.path=null trains another")
     tokenizer = RawData(recipe.objective.dataset(), recipe.data).tokenizers(recipe.tokenizer).target

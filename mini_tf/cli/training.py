@@ -1,6 +1,5 @@
 """What the commands that train have in common: their options, and the way from a recipe to a run folder."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
 
-FOLDER = ("-d", "--out-dir", "--out_dir", "--output-dir", "--output_dir")
+FOLDER = ("-d", "--out-dir", "--output-dir")
 
 
 def training_command(
@@ -74,21 +73,13 @@ def _unusual(command: str, resolved: "Resolved") -> str | None:
 
 def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], place: Path | None) -> "Resolved":
     """The recipe that the arguments give; place: the folder of the run that may be continued, where it is named."""
-    from mini_tf.recipe import reading
-    from mini_tf.recipe.entry_points import KindFault
-    from mini_tf.run.kind_sources import require
-    from mini_tf.run.manifest import NAME
+    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.run.kind_sources import resolve
 
-    recipe, overrides = reading.split_arguments(arguments)
+    recipe, overrides = split_arguments(arguments)
     if recipe is None:
         without_recipe(overrides)
-    try:
-        return reading.read(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"])
-    except KindFault:  # of a run, which its own package says more of
-        for folder in (recipe, place):
-            if folder is not None and os.path.isfile(os.path.join(folder, NAME)):
-                require(Path(folder))
-        raise
+    return resolve(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"], place)
 
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":

@@ -68,9 +68,14 @@ def reopen(
 
 
 def encode(
-    data: sections.Data, used: Tokenizers, objective: ObjectiveSettings, labels: Labels | None, say: Say = lambda line: None
+    data: sections.Data,
+    used: Tokenizers,
+    objective: ObjectiveSettings,
+    labels: Labels | None,
+    say: Say = lambda line: None,
+    note: Say = lambda line: None,
 ) -> Store:
-    """All of data.train as ids, nothing held out; labels: those of the run."""
+    """All of data.train as ids, nothing held out; labels: those of the run. note: is called with what is notable of the data."""
     dataset: Dataset = objective.dataset()
     files = Files(dataset, data, data.train, "--data", labels)
     known = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
@@ -81,8 +86,8 @@ def encode(
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
     found = cached("tokens", _key(known, used), build, say)
-    for note in found.facts["notes"]:
-        say(note)
+    for line in found.facts["notes"]:
+        note(line)
     return _open(found, "val", used, "--data")
 
 

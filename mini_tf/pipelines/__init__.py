@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from mini_tf.data.labels import Labels
-from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.unread import Unread
 from mini_tf.nn.model import Model
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.recipe import Recipe
@@ -37,7 +37,8 @@ class Subject(Protocol):
 
 
 class Output(NamedTuple):
-    """The output for one prompt. result: for JSON; lines: for a file; shown: for a prompt that was an argument."""
+    """The output for one prompt. result: for JSON, with `notes` if the model does not read all of the prompt; lines: for a file; shown:
+    for a prompt that was an argument."""
 
     result: dict[str, Any]
     lines: list[str]
@@ -49,7 +50,8 @@ class GenerateOptions:
     """How `minitf generate` was called.
 
     given: its options by name, as far as they were given. context: the most tokens that the model reads. by_line: each prompt is a
-    line of a file and gives lines. terminal: stdout is a terminal. json: outputs are printed as JSON. say: prints a remark. streamer:
+    line of a file and gives lines. terminal: stdout is a terminal. json: outputs are printed as JSON. unread: is called once the
+    prompts are read, before anything is generated, with what the model does not read of them and of all prompts before. streamer:
     prints a piece of text as soon as it is generated, where one text is generated at a time.
     """
 
@@ -58,7 +60,7 @@ class GenerateOptions:
     by_line: bool = False
     terminal: bool = False
     json: bool = False
-    say: Callable[[str], None] = lambda line: None
+    unread: Callable[[Unread], None] = lambda unread: None
     streamer: Callable[[str], None] = lambda piece: None
 
 
@@ -83,7 +85,9 @@ class Prediction(NamedTuple):
 
 
 class Predictor(Protocol):
-    """What `minitf predict` does with examples of the run's dataset."""
+    """What `minitf predict` does with examples of the run's dataset. unread: what the model did not read of those so far."""
+
+    unread: Unread
 
     def reader(self, data: Data) -> Any:
         """How rows are read whose columns `data` names; without labels unless they are judged."""
@@ -137,10 +141,6 @@ class Pipeline:
     def prediction(self, trained: Trained, judged: bool = False) -> Predictor:
         """Of the command `predict`. judged: examples have their true labels, and `scores` then says how good predictions are."""
         raise NotImplementedError
-
-    def cut(self, packing: Packing) -> str:
-        """A remark on what of held-out examples the model cannot read whole, or ""."""
-        return ""
 
 
 Written = Iterator[tuple[str, Sequence[str]]]

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mini_tf.data.tokenization.unread import Unread
 from mini_tf.generation.writing import Prompt, Scored, Writer, Written
 from mini_tf.pipelines import GenerateOptions, Output, Subject
-from mini_tf.pipelines._options import ROWS, one_line, option, with_options
+from mini_tf.pipelines._options import ROWS, noted, one_line, option, with_options
 from mini_tf.system.errors import UsageFault
 
 BETWEEN_SAMPLES = "---"
@@ -19,36 +20,38 @@ class Continuing:
         given = options.given
         self.subject, self.options = subject, options
         self.samples, self.rows = given.get("num_samples", 1), given.get("batch_size", ROWS)
-        self.seed: int | None = given.get("seed", 0 if options.by_line else None)
+        self.seed: int = given.get("seed", 0)
         self.n_top: int | None = given.get("logprobs")
-        self.ahead, self._answered = self.rows, 0
+        self.ahead = self.rows
         generate = with_options(subject.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
         recipe = subject.recipe.model_copy(update={"generate": generate})
         self.writer = Writer(subject.model, subject.tokenizer, recipe, context=options.context, n_top=self.n_top, in_turns=in_turns)
+        self.unread = Unread(subject.tokenizer, self.writer.context)
         self._refuse_nonsense()
         self.streams = given.get("stream", options.terminal and self.samples == 1)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         read = [self.framed(text) for text in prompts]
-        for prompt, place in zip(read, places or [""] * len(read), strict=True):
-            if prompt.cut:
-                where = f"{place}: " if place else ""
-                self.options.say(
-                    f"{where}the prompt has {prompt.length} tokens; the first {prompt.cut} are cut off, the model reads the others"
-                )
+        told = [
+            self.unread.add(self.turns(text), prompt.length, prompt.cut, place)
+            for text, prompt, place in zip(prompts, read, places or [""] * len(read), strict=True)
+        ]
+        self.options.unread(self.unread)
         rows, streamer = (1, self._stream) if self.streams else (self.rows, None)
-        # In a loop the same prompt is asked again to see another answer.
-        seed, self._answered = self._answered if self.seed is None else self.seed, self._answered + 1
-        written = self.writer.write(read, seed, self.samples, rows, streamer)
-        for number, (prompt_text, texts) in enumerate(zip(prompts, written, strict=True)):
-            yield self._answer(prompt_text, texts, first=number == 0)
+        written = self.writer.write(read, self.seed, self.samples, rows, streamer)
+        for number, (prompt_text, notes, texts) in enumerate(zip(prompts, told, written, strict=True)):
+            yield self._answer(prompt_text, notes, texts, first=number == 0)
 
     def framed(self, text: str) -> Prompt:
         """A prompt as the model reads it."""
         return self.writer.prompt(text)
 
-    def _answer(self, prompt: str, texts: Sequence[Written], first: bool) -> Output:
-        result: dict[str, Any] = {"prompt": prompt, "texts": [written.text for written in texts]}
+    def turns(self, text: str) -> Sequence[str]:
+        """The texts that a prompt consists of."""
+        return [text]
+
+    def _answer(self, prompt: str, notes: Sequence[str], texts: Sequence[Written], first: bool) -> Output:
+        result: dict[str, Any] = {"prompt": prompt, "texts": [written.text for written in texts], **noted(notes)}
         if self.n_top is not None:
             result["tokens"] = [[self._token(token) for token in written.tokens] for written in texts]
         lines, shown = list[str](), list[str]()

@@ -1,6 +1,6 @@
 """The options of `generate`: they replace settings of the recipe, within the ranges of its keys."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +21,11 @@ def option(name: str) -> str:
 def one_line(text: str) -> str:
     """The text as a line that can be turned back: a backslash is written \\\\, a newline \\n."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def noted(notes: Sequence[str]) -> dict[str, Any]:
+    """The notes on a prompt as a part of its result; nothing where there are none."""
+    return {"notes": [*notes]} if notes else {}
 
 
 def with_options(generate: Generate, given: Mapping[str, Any]) -> Generate:

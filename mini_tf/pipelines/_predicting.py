@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mini_tf.data.datasets import Dataset, Reader
 from mini_tf.data.labels import Labels
-from mini_tf.data.store import Tokenizers, in_memory
+from mini_tf.data.packing import Packing
+from mini_tf.data.store import Store, Tokenizers, in_memory
+from mini_tf.data.tokenization.unread import Unread
 from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
@@ -53,6 +56,7 @@ class HeadPredictor:
         self._dataset: Dataset = trained.recipe.objective.dataset()
         self._judge = pipeline.judge() if judged else None
         self._n_answered = 0
+        self.unread = Unread(trained.tokenizer, trained.recipe.train.context, "text", "last")
 
     def reader(self, data: Data) -> Reader:
         return self._dataset.reader(data, labelled=self._judge is not None, labels=self._pipeline.labels)
@@ -61,11 +65,11 @@ class HeadPredictor:
         trained = self._trained
         used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
         store = in_memory(self._dataset.encode(examples, used, self._pipeline.labels), used)
-        rows = pack(trained.recipe, store, trained.tokenizer, trained.objective).eval_rows(ROWS)
+        packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
         found = list[Tensor]()
         with torch.no_grad(), torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []):
             torch.manual_seed(seed_of("evaluate"))  # a model may draw noise of its own
-            for part in rows:
+            for part in packing.eval_rows(ROWS):
                 assert part.examples is not None
                 # To the judge all examples are of one text, in which each has a number of its own.
                 batch = trained.objective.prepare(replace(part, examples=part.examples + self._n_answered))
@@ -75,7 +79,14 @@ class HeadPredictor:
                     self._judge.add(batch, outputs)
                 found.append(outputs.cpu())
         self._n_answered += len(examples)
+        self._count_unread(examples, store, packing)
         return self._pipeline.predictions(torch.cat(found), examples)
+
+    def _count_unread(self, examples: Sequence[Any], store: Store, packing: Packing) -> None:
+        # Where examples are cut each is one row, between two separators.
+        cut = store.lengths + 2 - packing.lengths if self._dataset.CUTS else np.zeros_like(store.lengths)
+        for example, length, n_cut in zip(examples, store.lengths.tolist(), cut.tolist(), strict=True):
+            self.unread.add(self._dataset.texts(example), length, n_cut, example.where)
 
     def scores(self) -> dict[str, float]:
         """ValueError where predictions are not judged."""

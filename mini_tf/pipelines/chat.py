@@ -19,6 +19,7 @@ ROWS = 32
 
 class Settings(WritingSettings):
     WITHOUT = WITHOUT_BEAMS
+    DOES = "answers a message"
 
     def build(self, subject: Subject) -> "Chat":
         return Chat(subject)
@@ -68,8 +69,11 @@ class Responding(Continuing):
         yield from super().outputs(prompts, places)
 
     def framed(self, text: str) -> Prompt:
+        return self.writer.conversation(self.turns(text))
+
+    def turns(self, text: str) -> Sequence[str]:
         turns = _turns_of(text)
-        return self.writer.prompt(text) if turns is None else self.writer.conversation(turns)
+        return [text] if turns is None else turns
 
 
 def _turns_of(prompt: str) -> list[str] | None:

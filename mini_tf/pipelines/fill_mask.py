@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from mini_tf.data.tokenization.unread import Unread
 from mini_tf.generation.filling import Candidate, Filler, Question
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, PipelineSettings, Subject
-from mini_tf.pipelines._options import ROWS, one_line
+from mini_tf.pipelines._options import ROWS, noted, one_line
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, WITHOUT_BEAMS
 from mini_tf.system.errors import UsageFault
 
@@ -17,6 +18,8 @@ class Settings(PipelineSettings):
     WITHOUT = WITHOUT_BEAMS | dict.fromkeys(
         GENERATE_OPTIONS - WITHOUT_BEAMS.keys() - {"top_k", "batch_size"}, "{run} is an encoder, which fills [MASK] and continues no text"
     )
+    DEFAULTS = {"top_k": CANDIDATES}
+    DOES = "fills each [MASK] of a prompt"
 
     def build(self, subject: Subject) -> "FillMask":
         return FillMask(subject)
@@ -36,6 +39,7 @@ class Filling:
         if self.n < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
         context = options.context or subject.model.context
+        self.options, self.unread = options, Unread(subject.tokenizer, context)
         self.filler = Filler(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
@@ -48,12 +52,17 @@ class Filling:
             except UsageFault as error:
                 fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
                 break
+        told = [self.unread.add(question.parts) for question in questions]
+        self.options.unread(self.unread)
         for first in range(0, len(questions) if fault is None or places else 0, self.rows):
             asked = questions[first : first + self.rows]
-            for prompt, question, masks in zip(prompts[first:], asked, self.filler.candidates(asked, self.n), strict=False):
-                told = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
+            found = self.filler.candidates(asked, self.n)
+            for prompt, notes, question, masks in zip(prompts[first:], told[first:], asked, found, strict=False):
+                named = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
                 shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
-                yield Output({"prompt": prompt, "candidates": told}, [one_line(self.filler.filled(question, masks))], shown)
+                yield Output(
+                    {"prompt": prompt, "candidates": named, **noted(notes)}, [one_line(self.filler.filled(question, masks))], shown
+                )
         if fault is not None:
             raise fault
 

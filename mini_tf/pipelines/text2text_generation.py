@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mini_tf.data.examples import Pair
-from mini_tf.data.packing import Packing
+from mini_tf.data.tokenization.unread import Unread
 from mini_tf.generation.translating import CHUNK, ROWS, Translation, Translator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
-from mini_tf.pipelines._options import one_line, with_options
+from mini_tf.pipelines._options import noted, one_line, with_options
 from mini_tf.pipelines._references import Writing, WritingSettings
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, OF_BEAMS
 from mini_tf.recipe.sections import Generate
@@ -19,6 +19,7 @@ class Settings(WritingSettings):
         GENERATE_OPTIONS - {*OF_BEAMS, "max_new_tokens", "greedy", "batch_size"},
         "{run} is an encoder-decoder, which follows several texts side by side and draws none",
     )
+    DOES = "reads a source and writes its target, such as a translation or a summary"
 
     def build(self, subject: Subject) -> "Text2Text":
         return Text2Text(subject)
@@ -38,11 +39,6 @@ class Text2Text(Writing):
     def generation(self, options: GenerateOptions) -> "Translating":
         return Translating(self.subject, options)
 
-    def cut(self, packing: Packing) -> str:
-        context = packing.shape.context
-        told = f"of {packing.n_rows:,} pairs are longer than the model's context of {context} and are cut there"
-        return f"{packing.n_longer:,} {told}" if packing.n_longer else ""
-
 
 def translator_of(subject: Subject, options: Generate, context: int | None = None) -> Translator:
     """What writes targets with a model, as `options` say."""
@@ -59,17 +55,18 @@ class Translating:
         generate = with_options(subject.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
         self._refuse_nonsense(generate)
         self.translator = translator_of(subject, generate, options.context)
+        self.unread = Unread(subject.source_tokenizer, self.translator.context, "source", "last")
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
-        for source, place in zip(self.translator.sources(prompts), places or [""] * len(prompts), strict=True):
-            if source.cut:
-                where = f"{place}: " if place else ""
-                self.options.say(
-                    f"{where}the source has {source.length} tokens; the last {source.cut} are cut off, the model reads the others"
-                )
-        for prompt, found in zip(prompts, self.translator.translate(prompts, self.rows, self.n_best or 1), strict=True):
+        told = [
+            self.unread.add([text], source.length, source.cut, place)
+            for text, source, place in zip(prompts, self.translator.sources(prompts), places or [""] * len(prompts), strict=True)
+        ]
+        self.options.unread(self.unread)
+        translated = self.translator.translate(prompts, self.rows, self.n_best or 1)
+        for prompt, notes, found in zip(prompts, told, translated, strict=True):
             lines = [self._line(one) for one in found]
-            yield Output(_result(prompt, found), lines, lines if self.n_best is not None else [one.text for one in found])
+            yield Output(_result(prompt, found) | noted(notes), lines, lines if self.n_best is not None else [one.text for one in found])
 
     def _line(self, translation: Translation) -> str:
         text = one_line(translation.text)

@@ -12,6 +12,7 @@ class Settings(PipelineSettings):
     COMMAND = "generate"
     WITHOUT = WITHOUT_BEAMS
     COPIES = True
+    DOES = "continues a prompt"
 
     def build(self, subject: Subject) -> "TextGeneration":
         return TextGeneration(subject)

@@ -28,12 +28,18 @@ class Gate:
 
     def failure(self, metrics: Mapping[str, float | None]) -> str | None:
         """What is wrong, or None where the gate is met; a figure that was not measured or is not a number meets no gate."""
-        if self.metric not in metrics:
+        name = next((name for name in spellings(self.metric) if name in metrics), None)
+        if name is None:
             return f"{self.metric}: not measured; there is {', '.join(sorted(metrics)) or 'nothing'}"
-        value = metrics[self.metric]
+        value = metrics[name]
         if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
         return f"{self.metric} {'was not measured' if value is None else f'is {value:.6g}'}, but must be {self.sign} {self.bound:g}"
+
+
+def spellings(metric: str) -> tuple[str, str]:
+    """A metric, and the same as other commands call it: `val.loss` of a training run is `loss` of an evaluation."""
+    return metric, metric.removeprefix("val.") if metric.startswith("val.") else f"val.{metric}"
 
 
 def failures(gates: Iterable[Gate], metrics: Mapping[str, float | None]) -> list[str]:

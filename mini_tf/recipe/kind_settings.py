@@ -207,6 +207,10 @@ class PipelineSettings(Kind):
     """The command that asks such a model."""
     WITHOUT: ClassVar[Mapping[str, str]] = {}
     """Options of `generate` that mean nothing here, each with the reason; {run} is the run's name, {model} the kind of its model."""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+    """Values of options of `generate` that are not given, where they are not those of the recipe's section `generate`."""
+    DOES: ClassVar[str] = "answers prompts"
+    """What such a model does with a prompt, of the command `generate`."""
     FIGURES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What the outputs of an evaluation are judged by, each with the packages (`scores.PACKAGES`) that it cannot be made without; a name
     that ends in a dot goes on with a class or a type."""

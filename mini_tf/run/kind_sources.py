@@ -1,17 +1,21 @@
 """The installed packages that the kinds of a run come from: noted at its first start, and needed whenever it is opened."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.entry_points import KindFault, added_kinds, installed
 from mini_tf.recipe.kinds import added_to
+from mini_tf.recipe.parsing.secrets import without_secrets
+from mini_tf.recipe.presets import presets
+from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import one_line, show
-from mini_tf.run import manifest
+from mini_tf.recipe.values import near, one_line, show
+from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import KindSource, Manifest
-from mini_tf.system.errors import RecipeFault, RunFault
+from mini_tf.system.errors import RecipeFault, RunFault, UsageFault
 
 _MOST_TOLD = 10
 
@@ -52,6 +56,35 @@ def _gone(record: Manifest) -> Iterator[str]:
         what = "which is not installed" if now is None else f"which is {now} here and has no such kind"
         of = f"of {one_line(package)} comes from the package {one_line(f'{source.package} {source.version}')}"
         yield f"the kind {show(word)} {of}, {what}"
+
+
+def resolve(recipe: str | None, overrides: Sequence[str] = (), place: Path | None = None) -> Resolved:
+    """`reading.read`, of a run by its name or as `last` too; what a run's kinds lack is said by the run.
+
+    place: the folder of a run that may be continued. Raises what `reading.read` raises, and RunFault where the run, or the one at
+    `place`, was made with a package that is not here.
+    """
+    given = _run_of(recipe)
+    try:
+        return reading.read(given, overrides)
+    except KindFault:
+        for folder in (given, place):
+            if folder is not None and os.path.isfile(os.path.join(folder, manifest.NAME)):
+                require(Path(folder))
+        raise
+
+
+def _run_of(recipe: str | None) -> str | Path | None:
+    """The folder of a run that is named; presets and files go before."""
+    if recipe is None or recipe in presets() or os.path.isfile(recipe):
+        return recipe
+    if recipe == "last" or os.path.isfile(finding.OUTPUTS / recipe / manifest.NAME):
+        return finding.find(recipe)
+    names = [folder.name for folder in finding.list_runs(finding.OUTPUTS)]
+    if not os.path.lexists(recipe) and (meant := near(recipe, [*presets(), *names])) in names:
+        told = f"no such recipe {show(without_secrets(recipe))}: neither a preset, a file, a run nor KEY=VALUE"
+        raise UsageFault(told, hint=f"did you mean {meant}?")
+    return recipe
 
 
 def read_recipe(folder: Path) -> Recipe:

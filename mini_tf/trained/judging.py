@@ -10,14 +10,22 @@ from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import Judge, evaluate, pack, rows_at_once
 
 
-def text_of(trained: Trained, data: str | None, split: str, say: Say = lambda line: None, fields: str | None = None) -> Store:
+def text_of(
+    trained: Trained,
+    data: str | None,
+    split: str,
+    say: Say = lambda line: None,
+    fields: str | None = None,
+    note: Say = lambda line: None,
+) -> Store:
     """What to judge by: a side of the run's own data, or others, written as a recipe writes data.train (fields: and data.fields).
 
-    Raises RunFault where the run's own are no longer what they were.
+    note: is called with what is notable of other data, such as characters that the tokenizer does not know. Raises RunFault where the
+    run's own are no longer what they were.
     """
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
-        return encode(other_data(trained, data, fields), used, objective, trained.labels, say)
+        return encode(other_data(trained, data, fields), used, objective, trained.labels, say, note)
     record = manifest.read(trained.folder)
     recorded = record.hashes
     if not manifest.hashes_ids(record):

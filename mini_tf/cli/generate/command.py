@@ -1,24 +1,19 @@
 """`minitf generate`: text out of a trained model: decoders continue prompts or answer, encoders fill [MASK]s, both together translate."""
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from mini_tf.cli.generate.answering import Answering
 from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
 from mini_tf.cli.generate.loop import prompt_loop
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.lines import one_source, refuse_broken
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
-from mini_tf.system.errors import UsageFault
-
-if TYPE_CHECKING:
-    from mini_tf.pipelines import Generation
-    from mini_tf.trained.opening import Trained
 
 
 @command
@@ -55,7 +50,7 @@ def generate(
     """Continue each prompt, fill its [MASK]s, translate it, or answer it; a conversation is JSON: {"messages": [...]}.
 
     A line of stdin or FILE gives an output line, in which \\n is a newline, \\\\ a backslash. At a terminal and without a prompt it
-    asks for one.
+    asks for one; /help there shows how to change options, to retry and to enter several lines.
     """
     from mini_tf.trained.opening import open_trained
 
@@ -66,59 +61,18 @@ def generate(
         "repetition_penalty": repetition_penalty, "num_samples": num_samples, "stop": stops(stop) if stop else None, "seed": seed,
         "greedy": greedy, "num_beams": num_beams, "length_penalty": length_penalty, "min_new_tokens": min_new_tokens,
         "no_repeat_ngram": no_repeat_ngram, "n_best": n_best, "logprobs": logprobs, "stream": stream, "batch_size": batch_size,
+        "context": longest,
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
-    trained = open_trained(run, step, device, average)
     by_line = input is not None or not (prompts or sys.stdin.isatty())
-    generation = _generation(console, trained, given, by_line, longest)
-    answer = partial(_answer, console, trained, generation, by_line)
-    if by_line:
-        file = None if input == Path("-") else input
-        answer_lines(answer, file, ahead_by_default(file, generation.ahead, batch_size or 1))
-    elif prompts:
-        answer(prompts)
-    return 0 if prompts or by_line else prompt_loop(console, answer)
-
-
-def _answer(
-    console: Console, trained: "Trained", generation: "Generation", by_line: bool, texts: Sequence[str], places: Sequence[str] = ()
-) -> None:
-    """Print what is made of prompts, each as soon as it is there."""
-    for one in generation.outputs(texts, places):
-        if console.json:
-            console.emit_json(run=trained.folder, result=one.result)
-        else:
-            for line in one.lines if by_line else one.shown:
-                console.print_product(line)
-
-
-def _generation(console: Console, trained: "Trained", given: dict[str, Any], by_line: bool, longest: int | None) -> "Generation":
-    """What such a model does with prompts; UsageFault where it does nothing, or an option means nothing to it."""
-    from mini_tf.pipelines import GenerateOptions, pipeline_of
-
-    objective, name = trained.recipe.objective, trained.folder.name
-    settings = objective.pipeline()
-    if settings is None or settings.COMMAND != "generate":
-        hint = "minitf predict tells what it says of a text" if settings is not None and settings.COMMAND == "predict" else None
-        raise UsageFault(f"{name} was trained to {objective.kind}, and writes no text", hint=hint)
-    if unfit := next((option for option in given if option in settings.WITHOUT), None):
-        why = settings.WITHOUT[unfit].format(run=name, model=trained.recipe.model.kind)
-        raise UsageFault(f"--{unfit.replace('_', '-')}: {why}", hint="leave it out")
-    terminal = sys.stdout.isatty() and not by_line and not console.json
-    context = _context(trained, longest)
-    options = GenerateOptions(
-        given, context, by_line, terminal, console.json, console.say, lambda piece: console.print_product(piece, end="")
-    )
-    return pipeline_of(trained).generation(options)
-
-
-def _context(trained: "Trained", asked: int | None) -> int:
-    """Tokens that the model reads of a text at most; positions that end can be read no farther."""
-    if asked is None:
-        return trained.model.context
-    model = trained.recipe.model
-    for limit in model.limits(trained.model.context):
-        if limit.source == model.SOURCE and asked > limit.length:
-            hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
-            raise UsageFault(f"--context {asked}: the model's {limit.kind} positions end at {limit.length}", hint=hint)
-    return asked
+    answering = Answering(console, open_trained(run, step, device, average), by_line)
+    generation = answering.open(given)
+    if not prompts and not by_line:
+        return prompt_loop(answering, given)
+    if prompts:
+        answering.answer(generation, prompts)
+        return 0
+    file = None if input == Path("-") else input
+    with answering.noting():
+        answer_lines(partial(answering.answer, generation), file, ahead_by_default(file, generation.ahead, batch_size or 1))
+    return 0

@@ -67,6 +67,8 @@ class Console:
         self, *, command: str = "", quiet: bool = False, verbose: bool = False, json: bool = False, debug: bool = False, color: str = "auto"
     ) -> None:
         self.command, self.quiet, self.verbose, self.json, self.debug, self.color = command, quiet, verbose, json, debug, color
+        self.context: typer.Context | None = None
+        """How the command line was read."""
         self.log: Callable[[str], None] | None = None
         self.crash: Callable[[str], Path] | None = None
         self._answer: dict[str, Any] = {}
@@ -264,6 +266,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
     ) -> None:
         name = context.command_path.partition(" ")[2]
         console = Console(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
+        console.context = context
         raise typer.Exit(_run(body, console, arguments))
 
     own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]

@@ -221,6 +221,15 @@ class Tokenizer:
             return Counter() if len(ids) != len(text) else Counter(text[i] for i in np.flatnonzero(ids == unk))
         return Counter(text[first:last] for id, (first, last) in zip(*self.spans(text), strict=True) if id == unk)
 
+    def lost_counts(self, text: str) -> Counter[str]:
+        """`unknown_counts`, and the characters that become no token at all, white space apart."""
+        lost = self.unknown_counts(text)
+        if self._table is None and (self._json["normalizer"] or self.vocabulary.unk is None):
+            counts = Counter(character for character in text if not character.isspace())
+            encoded = zip(counts, self.encode_batch([*counts]), strict=True)
+            lost |= Counter({character: counts[character] for character, ids in encoded if not ids.size})
+        return lost
+
 
 _BARE = json.loads(models.BPE().__getstate__())
 """A BPE that merges nothing and knows nothing of words."""
