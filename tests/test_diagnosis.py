@@ -4,21 +4,25 @@ from typing import Any
 
 import pytest
 
-from mini_tf.jobs.diagnosis import overfitting
+from mini_tf.jobs.diagnosis import overfitting, times
 from mini_tf.recipe.kinds import settings_of
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "told"),
     [
-        ("classify", {"label_smoothing": 0.1}, "training loss with label smoothing 0.50"),
-        ("tag", {"class_weights": "balanced"}, "training loss with class weights 0.50"),
-        ("regress", {"token_dropout_rate": 0.1}, "training loss with hidden tokens 0.50"),
-        ("tag", {"class_weights": {"O": 0.1}, "label_smoothing": 0.1}, "training loss with label smoothing and class weights 0.50"),
+        ("classify", {"label_smoothing": 0.1}, "mean training loss with label smoothing 0.50"),
+        ("tag", {"class_weights": "balanced"}, "mean training loss with class weights 0.50"),
+        ("regress", {"token_dropout_rate": 0.1}, "mean training loss with hidden tokens 0.50"),
+        ("tag", {"class_weights": {"O": 0.1}, "label_smoothing": 0.1}, "mean training loss with label smoothing and class weights 0.50"),
     ],
 )
 def test_a_training_loss_of_another_kind_speaks_of_no_overfitting(kind: str, given: dict[str, Any], told: str) -> None:
     settings = settings_of("objectives", kind)
-    assert overfitting(3, 0.5, 1.0, settings(**given)) == f"the text was read 3 times; validation loss 1.00, {told}"  # type: ignore[arg-type]
-    assert overfitting(3, 0.5, 1.0, settings()).partition("training loss 0.50")[2].startswith("; the model knows its own text")  # type: ignore[arg-type]
-    assert overfitting(3, 0.9, 1.0, settings()).endswith("training loss 0.90")  # type: ignore[arg-type]
+    assert overfitting(3, 0.5, 1.0, settings(**given)) == f"the text was read 3 times; at the last evaluation: validation loss 1.00, {told}"  # type: ignore[arg-type]
+    assert overfitting(3, 0.5, 1.0, settings()).partition("since the one before 0.50")[2].startswith("; the model knows its own text")  # type: ignore[arg-type]
+    assert overfitting(3, 0.9, 1.0, settings()).endswith("mean training loss since the one before 0.90")  # type: ignore[arg-type]
+
+
+def test_epochs_are_told_without_powers_of_ten() -> None:
+    assert [times(number) for number in (0.0073, 2.5, 18.0, 112.4, 12345.6)] == ["0.0073", "2.5", "18", "112", "12,346"]

@@ -1,6 +1,7 @@
 """What a session records, keeps and measures on its way, held to formulas and to the files it leaves."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import trained
+from commands import QUIET, TINY, minitf, trained
 
-from mini_tf.jobs.session import Session
+from mini_tf.drawing.terminal import sparkline
+from mini_tf.jobs.step_lines import StepLines
 from mini_tf.objectives.next_token import PART, NextToken
 from mini_tf.trained.judging import evaluate_trained, text_of
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate
-from mini_tf.training.loop import train
+from mini_tf.training.loop import Progress, train
 from mini_tf.training.schedule import Horizon
 
 WORSE = {3: 20.0, 6: 0.0, 9: 10.0, 10: 30.0}
@@ -140,9 +142,8 @@ def test_a_continued_run_leaves_the_samples_of_its_evaluations_and_no_others(kil
 )
 def test_the_time_left_is_what_the_steps_of_this_process_extrapolate_to(horizon: Horizon, step: int, seconds: float, told: str) -> None:
     """Begun at step 5, ten seconds after the run's own beginning."""
-    course: Any = SimpleNamespace(horizon=horizon)
-    session: Any = SimpleNamespace(training=SimpleNamespace(course=course), start=SimpleNamespace(step=5, seconds=10.0))
-    assert Session._time_left(session, SimpleNamespace(step=step, seconds=seconds)) == told  # type: ignore[arg-type]
+    lines = StepLines(Progress(step=5, seconds=10.0), horizon)
+    assert lines.left(SimpleNamespace(step=step, seconds=seconds)) == told  # type: ignore[arg-type]
 
 
 def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +162,44 @@ def test_the_last_step_is_saved_though_the_time_ran_out_while_it_was_evaluated(t
     run = trained(tmp_path / "run", *due, *settled)
     assert [*evaluated(run)] == [2, 4, 6]
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000002", "step-00000006"]
+
+
+def test_the_log_has_the_time_of_every_line_and_the_closing_lines_say_which_loss_is_which(tmp_path: Path) -> None:
+    asked = ("train.steps=9", "eval.every_steps=3", "eval.tokens=96", "log.every_steps=1", "-d", tmp_path / "run")
+    done = minitf("pretrain", TINY, *QUIET, *asked)
+    log = (tmp_path / "run" / "log.txt").read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \S", line) for line in log)
+    said = done.stderr.splitlines()
+    assert [line.partition(" ")[2] for line in log] == said
+    [on_the_way] = [line for line in said if line.startswith("evaluation: ")]
+    assert on_the_way == "evaluation: every 3 steps, on a fixed sample of 96 of the 1,763 held-out tokens; at the end on all of them"
+    final = record(tmp_path / "run")["metrics"]["val.loss"]
+    [closing] = [line for line in said if line.startswith("done: ")]
+    assert closing.startswith(f"done: val.loss {final:.4f}, ")
+    assert "of all 1,763 held-out tokens" in closing
+    sampled = [line["val.loss"] for line in lines(tmp_path / "run") if "val.loss" in line]
+    assert f"at the last evaluation: validation loss {sampled[-1]:.2f}, mean training loss since the one before" in done.stderr
+    assert f"validation loss {sampled[0]:.2f} █" in done.stderr
+
+
+def test_figures_of_pace_stand_in_every_line_of_a_step(tmp_path: Path) -> None:
+    done = minitf("pretrain", TINY, *QUIET, "train.steps=6", "-d", tmp_path / "run")
+    steps = [line for line in done.stderr.splitlines() if line.startswith("step ")]
+    assert len(steps) == 6
+    assert all(re.match(r"step \d+: loss \d+\.\d{4}, lr [\d.e-]+, [\d,]+ tokens/s", line) for line in steps)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_extending_warns_where_the_rate_had_fallen(schedule: str, tmp_path: Path) -> None:
+    run, asked = tmp_path / "run", ("train.steps=4", f"schedule={{kind: {schedule}, warmup: 0}}")
+    trained(run, *asked)
+    done = minitf("pretrain", TINY, *QUIET, *asked, "-d", run, "--extend", "2")
+    assert done.exit_code == 0
+    assert ("--extend runs the schedule (cosine) once more: the learning rate rises from" in done.stderr) is (schedule == "cosine")
+
+
+def test_a_curve_in_a_line_falls_from_the_highest_block_to_the_lowest() -> None:
+    assert sparkline([4.0, 3.0, 2.0, 1.0]) == "█▆▃▁"
+    assert sparkline([1.0] * 3) == "▁▁▁"
+    assert sparkline([]) == ""
+    assert sparkline([float(n) for n in range(1000)], width=8) == "▁▂▃▄▅▆▇█"

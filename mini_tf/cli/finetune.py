@@ -17,7 +17,7 @@ def _ask_for_recipe(overrides: list[str]) -> NoReturn:
 
     from mini_tf.system.errors import UsageFault
 
-    if overrides:
+    if any(override.startswith("data.train=") for override in overrides):
         ways = " or ".join(f"`minitf finetune {shlex.join([recipe, *overrides])}`" for recipe in ("sst2-nano", "wnut17-nano"))
         raise UsageFault("which task? a recipe says it", hint=f"{ways} (classes of texts, or of words); all: {', '.join(task_recipes())}")
     raise UsageFault("which task? give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")

@@ -237,3 +237,16 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 32) -> str:
+    """`values` as at most `width` blocks from the lowest to the highest, each the mean of its share of them; "" where there are none."""
+    n = min(width, len(values))
+    parts = [values[i * len(values) // n : (i + 1) * len(values) // n] for i in range(n)]
+    means = [sum(part) / len(part) for part in parts]
+    low = min(means, default=0.0)
+    span = max(means, default=0.0) - low
+    return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1)) if span else 0] for mean in means)

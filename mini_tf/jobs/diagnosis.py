@@ -22,16 +22,25 @@ def spoken(metrics: Mapping[str, float], objective: ObjectiveSettings) -> str:
     return ", ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
 
 
+def times(number: float) -> str:
+    """A number of epochs as people read it: 0.0073, 2.5, 112."""
+    return f"{number:,.0f}" if number >= 99.5 else f"{number:.2g}"
+
+
 def overfitting(epochs: float, train_loss: float, val_loss: float, objective: ObjectiveSettings) -> str:
-    """What the distance between the two losses at the last evaluation says; nothing where the objective trains on another loss."""
+    """What the distance between the two losses at the last evaluation says; nothing where the objective trains on another loss.
+
+    train_loss: the mean since the evaluation before. val_loss: of that evaluation, which may be one of a sample.
+    """
+    begin = f"the text was read {times(epochs)} times; at the last evaluation: validation loss {val_loss:.2f}"
     unlike = " and ".join(told for name, told in objective.UNLIKE.items() if getattr(objective, name))
     if unlike:
-        return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss with {unlike} {train_loss:.2f}"
+        return f"{begin}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss
     verdict = (
         "; the model knows its own text much better: more text, fewer steps or dropout would help" if gap > WIDE_GAP * val_loss else ""
     )
-    return f"the text was read {epochs:.2g} times; validation loss {val_loss:.2f}, training loss {train_loss:.2f}{verdict}"
+    return f"{begin}, mean training loss since the one before {train_loss:.2f}{verdict}"
 
 
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:

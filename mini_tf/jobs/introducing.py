@@ -1,9 +1,12 @@
 """What a person wants to know before a run begins."""
 
+from mini_tf.jobs.diagnosis import times
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Voice
+from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import left_out, packages_of
 from mini_tf.trained.initial import listed
+from mini_tf.training.schedule import factor
 
 
 def introduce(parts: Parts, voice: Voice) -> None:
@@ -38,7 +41,7 @@ def introduce(parts: Parts, voice: Voice) -> None:
     if horizon.steps is None:
         how_long = f"{horizon.seconds:g} seconds"
     else:
-        how_long = f"{horizon.steps:,} steps, {horizon.steps / parts.plan.epoch_steps:.2g} epochs"
+        how_long = f"{horizon.steps:,} steps, {times(horizon.steps / parts.plan.epoch_steps)} epochs"
     voice.say(f"training: {how_long}, {train.step_tokens:,} tokens a step ({rows})")
     voice.say(_evaluations(parts))
     if dataset.CUTS and (cut := parts.train.n_longer):
@@ -52,6 +55,20 @@ def introduce(parts: Parts, voice: Voice) -> None:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
     if told := _vocabulary(parts):
         voice.warn(told)
+
+
+RISES = 0.5
+"""Of the top rate, what a schedule ended under if running it once more is to be warned of."""
+
+
+def introduce_extension(recipe: Recipe, voice: Voice) -> None:
+    """Say what further steps will do to the loss where the learning rate had fallen, and rises again with them."""
+    end = factor(recipe.schedule, 999, 1000)
+    if end < RISES:
+        voice.warn(
+            f"--extend runs the schedule ({recipe.schedule.kind}) once more: the learning rate rises from {end:.0%} of optimizer.lr to all "
+            "of it, and the loss with it, before both fall again; with schedule.kind=constant, from the start, a run goes on as it was"
+        )
 
 
 def _evaluations(parts: Parts) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mini_tf.data.datasets import Text
 from mini_tf.jobs.assembling import build, keep, opened, published_as
 from mini_tf.jobs.cost.estimating import estimate
-from mini_tf.jobs.introducing import introduce
+from mini_tf.jobs.introducing import introduce, introduce_extension
 from mini_tf.jobs.session import Outcome, Session, Voice
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run.identity import Identity
@@ -48,6 +48,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
         voice.log, voice.crash = run.log, run.crash
         if options.extend is not None:
             run.extend(options.extend)
+            introduce_extension(recipe, voice)
         if run.status == "continued":
             voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         begun = run.folder if run.checkpoints.steps() else None

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from mini_tf.jobs.diagnosis import overfitting, spoken
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
+from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
 from mini_tf.nn import state as states
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import dump
@@ -59,6 +60,7 @@ class Session:
         self.start, self.skips = Progress(), 0
         self.saved = 0  # the step of the newest checkpoint
         self.over = False
+        self.lines = StepLines(self.start, self.training.course.horizon)
         self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of the whole held-out text, and its step
 
     def learn(self, stop: StopRequest) -> int:
@@ -136,6 +138,7 @@ class Session:
         self.optimizer.load(saved.optimizer)
         with saved.taken_over():
             self.start = Progress.of(saved.counters, states.load(saved.state))
+            self.lines = StepLines(self.start, self.training.course.horizon)
             self.tally.load(saved.counters)
         self.skips, self.saved = self.start.skips, self.start.step
         if self.tally.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
@@ -161,7 +164,7 @@ class Session:
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
         """A line of metrics.jsonl where one is due, and some of them aloud."""
         bar.update(report.step - bar.n)
-        bar.set_postfix(loss=f"{report.loss:.3f}", refresh=False)
+        bar.set_postfix_str(self.lines.on_bar(report, evaluated), refresh=False)
         aloud = bool(evaluated) or self.due.line(report)
         if aloud or report.skipped or report.step % self.parts.recipe.log.every_steps == 0:
             self.run.record({**self._line(report), **report.metrics, **evaluated}, report.seconds)
@@ -169,7 +172,7 @@ class Session:
             # A live bar shows the ordinary steps itself.
             tell = self.voice.say if evaluated or bar.disable else self.run.log
             told = f", {spoken(evaluated, self.parts.recipe.objective)}" if evaluated else ""
-            tell(f"step {report.step}: loss {report.loss:.4f}{told}{self._time_left(report)}")
+            tell(f"step {report.step}: {self.lines.pace(report)}{told}{self.lines.left(report)}")
 
     def _line(self, report: Report) -> dict[str, Any]:
         """What metrics.jsonl has of a step, as it is: nothing is left out of a mean, or put in place of what is not finite."""
@@ -183,14 +186,6 @@ class Session:
         }
         line |= {f"loss.{name}": value for name, value in report.losses.items() if len(report.losses) > 1}
         return line | ({"skipped": report.skips} if report.skipped else {})
-
-    def _time_left(self, report: Report) -> str:
-        horizon, done = self.training.course.horizon, report.step - self.start.step
-        if horizon.steps is None:
-            left = (horizon.seconds or 0.0) - report.seconds
-        else:
-            left = (report.seconds - self.start.seconds) / done * (horizon.steps - report.step)
-        return f", {_duration(left)} left" if done >= 10 and left >= 1 else ""
 
     def _out_of_patience(self) -> bool:
         """Whether evaluation has not improved for as long as the recipe bears."""
@@ -256,7 +251,8 @@ class Session:
     def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model
         best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
-        yield f"done: {spoken(metrics, self.parts.recipe.objective)}{best}"
+        yield f"done: {spoken(metrics, self.parts.recipe.objective)}, of all {self.parts.held_out_tokens:,} held-out tokens{best}"
+        yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
         epochs = step / self.training.feed.plan.epoch_steps
@@ -291,12 +287,6 @@ def save(
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
     run.rotate(keep.keep_last, keep.keep_best)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _quoted(path: Path) -> str:

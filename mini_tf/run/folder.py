@@ -85,7 +85,7 @@ class Run:
         self.update(state="running", exit_code=None, error=None, pid=os.getpid(), host=os.uname().nodename)
         while self._unlogged:
             with suppress(OSError):
-                self.log(self._unlogged.pop(0))
+                self._write_log(self._unlogged.pop(0))
 
     def resume(
         self,
@@ -225,10 +225,14 @@ class Run:
         return read_record(texts[-1]).decode(errors="replace") if texts else ""
 
     def log(self, line: str) -> None:
-        """A line of log.txt; those said before the run is begun are kept until it is."""
+        """A line of log.txt, with the time; those said before the run is begun are kept until it is."""
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {line}"
         if not self.begun:
             self._unlogged.append(line)
-            return
+        else:
+            self._write_log(line)
+
+    def _write_log(self, line: str) -> None:
         self.disk.append(self.folder / "log.txt", (line + "\n").encode(errors="backslashreplace"))
 
     def crash(self, text: str) -> Path:
@@ -237,11 +241,15 @@ class Run:
         self.disk.write(path, text.encode(errors="backslashreplace"))
         return path
 
+    def curve(self, key: str) -> list[tuple[int, float]]:
+        """(step, value) of a figure in every line of metrics.jsonl that has it."""
+        return curve(self._metrics.path, key)
+
     def draw(self) -> None:
         """loss.png from metrics.jsonl; nothing if there is nothing to draw."""
         from mini_tf.drawing.loss_curve import loss_curve  # matplotlib is slow to import
 
-        train, val = curve(self._metrics.path, "loss"), curve(self._metrics.path, "val.loss")
+        train, val = self.curve("loss"), self.curve("val.loss")
         if train or val:
             with storing("writing loss.png"):
                 replace(self.disk, self.folder / "loss.png", loss_curve(train, val, title=self.name))

@@ -144,7 +144,8 @@ class _Reader:
 
     def _tab(self, mark: Any) -> str:
         """What is said where a line is indented by a tab, which YAML's own words do not name."""
-        line = self.text.split("\n")[mark.line] if mark else ""
+        lines = self.text.split("\n")
+        line = lines[mark.line] if mark and mark.line < len(lines) else ""
         return (
             "the line is indented by a tab; YAML wants blanks, two for each level" if "\t" in line[: len(line) - len(line.lstrip())] else ""
         )
