@@ -233,7 +233,7 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
         ["head.linear.weight", "head.linear.bias"]
     ] * 2
     assert all(not torch.equal(checkpoint(second)[name], checkpoint(first)[name]) for name in ("head.linear.weight", "head.linear.bias"))
-    log = (second / "log.txt").read_text().splitlines()
+    log = [line.partition(" ")[2] for line in (second / "log.txt").read_text().splitlines()]
     assert "as a whole, beside the adapter: head.linear.weight, head.linear.bias" in log
     assert any(line.startswith("loaded: ") and "stack.layers.1.feed_forward" in line for line in log)
     assert {"new: none", "left behind: none"} <= set(log)

@@ -8,7 +8,7 @@ from mini_tf.training.schedule import Horizon
 
 LOSSES = {"training loss": "loss", "validation loss": "val.loss"}
 """Names of curves, and the keys of metrics.jsonl that they are of."""
-_ON_BAR = {"val.loss": "val.loss {:.4f}", "val.bits_per_byte": "{:.4f} bits/byte"}
+_ON_BAR = {"val.loss": "val {:.3f}", "val.bits_per_byte": "{:.3f} bits/byte"}
 
 
 class StepLines:
@@ -20,14 +20,17 @@ class StepLines:
 
     def pace(self, report: Report) -> str:
         """The loss of the step's batch, the learning rate, and tokens a second since this process began."""
-        seconds = report.seconds - self.start.seconds
-        pace = f", {(report.tokens - self.start.tokens) / seconds:,.0f} tokens/s" if seconds else ""
-        return f"loss {report.loss:.4f}, lr {report.lr:.2g}{pace}"
+        return f"loss {report.loss:.4f}, lr {report.lr:.2g}, {self._tokens_a_second(report):,.0f} tokens/s"
 
     def on_bar(self, report: Report, evaluated: Mapping[str, float]) -> str:
-        """The same, and the newest held-out figures."""
+        """The same and the newest held-out figures, in few characters."""
         self._newest = evaluated or self._newest
-        return ", ".join([self.pace(report), *(told.format(self._newest[name]) for name, told in _ON_BAR.items() if name in self._newest)])
+        held_out = [told.format(self._newest[name]) for name, told in _ON_BAR.items() if name in self._newest]
+        pace = f"{self._tokens_a_second(report) / 1000:.3g}k tokens/s"
+        return ", ".join([f"loss {report.loss:.3f}", *held_out, f"lr {report.lr:.2g}", pace])
+
+    def _tokens_a_second(self, report: Report) -> float:
+        return (report.tokens - self.start.tokens) / max(report.seconds - self.start.seconds, 1e-9)
 
     def left(self, report: Report) -> str:
         """The time left, from the tenth step on."""

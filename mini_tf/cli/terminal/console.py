@@ -104,6 +104,7 @@ class Console:
             file=sys.stderr,
             dynamic_ncols=True,
             leave=False,
+            bar_format="{l_bar}{bar:10}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
             mininterval=0.2,
         )
         return self._bar
