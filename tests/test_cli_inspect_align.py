@@ -206,7 +206,7 @@ def test_attention_of_a_pair_by_words_and_by_a_word_of_the_target(run: Path, tmp
     assert there["query"] == {"index": 1, "text": "cat"}
     refused(view("attention", run, *pair, "--query", "cat"), "no such word in the target; it has </s>, CAT, TH", exit_code=2)
     shown = view("attention", run, *pair, "--query", "CAT", "--describe")
-    assert re.match(r"cross layer 0 head 0: 'CAT' \(1\) looks at '(the|cat|</s>)' \(", shown.stdout)
+    assert re.match(r"cross-attention L0 H0: 'CAT' \(1\) looks at '(the|cat|</s>)' \(", shown.stdout)
     for file, more in (("fan.svg", ("--query", "CAT")), ("all.svg", ()), ("one.svg", ("--kind", "cross", "--layer", "0", "--head", "1"))):
         assert view("attention", run, *pair, "--words", *more, "-o", tmp_path / file).exit_code == 0
         assert {">CAT<", ">the<", ">cat<"} <= set(re.findall(r">\w+<", (tmp_path / file).read_text()))

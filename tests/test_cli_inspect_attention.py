@@ -106,7 +106,7 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
     assert ((window > 0) == (away <= 2)).all()
     assert all(head["next"] is not None for head in heads)
     shown = inspect(encoder, TEXT).stdout
-    assert [re.search(rf"^{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [False, True, False]
+    assert [re.search(rf"^L{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [False, True, False]
     assert "- no such head" in shown
     assert "no such head" not in inspect(encoder, TEXT, "--layer", "0").stdout
 
@@ -349,7 +349,7 @@ def test_the_maps_file_says_whose_weights_were_looked_at(run: Path, tmp_path: Pa
 def test_narrow_grids_keep_the_layers_numbers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     rows = inspect(run, TEXT).stdout.splitlines()[2:4]
-    assert [row[:2] for row in rows] == ["0 ", "1 "]
+    assert [row[:2] for row in rows] == ["L0", "L1"]
 
 
 def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> None:
@@ -358,14 +358,14 @@ def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> N
     assert "\x1b" not in plain
     assert max(map(cell_len, plain.splitlines())) <= 80
     assert plain.startswith("What each head does")
-    assert len(re.findall("^[01] decoder.self ", plain, re.M)) == 2
+    assert len(re.findall("^L[01] decoder.self ", plain, re.M)) == 2
     assert 1 <= plain.count("attention weight") <= 3
 
 
 def test_a_difference_that_is_too_large_is_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = "largest difference of scores, weights written out against fused: "
-    assert inspect(run, TEXT).stderr.startswith(told)
-    assert inspect(run, TEXT, "-q").stderr == ""
+    assert inspect(run, TEXT, "-v").stderr.startswith(told)
+    assert inspect(run, TEXT).stderr == ""
     monkeypatch.setattr(attention_command, "TOLERANCE", -1.0)
     assert inspect(run, TEXT, "-q").stderr.startswith(f"warning: {told}")
 

@@ -39,7 +39,9 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
     "unlike maps": lambda suffix: draw_panels(
         [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])], Scale(), TITLE, suffix, across=1
     ),
-    "maps by the root": lambda suffix: draw_panels([Panel("a", HOSTILE, HOSTILE, WEIGHTS)] * 2, Scale(root=True), TITLE, suffix),
+    "indexed maps": lambda suffix: draw_panels(
+        [Panel("a", HOSTILE * 3, HOSTILE * 3, np.tile(WEIGHTS, (3, 3)))] * 16, Scale(high=0.1, open_end=True), TITLE, suffix, text=TITLE
+    ),
     "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
     "fan": lambda suffix: draw_fan(Fan(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(

@@ -149,8 +149,8 @@ def test_what_the_readme_prints_of_a_picture_is_what_its_twin_holds() -> None:
     twin = json.loads((ROOT / "data" / "pictures" / "attention-heads.json").read_text())
     for head in twin["samples"][0]["heads"]:
         if head["layer"] == 3 and head["role"] is not None:
-            assert f"decoder.self layer 3 head {head['head']} " in README
-            assert re.search(rf"layer 3 head {head['head']} .*: {head[head['role']]:.2f} of (its|the) weight", README)
+            assert f"decoder self-attention L3 H{head['head']} " in README
+            assert re.search(rf"L3 H{head['head']} .*: {head[head['role']]:.2f} of (its|the) weight", README)
     word = json.loads((ROOT / "data" / "pictures" / "word-bat.json").read_text())
     for layer in word["layers"][1:]:
         assert re.search(
