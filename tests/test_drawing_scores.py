@@ -41,9 +41,8 @@ def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many(
     counts, names = np.array([[90, 17], [0, 3]]), ["no", "yes"]
     found = words(draw_confusion(counts, names, "who is right", "svg"))
     assert sorted(word for word in found if word.isdigit()) == ["17", "3", "90"]
-    assert {"who is right", "no (107)", "yes (3)", "no", "yes", "predicted class", "true class (count)", "share of the true class"} <= set(
-        found
-    )
+    assert {"who is right", "no (107)", "yes (3)", "no", "yes"} <= set(found)
+    assert {"predicted class", "true class (count)", "share of the true class"} <= set(found)
 
 
 @pytest.mark.parametrize(("n", "numbered"), [(1, True), (12, True), (60, False), (400, False)])

@@ -251,7 +251,7 @@ def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
     sample = sample_of(golden.with_heads("decoder", rules, (golden.induction, golden.itself, golden.previous, golden.uniform)), REPEATED)
     cells = panels.grid(sample)
     assert cells.letters == [["P", "S", "F", "B"], ["I", "S", "P", "B"]]
-    assert (cells.rows, cells.columns) == (["0 decoder.self", "1 decoder.self"], ["0", "1", "2", "3"])
+    assert (cells.rows, cells.columns) == (["L0 decoder.self", "L1 decoder.self"], ["H0", "H1", "H2", "H3"])
     assert set(cells.legend) == set("PSFBI")
     assert cells.values[1].tolist() == [head.measures["entropy"] for head in sample.heads[4:]]
 
