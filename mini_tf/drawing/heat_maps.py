@@ -101,8 +101,6 @@ def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, text: str, acro
         axes.set_yticks(*(_ticks(panel, panel.rows, sheet) if named_rows else ([], [])))
         axes.set_xticks(*(_ticks(panel, panel.columns, sheet) if named_columns else ([], [])), rotation=0 if sheet.indexed else 90)
         axes.tick_params(length=2 * sheet.indexed)
-        for first in axes.get_xticklabels()[: sheet.indexed]:
-            first.set_horizontalalignment("left")  # away from the last index of the map before
         axes.set_title(cut_to(panel.title, max(sheet.map_size[0], min(_TITLE, step_x - 0.05))), loc="left", pad=3)
     add_scale(figure, scale, left + maps_x + 0.12, top, min(max(maps_y, 0.8), 3.0))
     return figure
@@ -121,9 +119,8 @@ def _notes(panels: Sequence[Panel], scale: Scale, text: str, sheet: _Sheet, widt
         return lines
     sides = [(panel, names) for panel in panels for names in (panel.rows, panel.columns)]
     for panel, names in {tuple(names): (panel, names) for panel, names in sides}.values():
-        places, starts = _ticks(panel, names, sheet)
         shown = _named(panel, names)
-        parts = [f"{start}: {' '.join(shown[at : at + sheet.every])}" for at, start in zip(places, starts, strict=True)]
+        parts = [f"{at}: {' '.join(shown[at : at + sheet.every])}" for at in range(0, len(shown), sheet.every)]
         lines += wrapped(f"{'Tokens' if panel.tokens else 'Names'}:  {'   '.join(parts)}", width, _MOST_LINES)
     return lines
 
@@ -191,6 +188,8 @@ def _mark(axes: Axes, marks: Marks, cell: float) -> None:
 def _ticks(panel: Panel, names: Sequence[str], sheet: _Sheet) -> tuple[Sequence[int], list[str]]:
     """The places of every n-th name, and how they read, or their indices."""
     places = range(0, len(names), sheet.every)
+    if sheet.indexed and len(places) > 1 and (len(names) - places[-1]) * sheet.cell < text_width(str(places[-1])) / 2:
+        places = places[:-1]  # it would reach into the next map
     return places, [str(i) for i in places] if sheet.indexed else _named(panel, [names[i] for i in places])
 
 

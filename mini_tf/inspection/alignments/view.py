@@ -21,8 +21,8 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
 LOOKS = {
-    0: "Each row is a target word, as it is about to be written; its weights say at which source words the head looks.",
-    1: "Each row is a target word, as it is read; its weights say at which source words the head looks.",
+    0: "Rows: target words, at the position that predicts them. Columns: source words.",
+    1: "Rows: target words, at their own position. Columns: source words.",
 }
 """By the shift."""
 
