@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mini_tf.cli.terminal.console import Console, command, wants_color
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.streams import wants_color
 from mini_tf.system.errors import DataFault, Diverged, GateMissed, RecipeFault, Refusal, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.safe_text import safe_text
 

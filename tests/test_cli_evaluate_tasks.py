@@ -48,13 +48,14 @@ def test_figures_and_confusions_of_classes_are_those_of_scikit_learn(classifier:
 def test_pictures_are_written_and_a_few_classes_are_shown_without_a_file(classifier: Path, tmp_path: Path) -> None:
     shown = minitf("evaluate", classifier)
     assert shown.exit_code == 0
-    assert "share of the row" in shown.stdout
+    assert "share of the true class (hundredths)" in shown.stdout
     assert not set(shown.stdout) & (set(STEERING) - {"\n"}), "the name of a class steers nothing"
     assert len([line for line in shown.stdout.splitlines() if line.startswith("f1.")]) == 3, "nor does it look like two figures"
     png, svg = tmp_path / "confusion.png", tmp_path / "calibration.svg"
     done = minitf("evaluate", classifier, "--confusion", png, "--calibration", svg)
     assert done.exit_code == 0, done.stderr
-    assert "share of the row" not in done.stdout
+    assert "share of the true class" not in done.stdout
+    assert "run run, step 30, val</text>" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert svg.read_text().startswith("<?xml")
     refused(minitf("evaluate", classifier, "--confusion", png), f"--confusion {png}: exists", exit_code=2)

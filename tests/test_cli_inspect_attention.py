@@ -106,7 +106,7 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
     assert ((window > 0) == (away <= 2)).all()
     assert all(head["next"] is not None for head in heads)
     shown = inspect(encoder, TEXT).stdout
-    assert [re.search(rf"^{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [False, True, False]
+    assert [re.search(rf"^L{layer} encoder.self .*-", shown, re.M) is not None for layer in (0, 1, 2)] == [False, True, False]
     assert "- no such head" in shown
     assert "no such head" not in inspect(encoder, TEXT, "--layer", "0").stdout
 
@@ -239,10 +239,11 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
     assert "note: 'cat' stands in 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n" in inspect(run, both, "--query", "cat").stderr
     shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.png", "-o", tmp_path / "fan.svg")
     assert "note: 'the' stands in 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
-    assert re.search(r"^ *>the ", shown.stdout, re.M)
+    assert shown.stdout == ""
+    assert re.search(r"^ *>the ", inspect(run, TEXT, "--query", "the").stdout, re.M)
     assert (tmp_path / "fan.png").read_bytes().startswith(b"\x89PNG")
-    assert "heard" in (drawn := (tmp_path / "fan.svg").read_text())
-    assert "bear" not in drawn, "it stands behind the query"
+    assert ">heard</text>" in (drawn := (tmp_path / "fan.svg").read_text())
+    assert ">bear</text>" not in drawn, "it stands behind the query"
 
 
 @pytest.mark.parametrize("tokenizer", ["{kind: char}", "{kind: wordpiece, vocab_size: 120}"])
@@ -264,6 +265,38 @@ def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
     [row] = result(run, TEXT, "--query", "cat", "--layer", "0", "--head", "0", "--describe")["samples"][0]["heads"]
     best = int(np.argmax(row["query_weights"]))
     assert f"'cat' (2) looks at {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}" in row["description"]
+
+
+def test_options_that_choose_heads_add_up_and_others_are_given_once(run: Path) -> None:
+    twice = result(run, TEXT, "--layer", "0", "--layer", "1", "--head", "1", "--head", "1")["samples"][0]["heads"]
+    assert [(head["layer"], head["head"]) for head in twice] == [(0, 1), (1, 1)]
+    shown = inspect(run, TEXT, "--layer", "0", "--head", "0", "--head", "1").stdout
+    assert shown.count("decoder self-attention L0 H") == 2
+    refused = inspect(run, TEXT, "--query", "cat", "--query", "bear")
+    assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "--query: it is given 2 times, and takes one value" in refused.stderr
+
+
+def test_a_terminal_says_how_many_of_the_heads_it_shows(tmp_path: Path) -> None:
+    run = trained(tmp_path / "deep", "train.steps=1", "model={kind: decoder, d_model: 16, n_layers: 3, n_heads: 2}")
+    assert re.search(r"^\d of 6 heads shown; --layer/--head for others$", inspect(run, TEXT).stdout, re.M)
+    assert "\n4 of 6 heads shown; --layer/--head for others\n" in inspect(run, TEXT, "--layer", "0-2").stdout
+    assert "heads shown" not in inspect(run, TEXT, "--layer", "0-1").stdout
+
+
+def test_pictures_name_the_run_the_step_the_heads_and_the_text(run: Path, tmp_path: Path) -> None:
+    for file, title, *options in (
+        ("all.svg", "decoder self-attention, run decoder, step 3"),
+        ("one.svg", "decoder self-attention L1 H0, run decoder, step 3", "--layer", "1", "--head", "0"),
+        ("fan.svg", "run decoder, step 3: decoder self-attention of one word: cat", "--query", "cat"),
+    ):
+        done = inspect(run, TEXT, "--step", "3", *options, "-o", tmp_path / file)
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"written: {tmp_path / file}\n")
+        drawn = (tmp_path / file).read_text()
+        assert all(f">{said}</text>" in drawn for said in (title, TEXT))
+    assert ">L1 H1" in (tmp_path / "all.svg").read_text()
+    said = inspect(run, TEXT, "-o", tmp_path / "said.svg", "--describe").stdout
+    assert said.startswith("4 heads: ")
 
 
 def test_all_steps_show_how_heads_form(run: Path) -> None:
@@ -349,7 +382,7 @@ def test_the_maps_file_says_whose_weights_were_looked_at(run: Path, tmp_path: Pa
 def test_narrow_grids_keep_the_layers_numbers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     rows = inspect(run, TEXT).stdout.splitlines()[2:4]
-    assert [row[:2] for row in rows] == ["0 ", "1 "]
+    assert [row[:2] for row in rows] == ["L0", "L1"]
 
 
 def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> None:
@@ -358,14 +391,14 @@ def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> N
     assert "\x1b" not in plain
     assert max(map(cell_len, plain.splitlines())) <= 80
     assert plain.startswith("What each head does")
-    assert len(re.findall("^[01] decoder.self ", plain, re.M)) == 2
+    assert len(re.findall("^L[01] decoder.self ", plain, re.M)) == 2
     assert 1 <= plain.count("attention weight") <= 3
 
 
 def test_a_difference_that_is_too_large_is_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = "largest difference of scores, weights written out against fused: "
-    assert inspect(run, TEXT).stderr.startswith(told)
-    assert inspect(run, TEXT, "-q").stderr == ""
+    assert inspect(run, TEXT, "-v").stderr.startswith(told)
+    assert inspect(run, TEXT).stderr == ""
     monkeypatch.setattr(attention_command, "TOLERANCE", -1.0)
     assert inspect(run, TEXT, "-q").stderr.startswith(f"warning: {told}")
 

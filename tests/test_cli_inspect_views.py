@@ -52,7 +52,8 @@ def refused(exit_code: int, *arguments: str | Path, stdin: str = "") -> str:
 def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(runs: dict[str, Path], tmp_path: Path) -> None:
     senses = Path(__file__).parents[1] / "data" / "senses.jsonl"
     files = [tmp_path / f"bears.{suffix}" for suffix in ("png", "svg", "json")]
-    text = shown("word", runs["none"], "bat", "-i", senses, *(part for file in files for part in ("-o", file)))
+    assert shown("word", runs["none"], "bat", "-i", senses, *(part for file in files for part in ("-o", file))) == ""
+    text = shown("word", runs["none"], "bat", "-i", senses)
     result = json.loads(files[2].read_text())
     assert result == result_of("word", runs["none"], "bat", "-i", senses)
     records = [json.loads(line) for line in senses.read_text().splitlines()]
@@ -72,7 +73,8 @@ def test_word_compares_the_senses_of_a_file_and_the_figures_hold_their_layers(ru
 def test_word_keeps_hostile_texts_exactly_and_draws_them_safely(runs: dict[str, Path], tmp_path: Path) -> None:
     texts = [f"bears {hostile}"[:45] for hostile in HOSTILE]
     assert [one["text"] for one in result_of("word", runs["none"], "bears", *texts)["texts"]] == texts
-    drawn = shown("word", runs["none"], "bears", *texts, "-o", tmp_path / "x.svg")
+    drawn = shown("word", runs["none"], "bears", *texts)
+    shown("word", runs["none"], "bears", *texts, "-o", tmp_path / "x.svg")
     assert "[bold]x[/bold]" in drawn
     assert "\x1b" not in (tmp_path / "x.svg").read_text()
     for word in ("漢字", "👩\u200d🚀", "[bold]", "$x$", "\x1b[31m"):
@@ -107,6 +109,13 @@ def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> N
     assert "exists" in refused(2, "word", run, "bears", "bears", "a bears", "-o", file.rename(tmp_path / "s.json"))
 
 
+def test_word_says_which_occurrence_is_compared(runs: dict[str, Path]) -> None:
+    result = result_of("word", runs["alibi"], "bears", "he bears two bears", "two bears", "bears, bears, bearskin")
+    assert [(one["characters"], one["occurrences"]) for one in result["texts"]] == [([3, 8], 2), ([4, 9], 1), ([0, 5], 2)]
+    said = "occurs 2 times; the first, at characters"
+    assert result["notes"] == [f"text 1: 'bears' {said} 3 to 7, is compared", f"text 3: 'bears' {said} 0 to 4, is compared"]
+
+
 def test_word_says_what_it_cut(runs: dict[str, Path]) -> None:
     result = result_of("word", runs["alibi"], "bears", "bears " + "y " * 30, "two bears")
     assert result["notes"] == ["text 1: the text has 67 tokens; the first 48, the model's context, are looked at"]
@@ -116,12 +125,12 @@ def test_word_says_what_it_cut(runs: dict[str, Path]) -> None:
 def test_word_draws_the_layer_that_was_asked_for_alone_or_says_which_it_shows(tmp_path: Path) -> None:
     model = "model={kind: encoder, d_model: 8, n_layers: 5, n_heads: 2, positions: none}"
     run, file = trained(tmp_path / "deep", "train.steps=1", model, "objective=masked"), tmp_path / "x.svg"
-    text = shown("word", run, "bears", "two bears", "it bears", "-o", file)
-    drawn = file.read_text()
+    shown("word", run, "bears", "two bears", "it bears", "-o", file)
+    text, drawn = shown("word", run, "bears", "two bears", "it bears"), file.read_text()
     assert "bears in 2 sentences, layers 0, 2, 3, 5 of 0-5" in drawn
     assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 5" in text) == ([True, False, True, True, False, True], True)
-    text = shown("word", run, "bears", "two bears", "it bears", "--layer", "-2", "-o", file, "--force")
-    drawn = file.read_text()
+    shown("word", run, "bears", "two bears", "it bears", "--layer", "-2", "-o", file, "--force")
+    text, drawn = shown("word", run, "bears", "two bears", "it bears", "--layer", "-2"), file.read_text()
     assert "of 0-5" not in drawn
     assert ([f"bears: layer {n}" in drawn for n in range(6)], "bears: layer 4" in text) == ([n == 4 for n in range(6)], True)
 
@@ -218,14 +227,19 @@ def test_tokens_opens_whatever_encode_opens(tmp_path: Path) -> None:
 def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
     files = [tmp_path / f"places.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
-        assert len(shown("positions", runs[kind]).splitlines()) == 1
+        said = " ".join(shown("positions", runs[kind], "--curve").split())
+        assert said.startswith("positions: none; this model is given no positions, so there is no curve over distance;")
+        assert "`minitf inspect attention`" in said
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")
         assert f"--output {files[1]}: none positions have no curve or map to draw" in asked.stderr
         assert not files[0].exists()
         assert result_of("positions", runs[kind]) == {"positions": "none", "context": 48}
         return
-    text = shown("positions", runs[kind], *(part for file in files for part in ("-o", file)))
+    assert shown("positions", runs[kind], *(part for file in files for part in ("-o", file))) == ""
+    text, alone = (shown("positions", runs[kind], *curve) for curve in ((), ("--curve",)))
+    assert "over distance 0 to 47" in alone
+    assert ("cosine of the vectors" in text, "cosine" in alone) == (kind == "learned", False)
     result = json.loads(files[0].read_text())
     assert result == result_of("positions", runs[kind])
     assert result["positions"] == kind
@@ -266,7 +280,8 @@ def test_a_damaged_optimizer_file_is_refused_and_not_passed_over(runs: dict[str,
 
 def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "heads.json"
-    text = shown("softmax", runs["rotary"], "Once upon a time", *HOSTILE, "-o", file)
+    assert shown("softmax", runs["rotary"], "Once upon a time", *HOSTILE, "-o", file) == ""
+    text = shown("softmax", runs["rotary"], "Once upon a time", *HOSTILE)
     result = json.loads(file.read_text())
     assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(0 < head["normalised"] <= 1 for head in result["heads"])

@@ -1,11 +1,15 @@
 """Options of the commands that train and use a model, on a tiny run."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import EXACT, TINY, minitf, trained
+from typer.main import get_command
 
+from mini_tf.cli.app import app
 from mini_tf.recipe import reading
 
 
@@ -67,3 +71,24 @@ def test_a_run_goes_on_with_another_micro_batch(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "4 x 2 rows" in done.stderr
     assert [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()][-1] == 6
+
+
+def options_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every option of every command, with the command's words."""
+    for name, command in getattr(group, "commands", {}).items():
+        yield from options_of(command, (*path, name))
+    if not hasattr(group, "commands"):
+        yield from ((path, option) for option in group.params if option.param_type_name == "option")
+
+
+def test_an_option_of_one_value_that_is_repeated_is_refused_by_every_command() -> None:
+    """Lists such as --stop add up, switches such as --json may come again."""
+    single = [(path, one) for path, one in options_of(get_command(app)) if not (one.multiple or one.is_flag)]
+    assert len(single) > 50
+    for path, option in single:
+        done = minitf(*path, option.opts[0], "1", option.opts[-1], "2")
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), (path, option.opts)
+        assert "it is given 2 times, and takes one value" in done.stderr
+    both = minitf("generate", "nothing", "--stream", "--no-stream")
+    assert (both.exit_code, "--stream/--no-stream: it is given 2 times" in both.stderr) == (2, True)
+    assert minitf("generate", "nothing", "-q", "-q").exit_code == 5

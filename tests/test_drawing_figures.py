@@ -16,6 +16,7 @@ import pytest
 from hostile import HOSTILE, STEERING
 
 from mini_tf.drawing.calibration import draw_calibration
+from mini_tf.drawing.canvas import text_width, wrapped
 from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves import draw_curves
 from mini_tf.drawing.fan import draw_fan
@@ -39,7 +40,9 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
     "unlike maps": lambda suffix: draw_panels(
         [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])], Scale(), TITLE, suffix, across=1
     ),
-    "maps by the root": lambda suffix: draw_panels([Panel("a", HOSTILE, HOSTILE, WEIGHTS)] * 2, Scale(root=True), TITLE, suffix),
+    "indexed maps": lambda suffix: draw_panels(
+        [Panel("a", HOSTILE * 3, HOSTILE * 3, np.tile(WEIGHTS, (3, 3)))] * 16, Scale(high=0.1, open_end=True), TITLE, suffix, text=TITLE
+    ),
     "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
     "fan": lambda suffix: draw_fan(Fan(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(
@@ -184,11 +187,46 @@ def test_the_words_of_small_multiples_stand_once_along_the_edge_where_all_maps_s
     assert (alone.count("three"), alone.count("1.00")) == (2, 3)
 
 
-def test_words_that_could_not_be_read_are_left_out_and_the_figure_says_so() -> None:
+def test_a_grid_of_many_tokens_has_their_indices_and_the_tokens_above_it() -> None:
     words = [f"token{i}" for i in range(40)]
-    texts = text_of(draw_panels([Panel(f"H{i}", words, words, np.eye(40)) for i in range(25)], Scale(), "t", "svg", across=5))
+    panels = [Panel(f"H{i}", words, words, np.eye(40)) for i in range(25)]
+    texts = text_of(draw_panels(panels, Scale(), "t", "svg", across=5, text="a text of 40 tokens"))
     assert "token1" not in texts
-    assert any(text.startswith("Tokens are left out") for text in texts)
+    assert [texts.count(str(index)) for index in (0, 10, 20, 30)] == [10] * 4  # beside five maps and below five
+    assert "a text of 40 tokens" in texts
+    listed = " ".join(texts[texts.index("a text of 40 tokens") + 1 :])
+    assert "Tokens:  0: token0 token1 token2 " in listed
+    assert all(f" {word} " in f"{listed} " for word in words)
+    assert " 10: token10 " in listed
+
+
+def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:
+    panel = Panel("t", ["a", "b"], ["a", "b"], np.array([[1.0, 0.0], [0.1, 0.05]]))
+    said = "Colours are linear from 0 to 0.1; larger values have the last colour."
+    assert said in text_of(draw_panels([panel], Scale(high=0.1, open_end=True), "t", "svg"))
+    assert said not in text_of(draw_panels([panel], Scale(), "t", "svg"))
+
+
+def test_of_many_weights_a_fan_has_lines_for_the_strongest_and_says_so() -> None:
+    weights = np.linspace(0.02, 0.9, 64 * 5).reshape(64, 5)
+    svg = draw_fan(Fan("looks", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(64)], text="a b c d e"), "svg")
+    lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
+    assert len(list(lines.iter(f"{SVG}path"))) == 60
+    assert "Lines: the 60 largest of 320 weights." in " ".join(text_of(svg))
+    assert "a b c d e" in text_of(svg)
+
+
+def test_a_caption_is_broken_within_its_width_and_cut_after_its_last_line() -> None:
+    words = " ".join(f"word{i}" for i in range(60))
+    whole = wrapped(words, 3.0, 40)
+    assert " ".join(whole) == words
+    assert all(text_width(line) <= 3.0 for line in whole)
+    assert wrapped(words, 3.0, 2) == [whole[0], wrapped(words, 3.0, 2)[1]]
+    assert wrapped(words, 3.0, 2)[1].endswith("…")
+    one = wrapped("漢" * 5 + "W" * 200, 2.0, 50)
+    assert len(one) > 5
+    assert "".join(one) == "⟨6F22⟩" * 5 + "W" * 200
+    assert all(text_width(line) <= 2.0 for line in one)
 
 
 def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:

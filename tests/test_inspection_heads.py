@@ -190,7 +190,7 @@ def test_an_induction_head_is_not_called_so_by_a_text_where_one_row_alone_could_
     assert head.role != "induction"
     [head] = heads(model, REPEATED)[1]
     assert (head.measures["rows"], head.measures["induction_rows"], head.role) == (12, 7, "induction")
-    said = "decoder.self layer 1 head 0 looks at what followed an earlier occurrence of the same token"
+    said = "decoder self-attention L1 H0 looks at what followed an earlier occurrence of the same token"
     assert describe_head(head, "token") == f"{said}: 1.00 of the weight of the 7 rows that have one"
 
 
@@ -217,17 +217,17 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
         REPEATED,
     )[0]
     sentences = [describe_head(head, "token") for head in layer]
-    assert sentences[0] == "encoder.self layer 0 head 0 looks one token back: 1.00 of its weight"
+    assert sentences[0] == "encoder self-attention L0 H0 looks one token back: 1.00 of its weight"
     assert (
         sentences[-1]
-        == "encoder.self layer 0 head 5 spreads its weight over all that it sees: on average entropy 1.00 of 1, 4.3 tokens away"
+        == "encoder self-attention L0 H5 spreads its weight over all that it sees: on average entropy 1.00 of 1, 4.3 tokens away"
     )
-    rests = "encoder.self layer 0 head 3 rests on the first token: 1.00 of its weight, from the third token on"
+    rests = "encoder self-attention L0 H3 rests on the first token: 1.00 of its weight, from the third token on"
     assert sentences[3] == rests
     assert len({sentence.partition(": ")[0][29:] for sentence in sentences}) == len(sentences)
     assert len(set(ROLES.values())) == len(ROLES)
     alone = heads(golden.with_heads("decoder", (golden.previous,)), [3])[0][0]
-    assert describe_head(alone, "word") == "decoder.self layer 0 head 0 has no choice in this text: no word sees two"
+    assert describe_head(alone, "word") == "decoder self-attention L0 H0 has no choice in this text: no word sees two"
 
 
 def test_what_a_head_without_a_pattern_does_is_said_to_be_a_mean() -> None:
@@ -251,7 +251,7 @@ def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
     sample = sample_of(golden.with_heads("decoder", rules, (golden.induction, golden.itself, golden.previous, golden.uniform)), REPEATED)
     cells = panels.grid(sample)
     assert cells.letters == [["P", "S", "F", "B"], ["I", "S", "P", "B"]]
-    assert (cells.rows, cells.columns) == (["0 decoder.self", "1 decoder.self"], ["0", "1", "2", "3"])
+    assert (cells.rows, cells.columns) == (["L0 decoder.self", "L1 decoder.self"], ["H0", "H1", "H2", "H3"])
     assert set(cells.legend) == set("PSFBI")
     assert cells.values[1].tolist() == [head.measures["entropy"] for head in sample.heads[4:]]
 
@@ -261,7 +261,7 @@ def test_over_the_steps_each_head_keeps_its_line_with_a_letter_a_step() -> None:
     late = sample_of(golden.with_heads("decoder", (golden.itself, golden.previous)), REPEATED)
     headers, rows = panels.table_of_steps([replace(early, step=1), replace(late, step=20)])
     assert headers == ["head", "step 1", "step 20"]
-    names = [f"decoder.self layer 0 head {head}" for head in (0, 1)]
+    names = [f"decoder self-attention L0 H{head}" for head in (0, 1)]
     assert rows == [[names[0], "1.00 B", "0.00 S"], [names[1], "0.00 P", "0.00 P"]]
     assert panels.legend([early, late]) == "entropy and role:  P previous  S self  B broad"
 

@@ -11,8 +11,10 @@ import mini_tf
 from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict, pretrain, recipe, runs, tokenizer
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
-from mini_tf.cli.terminal.console import Console, refuse, silence
+from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.terminal.options import CommandLineError
+from mini_tf.cli.terminal.repeated import refuse_repeated
+from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import keep_library_caches
 
@@ -56,7 +58,9 @@ def _root(
 @cache
 def _program() -> Any:
     """All commands and their options, read from their functions once: that takes longer than a small command."""
-    return typer.main.get_command(app)
+    program = typer.main.get_command(app)
+    refuse_repeated(program)
+    return program
 
 
 def main(arguments: list[str] | None = None) -> None:

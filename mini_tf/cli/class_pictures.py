@@ -1,4 +1,4 @@
-"""The pictures of `minitf evaluate`: which classes are taken for which, and whether confidence can be believed."""
+"""The pictures of `minitf evaluate`: confusion matrix and calibration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class ClassPictures:
         unasked = pictures.get("confusion") and labels is not None and len(labels.names) <= SHOWN
         return Confusion(own, len(labels.names)) if own is not None and labels is not None and (self.confusion or unasked) else own
 
-    def write(self, console: Console, trained: "Trained", judge: "Judge | None") -> dict[str, Any]:
+    def write(self, console: Console, trained: "Trained", judge: "Judge | None", title: str) -> dict[str, Any]:
         """Write the files; what they show, as JSON says it."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
@@ -60,21 +60,19 @@ class ClassPictures:
             counts, judge = judge.counts, judge.judge
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
             wanted = [self.confusion] if self.confusion else []
-            files.write_all(console, wanted, result["confusion"], lambda suffix: draw_confusion(counts, names, trained.folder.name, suffix))
+            files.write_all(console, wanted, result["confusion"], lambda suffix: draw_confusion(counts, names, title, suffix))
         if self.calibration:
             assert isinstance(judge, Probabilistic), "the pipeline declares the picture"
             found = calibration(judge.probabilities, judge.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
             result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
-            files.write_all(
-                console, [self.calibration], result["calibration"], lambda suffix: draw_calibration(*found, trained.folder.name, suffix)
-            )
+            files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw_calibration(*found, title, suffix))
         return result
 
-    def show(self, console: Console, judge: "Judge | None", trained: "Trained") -> None:
+    def show(self, console: Console, trained: "Trained", judge: "Judge | None", title: str) -> None:
         """The confusion matrix of a few classes on stdout, where no file was asked for."""
         from mini_tf.drawing.confusion import confusion_text
         from mini_tf.training.confusion import Confusion
 
-        if self.confusion is None and isinstance(judge, Confusion) and trained.labels is not None:
-            console.picture(confusion_text, judge.counts, trained.labels.names, trained.folder.name)
+        if self.confusion is self.calibration is None and isinstance(judge, Confusion) and trained.labels is not None:
+            console.picture(confusion_text, judge.counts, trained.labels.names, title)

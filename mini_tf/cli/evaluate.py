@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
 
-CONFUSION = typer.Option("--confusion", metavar="FILE", help="Which classes are taken for which: .png, .svg or .json.")
-CALIBRATION = typer.Option("--calibration", metavar="FILE", help="Whether confidence can be believed: .png, .svg or .json.")
+CONFUSION = typer.Option("--confusion", metavar="FILE", help="Confusion matrix, true and predicted classes: .png, .svg or .json.")
+CALIBRATION = typer.Option("--calibration", metavar="FILE", help="Calibration of the confidence: .png, .svg or .json.")
 
 
 @command
@@ -49,6 +49,7 @@ def evaluate(
     pictures, held_to = ClassPictures(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
+    from mini_tf.inspection.checkpoints import origin
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores import figures_of, left_out, packages_of
     from mini_tf.trained.judging import evaluate_trained, text_of
@@ -69,10 +70,12 @@ def evaluate(
     told = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
-    result = pictures.write(console, trained, judge) | ({"notes": notes} if notes else {})
+    weights = origin(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
+    title = f"{weights}, {told['split']}"
+    result = pictures.write(console, trained, judge, title) | ({"notes": notes} if notes else {})
     metrics = {**scores, **told, **signatures}
     console.answer(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
-    pictures.show(console, judge, trained)
+    pictures.show(console, trained, judge, title)
     if missed := failures(held_to, scores):
         raise GateMissed(missed[0], faults=missed)
     return 0

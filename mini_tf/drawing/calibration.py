@@ -1,4 +1,4 @@
-"""Whether confidence can be believed: a reliability diagram, for a file.
+"""Calibration of the model's confidence: a reliability diagram, for a file.
 
 Where bars end on the diagonal, predictions of 70 % are right in 70 % of all cases. Source: Guo et al. 2017, arXiv:1706.04599.
 """
@@ -34,7 +34,7 @@ def _drawn(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, tit
     left, full = np.arange(bins) / bins, counts > 0
     _bars(upper, left[full], 1 / bins, confidence[full], accuracy[full])
     lower.bar(left, counts, 1 / bins, align="edge", color=_MANY, edgecolor="white", linewidth=0.8)
-    lower.set_xlabel("confidence: probability of the likeliest class")
+    lower.set_xlabel("confidence: probability of the most probable class")
     lower.set_ylabel("texts")
     lower.set_xlim(0, 1)
     for axes in (upper, lower):

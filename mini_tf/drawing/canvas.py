@@ -13,7 +13,7 @@ import numpy as np
 
 from mini_tf.drawing.glyphs import FONT, figure_caption
 from mini_tf.drawing.panel import Scale
-from mini_tf.drawing.plotting import Axes, Figure, FontProperties, Normalize, PowerNorm, ScalarMappable, TextToPath, matplotlib
+from mini_tf.drawing.plotting import Axes, Figure, FontProperties, Normalize, ScalarMappable, TextToPath, matplotlib
 from mini_tf.drawing.ramp import ink_on
 
 TITLE, WORD, SMALL = 10.0, 8.0, 7.0
@@ -55,11 +55,11 @@ def to_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
 
 
 def titled(width: float, height: float, title: str, notes: Sequence[str] = (), first_note: float = 0.36) -> Figure:
-    """A figure of so many inches that is empty but for its title and, from `first_note` inches on, a line a note, all cut to its width."""
+    """A figure of so many inches that is empty but for its title, cut to its width, and, from `first_note` inches on, a line a note."""
     figure = Figure(figsize=(width, height))
     _write(figure, 0.12, cut_to(title, width - 2 * EDGE, TITLE), TITLE, "black")
     for number, note in enumerate(notes):
-        _write(figure, first_note + LINE * number, cut_to(note, width - 2 * EDGE), WORD, "#555555")
+        _write(figure, first_note + LINE * number, note, WORD, "#555555")
     return figure
 
 
@@ -94,8 +94,33 @@ def cut_to(text: str, inches: float, size: float = WORD) -> str:
     return whole[: max(kept, 0)] + "…"
 
 
+def wrapped(text: str, inches: float, most: int, size: float = WORD) -> list[str]:
+    """A caption in at most `most` lines of this width, broken between words, and within those that are longer than a line.
+
+    Where it is cut the last line ends in ….
+    """
+    lines, rest = [""], figure_caption(text[:4000])
+    while rest:
+        word, blank, rest = rest.partition(" ")
+        line = f"{lines[-1]} {word}" if lines[-1] else word
+        if text_width(line, size) <= inches:
+            lines[-1] = line
+        elif lines[-1]:
+            lines, rest = [*lines, ""], word + blank + rest
+        else:
+            kept = max(1, bisect_right(range(len(word)), inches, key=lambda n: text_width(word[:n], size)) - 1)
+            lines, rest = [*lines[:-1], word[:kept], ""], word[kept:] + blank + rest
+        if len(lines) > most:
+            last = lines[most - 1]
+            while text_width(last + "…", size) > inches:
+                last = last[:-1]
+            return [*lines[: most - 1], last + "…"]
+    return lines
+
+
 def paint(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[tuple[int, int], str]) -> None:
-    """A map of numbers, NaN in grey, and the words that stand on some of its cells (row, column)."""
+    """A map of numbers, NaN hatched in grey, and the words that stand on some of its cells (row, column)."""
+    axes.patch.set(facecolor="#f2f2f2", edgecolor="#d8d8d8", hatch="////", linewidth=0)
     colors: Any = _colors_of(scale)
     # "none" keeps one pixel a value in an SVG; "auto" follows the axes, whose size already fits.
     axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, norm=colors.norm, interpolation="none", aspect="auto")
@@ -107,9 +132,7 @@ def paint(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[tuple[int
 
 
 def _colors_of(scale: Scale) -> ScalarMappable:
-    norm = PowerNorm(0.5, *scale.ends) if scale.root else Normalize(*scale.ends)
-    colors = matplotlib.colormaps["RdBu_r" if scale.diverging else "viridis"]
-    return ScalarMappable(norm, colors.with_extremes(bad="#e4e4e4"))
+    return ScalarMappable(Normalize(*scale.ends), matplotlib.colormaps["RdBu_r" if scale.diverging else "Blues"])
 
 
 def line_colors(count: int) -> list[tuple[float, ...]]:
@@ -120,6 +143,7 @@ def line_colors(count: int) -> list[tuple[float, ...]]:
 
 def add_scale(figure: Figure, scale: Scale, left: float, top: float, height: float) -> None:
     """The bar that says what the colours mean."""
-    bar = figure.colorbar(_colors_of(scale), cax=place(figure, left, top, 0.13, height))
+    extend = "max" if scale.open_end else "neither"
+    bar = figure.colorbar(_colors_of(scale), cax=place(figure, left, top, 0.13, height), extend=extend)
     bar.outline.set_linewidth(0.5)
     bar.set_label(figure_caption(scale.label, 40))

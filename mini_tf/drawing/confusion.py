@@ -1,4 +1,4 @@
-"""Which classes are taken for which: a confusion matrix, for a file and for a terminal.
+"""Which classes are predicted for which true ones: a confusion matrix, for a file and for a terminal.
 
 A cell's colour is its share of its row, so that a rare class is seen as well as a common one; in a file the number is how often.
 """
@@ -16,7 +16,7 @@ from mini_tf.drawing.panel import Panel, Scale
 from mini_tf.drawing.plotting import Figure
 from mini_tf.drawing.terminal import heat_map, table
 
-_SHARE = Scale(label="share of the row", root=True)
+_SHARE = Scale(label="share of the true class")
 _LONGEST_NAME = 32
 _MOST_NUMBERED = 40
 """Classes up to which a file's cells are wide enough for their counts."""
@@ -25,17 +25,17 @@ _MOST_LISTED = 20
 
 
 def draw_confusion(counts: np.ndarray, names: Sequence[str], title: str, suffix: str) -> bytes:
-    """Counts (C, C) of true classes (rows) taken for others (columns), as a "png" or "svg"; the rows of classes without a text are grey."""
+    """Counts (C, C) of true classes (rows) and predicted ones (columns), as a "png" or "svg"; rows of classes without texts are hatched."""
     _must_fit(counts, names)
     return to_bytes(lambda: _drawn(counts, names, title), suffix)
 
 
 def confusion_text(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
-    """The shares of each row in hundredths; where the terminal is too narrow for all classes, the commonest confusions instead."""
+    """The shares of each row in hundredths; where the terminal is too narrow for all classes, the most frequent confusions instead."""
     _must_fit(counts, names)
     if max(8, width // 5) + 1 + 4 * len(names) > width:
         return _listed(counts, names, title, colored=colored, width=width)
-    looks = "A row: a true class, and which shares of its texts or words were taken for the columns' classes."
+    looks = "Rows: true classes; columns: predicted classes. Values: shares of the true class."
     panel = Panel(title, names, names, shares(counts), looks, tokens=False)
     return heat_map(panel, _SHARE, colored=colored, width=width, values=True, max_rows=len(names))
 
@@ -54,9 +54,9 @@ def _listed(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bo
     part = shares(counts)
     rows = [(names[row], names[column], str(counts[row, column]), float(part[row, column])) for row, column in found]
     text = page(title, width)
-    text.append_text(table(("true", "taken for", "times", "share"), rows, colored=colored, width=width)).append("\n")
+    text.append_text(table(("true", "predicted", "count", "share"), rows, colored=colored, width=width)).append("\n")
     left = np.count_nonzero(off) - len(found)
-    rest = f"the commonest; {left} more pairs are left out here, a file has room for all" if left else "all that there are"
+    rest = f"the {len(found)} most frequent of {len(found) + left} shown; --confusion FILE.png for all" if left else "all shown"
     add_sentence(text, f"Confusions of {len(names)} classes: {rest}.", width)
     return closed(text)
 
@@ -80,8 +80,8 @@ def _drawn(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     paint(axes, shares(counts), _SHARE, numbers)
     axes.set_yticks(shown, rows)
     axes.set_xticks(shown, columns, rotation=90)
-    axes.set_xlabel("taken for")
-    axes.set_ylabel("true class, and how many")
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class (count)")
     add_scale(figure, _SHARE, left + size + 0.12, top, min(max(size, 1.0), 3.0))
     return figure
 
@@ -95,8 +95,8 @@ def _cell(counts: np.ndarray) -> float:
 
 
 def _notes(n: int, every: int) -> list[str]:
-    notes = ["A number: how often. A colour: its share of the row."] if n <= _MOST_NUMBERED else []
-    return notes if every == 1 else [*notes, f"One name in {every} is written, for want of room."]
+    notes = ["Numbers: counts. Colours: share of the true class."] if n <= _MOST_NUMBERED else []
+    return notes if every == 1 else [*notes, f"Every {every}th class is named."]
 
 
 def _must_fit(counts: np.ndarray, names: Sequence[str]) -> None:

@@ -8,8 +8,8 @@ from mini_tf.drawing.plotting import Figure
 _WIDTH, _HEIGHT = 7.0, 4.0
 _MOST_NAMES = 40
 """Lines beyond so many are drawn without their names."""
-_STROKES = ("-", "--", ":")
-"""Twenty colours each."""
+_STROKES = ("-", "--", ":", "-.")
+"""Neighbours differ by them as well as by their colour."""
 
 
 def draw_curves(curves: Curves, suffix: str) -> bytes:
@@ -22,9 +22,10 @@ def _drawn(curves: Curves) -> Figure:
     axes = figure.subplots()
     few = len(curves.lines) <= _MOST_NAMES
     alone = "o" if len(curves.x) <= 20 else ""
+    strokes = [_STROKES[(number + number // 20) % 4] for number in range(len(curves.lines))]
     drawn = [
-        axes.plot(curves.x, line, color=color, linestyle=_STROKES[number // 20 % 3], linewidth=1.3, marker=alone, markersize=3)[0]
-        for number, (line, color) in enumerate(zip(curves.lines.values(), line_colors(len(curves.lines)), strict=True))
+        axes.plot(curves.x, line, color=color, linestyle=stroke, linewidth=1.3, marker=alone, markersize=3)[0]
+        for line, color, stroke in zip(curves.lines.values(), line_colors(len(curves.lines)), strokes, strict=True)
     ]
     axes.set_title(cut_to(curves.title, _WIDTH - 0.8, TITLE), fontsize=TITLE, loc="left")
     axes.set_xlabel(figure_caption(curves.x_label, 60) + ("" if few else f"   ({len(curves.lines)} lines, too many to name)"))

@@ -4,12 +4,13 @@ The words stand twice, read upwards; lines lead from the one word above to what 
 weight. Where lines of several heads lie on each other, the squares under them tell them apart: a row a head, a column a word.
 """
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from mini_tf.drawing.canvas import EDGE, LONGEST, TITLE, WORD, headline, line_colors, place, text_width, titled, to_bytes
+from mini_tf.drawing.canvas import EDGE, LINE, LONGEST, TITLE, WORD, headline, line_colors, place, text_width, titled, to_bytes, wrapped
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Fan
 from mini_tf.drawing.plotting import Axes, Figure, LineCollection
@@ -18,10 +19,12 @@ _LONGEST_WORD = 18
 _LINES = 1.6
 _SQUARE = 0.13
 _FAINTEST = 0.01
+_MOST_LINES = 60
+"""More of them could not be told apart."""
 
 
 def draw_fan(fan: Fan, suffix: str) -> bytes:
-    """Weights under 0.01 are not drawn as lines; of more heads than there is room for (about 180) each second, third, ... is named."""
+    """Lines for the 60 largest weights of at least 0.01; where there are more heads than room (about 180), every n-th is named."""
     return to_bytes(lambda: _drawn(fan), suffix)
 
 
@@ -32,14 +35,16 @@ def _drawn(fan: Fan) -> Figure:
     tall = 0.1 + max(map(text_width, [*words, figure_label(fan.query, _LONGEST_WORD)]))
     left = EDGE + 0.1 + max(map(text_width, names), default=0.0)
     pitch = min(0.26, LONGEST / max(tokens, 1))
-    title = headline(f"{fan.title}: {fan.query}")
+    title = headline(f"{fan.title}: {figure_label(fan.query, _LONGEST_WORD)}")
     width = min(LONGEST + 2, max(left + tokens * pitch + EDGE, text_width(title, TITLE) + 2 * EDGE))
-    square = min(_SQUARE, (LONGEST - _LINES - 2 * tall) / max(heads, 1))
-    top, strip = 0.45 + tall, heads * square
-    figure = titled(width, top + _LINES + strip + tall + 0.1, title)
+    seen = _strongest(fan.weights)
+    notes = _notes(fan, len(seen), width - 2 * EDGE)
+    square = min(_SQUARE, (LONGEST - _LINES - 2 * tall - LINE * len(notes)) / max(heads, 1))
+    top, strip = 0.45 + LINE * len(notes) + tall, heads * square
+    figure = titled(width, top + _LINES + strip + tall + 0.1, title, notes)
     lines = place(figure, left, top, tokens * pitch, _LINES)
     squares = place(figure, left, top + _LINES, tokens * pitch, strip)
-    _draw_lines(lines, fan)
+    _draw_lines(lines, fan, seen)
     if fan.query_index is None:
         _write_upwards(lines, (_middle(tokens), 1.0), figure_label(fan.query, _LONGEST_WORD))
     else:
@@ -55,10 +60,22 @@ def _drawn(fan: Fan) -> Figure:
     return figure
 
 
-def _draw_lines(axes: Axes, fan: Fan) -> None:
+def _notes(fan: Fan, drawn: int, width: float) -> list[str]:
+    """The lines under the title: the text, and what lines and squares mean."""
+    n = int((fan.weights >= _FAINTEST).sum())
+    lines = f"the {drawn} largest of {n} weights" if drawn < n else f"weights of at least {_FAINTEST}"
+    said = f"Lines: {lines}. Squares: every weight, linear from 0 (white) to 1 (full colour)."
+    return [*(wrapped(fan.text, width, 2) if fan.text else []), *wrapped(said, width, 3)]
+
+
+def _strongest(weights: np.ndarray) -> list[tuple[int, int, float]]:
+    """Head, token and weight of each line, the strongest last, so that they lie on top; NaN is not drawn."""
+    seen = [(int(head), int(token), float(weights[head, token])) for head, token in np.argwhere(weights >= _FAINTEST)]
+    return sorted(seen, key=lambda one: one[2])[-_MOST_LINES:]
+
+
+def _draw_lines(axes: Axes, fan: Fan, seen: Sequence[tuple[int, int, float]]) -> None:
     heads, tokens = fan.weights.shape
-    seen = [(head, token, float(fan.weights[head, token])) for head in range(heads) for token in range(tokens)]
-    seen = sorted((one for one in seen if one[2] >= _FAINTEST), key=lambda one: one[2])  # NaN is not drawn; the strong lie on top
     colors = line_colors(heads)
     begin = _middle(tokens) if fan.query_index is None else fan.query_index
     # The heads' lines end a little beside each other, within the word's own column.

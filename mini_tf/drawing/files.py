@@ -9,5 +9,5 @@ from mini_tf.drawing.panel import Curves, Fan, Sheet
 def draw(figure: Sheet | Fan | Curves, suffix: str) -> bytes:
     """PNG or SVG: `suffix` "png" or "svg". UsageFault where a sheet has too many panels."""
     if isinstance(figure, Sheet):
-        return draw_panels(figure.panels, figure.scale, figure.title, suffix, across=figure.across)
+        return draw_panels(figure.panels, figure.scale, figure.title, suffix, across=figure.across, text=figure.text)
     return draw_fan(figure, suffix) if isinstance(figure, Fan) else draw_curves(figure, suffix)

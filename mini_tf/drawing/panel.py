@@ -17,8 +17,8 @@ class Scale:
     high: float = 1.0
     diverging: bool = False
     label: str = "attention weight"
-    root: bool = False
-    """In files colours go by the square root from `low` on, so that small values can be told apart."""
+    open_end: bool = False
+    """Values above `high` occur; files say so."""
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -96,6 +96,7 @@ class Fan:
     """One word over all heads: where the token at `query_index` looks in each, `weights` (heads, tokens) from 0 to 1.
 
     `query` is that word as the title shows it; its index is None where it stands in another text than the tokens.
+    text: what was read, for the line under the title.
     """
 
     title: str
@@ -104,6 +105,7 @@ class Fan:
     tokens: Sequence[str]
     weights: np.ndarray
     heads: Sequence[str]
+    text: str = ""
 
     def __post_init__(self) -> None:
         _must_have_shape("weights", self.weights, (len(self.heads), len(self.tokens)))
@@ -126,12 +128,16 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Panels, one or more, on one scale, `across` of them in each row (the heads of a layer); None makes the sheet about square."""
+    """Panels, one or more, on one scale, `across` of them in each row (the heads of a layer); None makes the sheet about square.
+
+    text: what was read, for the line under the title.
+    """
 
     panels: Sequence[Panel]
     scale: Scale
     title: str
     across: int | None = None
+    text: str = ""
 
 
 def _must_have_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:

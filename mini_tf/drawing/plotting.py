@@ -34,7 +34,6 @@ with _no_process():
     from matplotlib.collections import LineCollection as LineCollection
     from matplotlib.colors import Colormap as Colormap
     from matplotlib.colors import Normalize as Normalize
-    from matplotlib.colors import PowerNorm as PowerNorm
     from matplotlib.figure import Figure as Figure
     from matplotlib.font_manager import FontProperties as FontProperties
     from matplotlib.font_manager import findfont as findfont

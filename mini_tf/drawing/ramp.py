@@ -1,7 +1,8 @@
-"""The colours of numbers: dark violet to yellow, or blue over white to red where zero lies in the middle.
+"""The colours of numbers: white to dark blue in figures, violet to yellow in terminals; blue to red where zero lies between.
 
-Both are read by people who do not tell red from green. Figures take matplotlib's viridis and RdBu_r; a terminal takes nine of the 256
-colours every terminal has that come near them, each lighter than the one before (the diverging ones: up to white, then down).
+All are read by people who do not tell red from green, and those of figures in print. Figures take matplotlib's Blues and RdBu_r; a
+terminal takes nine of the 256 colours that every terminal has, each lighter than the one before (the diverging ones: up to white,
+then down).
 """
 
 from rich.color import Color

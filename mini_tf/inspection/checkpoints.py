@@ -23,6 +23,11 @@ def weights_of(folder: Path, step: int | str | None) -> Weights:
     return Weights(checkpoint.step, checkpoint.sha256[MODEL])
 
 
+def origin(folder: Path, step: int | str | None) -> str:
+    """The run and the step of these weights, as titles of pictures have them."""
+    return f"run {folder.name}, step {weights_of(folder, step).step}"
+
+
 def kept_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints that are kept, newest first."""
     return Checkpoints.of(folder).steps()

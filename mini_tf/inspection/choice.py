@@ -16,7 +16,12 @@ class HeadPlace(NamedTuple):
     head: int
 
     def __str__(self) -> str:
-        return f"{self.kind} layer {self.layer} head {self.head}"
+        return f"{kind_name(self.kind)} L{self.layer} H{self.head}"
+
+
+def kind_name(kind: str) -> str:
+    """A kind of heads in words: decoder.self is "decoder self-attention"."""
+    return f"{kind.replace('.', ' ')}-attention"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ of scores are followed over the distance.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mini_tf.drawing.panel import Curves, Panel, Scale, Sheet
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import Picture, View
-from mini_tf.inspection.checkpoints import kept_steps
+from mini_tf.inspection.checkpoints import kept_steps, origin
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model, ModelStack
 from mini_tf.nn.places import Places
@@ -34,6 +34,13 @@ LARGEST_MAP = 64
 """Places that are compared with each other; of more, so many are taken, evenly spaced."""
 LARGEST_KERNEL = 1024
 """Places that the kernel goes over, from the first on."""
+NO_CURVE = {
+    True: "the scores they change depend on queries and keys, too, so there is no curve over distance; "
+    "`minitf inspect attention` shows where heads look in a text",
+    False: "this model is given no positions, so there is no curve over distance; "
+    "`minitf inspect attention` shows where heads look in a text",
+}
+"""By whether positions attach to anything."""
 COSINES = Scale(-1.0, 1.0, diverging=True, label="cosine")
 
 
@@ -144,7 +151,7 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
 
 
 def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> View:
-    """The positions of the stack of this name, by default the model's own. curve: in a file the curve is drawn, where there is a map too.
+    """The positions of the stack of this name, by default the model's own. curve: the curve alone, where there is a map too.
 
     UsageFault where the model has no such stack.
     """
@@ -154,15 +161,13 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     result = _result(kind, seen) | _untrained(trained.folder, step, seen) | ({"biases": seen.biases} if seen.biases else {})
     over_distance, vectors = _curves(kind, seen), seen.vectors
     if over_distance is None:
-        unknown = "the scores they change depend on queries and keys, too"
-        said = unknown if positions.ATTACHES else "this model is not told where a token stands"
-        return View(result, [partial(sentence, f"positions: {kind}; {said}")])
-    title = f"{kind} positions: cosine of the vectors of two places"
-    pictures: list[Picture] = [] if vectors is None else [partial(_map, title, vectors), partial(sentence, "")]
+        return View(result, [partial(sentence, f"positions: {kind}; {NO_CURVE[bool(positions.ATTACHES)]}")])
+    title, run = f"{kind} positions: cosine of the vectors of two positions", origin(trained.folder, step)
+    pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
     pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.ABOUT, seen, result))]
     if curve or vectors is None:
-        return View(result, pictures, figure=over_distance)
-    return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.places))], COSINES, title))
+        return View(result, pictures, figure=replace(over_distance, title=f"{over_distance.title}, {run}"))
+    return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.places))], COSINES, f"{title}, {run}"))
 
 
 def _chosen(trained: Trained, stack: str | None) -> ModelStack:
@@ -198,7 +203,7 @@ def _panel(title: str, vectors: Vectors, most: int) -> Panel:
 
 def _curves(kind: str, seen: Seen) -> Curves | None:
     if seen.vectors is not None:
-        title, y_label, lines = "weight by places alone", "softmax(p_i.p_j / sqrt d)", {"": seen.vectors.kernel}
+        title, y_label, lines = "attention weight by positions alone", "softmax(p_i.p_j / sqrt d)", {"": seen.vectors.kernel}
     elif seen.turns is not None:
         title, y_label, lines = "score of two equal vectors", "mean of cos(distance * theta)", {"": seen.turns.kernel}
     elif seen.biases:

@@ -46,15 +46,16 @@ def _record(line: str, where: str) -> dict[str, str]:
     return fields
 
 
-def find_word(text: str, word: str) -> tuple[int, int] | None:
-    """The characters [first, last) of the word's first occurrence as a whole word, case as given."""
+def find_word(text: str, word: str) -> list[tuple[int, int]]:
+    """The characters [first, last) of each occurrence of the word as a whole word, case as given."""
+    found = []
     first = text.find(word)
     while first >= 0:
         last = first + len(word)
         if not _joined(text, first) and not _joined(text, last):
-            return first, last
+            found.append((first, last))
         first = text.find(word, first + 1)
-    return None
+    return found
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

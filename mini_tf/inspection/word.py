@@ -7,7 +7,7 @@ drawn at random come to. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Panel, Scale, Sheet
 from mini_tf.inspection import View
 from mini_tf.inspection.capture import capture
+from mini_tf.inspection.checkpoints import origin
 from mini_tf.inspection.framing import Framed, framed_whole
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model, Represents
@@ -57,26 +58,30 @@ class Layer:
 
 
 class Occurrence(NamedTuple):
-    """Where the word stands: the characters of its sentence, the indices of its tokens, and the text as the model reads it."""
+    """Where the word stands: the characters of its sentence, the indices of its tokens, and the text as the model reads it.
+
+    of: how many occurrences the sentence has; this is the first.
+    """
 
     span: tuple[int, int]
     tokens: list[int]
     given: Framed
+    of: int = 1
 
 
 def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
     """The word's first occurrence, within the context; `fault` is raised where there is none. frame: a text as the model reads it."""
-    span = find_word(sentence.text, word)
-    if span is None:
+    spans = find_word(sentence.text, word)
+    if not spans:
         raise fault(f"{sentence.where}: the word {word!r} does not stand in it", hint="case counts, and so do endings")
     given = frame(sentence.text)
-    tokens = given.within(*span)
+    tokens = given.within(*spans[0])
     if not tokens:
         raise fault(f"{sentence.where}: the tokenizer leaves {word!r} out")
     if tokens[-1] >= context:
         said = f"{word!r} ends with token {tokens[-1] + 1}, but the model reads the first {context}"
         raise fault(f"{sentence.where}: {said}", hint="shorten what stands before")
-    return Occurrence(span, tokens, given.cut(context))
+    return Occurrence(spans[0], tokens, given.cut(context), len(spans))
 
 
 @torch.inference_mode()
@@ -144,15 +149,20 @@ def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
     return sum(within) / len(within) - sum(between) / len(between) if within and between else None
 
 
-def view(trained: Trained, word: str, sentences: Sequence[Sentence], asked: int | None, fault: type[Refusal]) -> View:
-    """The word in two or more sentences, by layer; `asked`: the layer whose pairs are drawn. `fault` as `locate` has it."""
+def view(
+    trained: Trained, word: str, sentences: Sequence[Sentence], asked: int | None, fault: type[Refusal], step: str | None = None
+) -> View:
+    """The word in two or more sentences, by layer; `asked`: the layer whose pairs are drawn. `fault` as `locate` has it.
+
+    step: the checkpoint as it was asked for, for the title.
+    """
     as_source = trained.model.reads_source
     tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
     found = [locate(partial(framed_whole, trained), trained.model.context, word, one, fault) for one in sentences]
     layers = study(trained.model, sentences, found, as_source)
     if asked is not None and not -len(layers) <= asked < len(layers):
         raise UsageFault(f"--layer {asked}: must be 0 (the embedding) to {len(layers) - 1}, or from the end -1 to {-len(layers)}")
-    notes = _notes(tokenizer, layers, sentences, found)
+    notes = _notes(tokenizer, word, layers, sentences, found)
     result = {
         "word": word,
         "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
@@ -167,17 +177,25 @@ def view(trained: Trained, word: str, sentences: Sequence[Sentence], asked: int 
     panel, gap = _panel(word, sentences, layers[-1 if asked is None else asked]), partial(terminal.sentence, "")
     shown = partial(terminal.heat_map, panel, _scale([panel]), values=True)
     pictures = [*(partial(terminal.line, text) for text in said), gap, partial(terminal.table, ["layer", *columns], rows), gap, shown]
-    return View(result, pictures, notes, _figure(word, sentences, layers, asked))
+    figure = _figure(word, sentences, layers, asked)
+    return View(result, pictures, notes, replace(figure, title=f"{figure.title}, {origin(trained.folder, step)}"))
 
 
 def _record(tokenizer: Tokenizer, sentence: Sentence, found: Occurrence) -> dict[str, Any]:
     pieces = tokenizer.pieces([found.given.ids[i] for i in found.tokens])
-    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span)}
+    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span), "occurrences": found.of}
     return record | {"tokens": found.tokens, "pieces": pieces, "n_tokens": len(found.given.ids), "n_cut": found.given.n_cut}
 
 
-def _notes(tokenizer: Tokenizer, layers: Sequence[Layer], sentences: Sequence[Sentence], found: Sequence[Occurrence]) -> list[str]:
-    notes = [f"{sentence.where}: {one.given.note}" for sentence, one in zip(sentences, found, strict=True) if one.given.note]
+def _notes(
+    tokenizer: Tokenizer, word: str, layers: Sequence[Layer], sentences: Sequence[Sentence], found: Sequence[Occurrence]
+) -> list[str]:
+    notes = [
+        f"{sentence.where}: {word!r} occurs {one.of} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
+        for sentence, one in zip(sentences, found, strict=True)
+        if one.of > 1
+    ]
+    notes += [f"{sentence.where}: {one.given.note}" for sentence, one in zip(sentences, found, strict=True) if one.given.note]
     ways = {tuple(tokenizer.pieces([one.given.ids[i] for i in one.tokens])) for one in found}
     if len(ways) > 1:
         said = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])

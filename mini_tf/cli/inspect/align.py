@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.inspect.chosen import HEAD, LAYER, joined
 from mini_tf.cli.inspect.showing import show
 from mini_tf.cli.inspect.texts import TARGET, with_targets
 from mini_tf.cli.terminal import files
@@ -34,8 +35,8 @@ def align(
     gold: Annotated[
         Path | None, typer.Option("--gold", metavar="FILE", help="True links, a line a pair: i-j, or i?j if only possible.")
     ] = None,
-    layer: Annotated[str | None, typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last.")] = None,
-    head: Annotated[str | None, typer.Option("--head", metavar="1,3", help="Only these heads of each layer, from 0.")] = None,
+    layer: LAYER = None,
+    head: HEAD = None,
     shift: Annotated[
         int | None, typer.Option("--shift", min=0, max=1, help="0: the row that predicts a token; 1: the row that reads it.")
     ] = None,
@@ -68,7 +69,7 @@ def align(
 
     trained = open_trained(run, step, device)
     pairs = _pairs(console, trained, source, target, data)
-    found = view(trained, pairs, gold, limit, Choice(None, layer, head), shift, many=source is None)
+    found = view(trained, pairs, gold, limit, Choice(None, joined(layer), joined(head)), shift, step, many=source is None)
     show(console, found, named, trained.folder)
     if missed := failures(held_to, found.metrics or {}):
         raise GateMissed(missed[0], faults=missed)

@@ -1,12 +1,13 @@
-"""`minitf inspect attention`, also `minitf inspect-attention`: who reads whom, in every layer and head."""
+"""`minitf inspect attention`, also `minitf inspect-attention`: attention weights of every layer and head."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mini_tf.cli.inspect.chosen import HEAD, LAYER, joined
 from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal import files
-from mini_tf.cli.terminal.console import Console, ReaderLeft, command
+from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.lines import refuse_broken
 from mini_tf.cli.terminal.options import DEVICE, RUN
@@ -30,8 +31,8 @@ def attention(
     input: INPUT = None,
     target: TARGET = None,
     kind: Annotated[str | None, typer.Option("--kind", metavar="encoder.self|decoder.self|cross|...", help="Only such heads.")] = None,
-    layer: Annotated[str | None, typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last.")] = None,
-    head: Annotated[str | None, typer.Option("--head", metavar="1,3", help="Only these heads of each layer, from 0.")] = None,
+    layer: LAYER = None,
+    head: HEAD = None,
     words: Annotated[bool, typer.Option("--words", help="Words, not tokens: weight on a split word is summed, from it averaged.")] = False,
     query: Annotated[str | None, typer.Option("--query", metavar="WORD", help="Where one word looks; or a token's number, from 0.")] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Plain sentences, no picture in the terminal.")] = False,
@@ -43,7 +44,7 @@ def attention(
     ] = None,
     device: DEVICE = "auto",
 ) -> None:
-    """Attention weights of every layer and head: what each head does, and where it looks.
+    """Attention weights of every layer and head: what each head does, and where it looks. With -o nothing is drawn in the terminal.
 
     Of an encoder-decoder a TEXT is a source, and a --query a word of the target, or with --kind encoder.self of the source.
     A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
@@ -57,20 +58,19 @@ def attention(
     from mini_tf.inspection.choice import Choice
     from mini_tf.inspection.maps.attention import Wish, look, over_steps
     from mini_tf.inspection.maps.json_of import entry
-    from mini_tf.inspection.maps.panels import pictures_of_steps
+    from mini_tf.inspection.maps.panels import pictures, pictures_of_steps
     from mini_tf.trained.opening import open_trained
 
-    wish, chosen = Wish(Choice(kind, layer, head), words, query), (kind, layer, head) != (None, None, None)
+    choice = Choice(kind, joined(layer), joined(head))
+    wish, chosen = Wish(choice, words, query), choice != Choice()
     trained = open_trained(run, None if step == "all" else step, device)
     by_table = step == "all" and not describe and query is None
     pairs = with_targets(trained, given, target)
-    samples, entries, left = [], [], None
+    samples, entries, later = [], [], []
     for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
-        if not console.json and not by_table and left is None:
-            try:
-                _show(console, sample, len(given) > 1, describe, chosen)
-            except ReaderLeft as gone:  # the files are still wanted
-                left = gone
+        if describe or not (named or by_table):  # beside files only the sentences, which have an option of their own
+            for picture in pictures(sample, len(given) > 1, describe, chosen):
+                later.append(picture) if named else console.picture(picture)
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
     result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
@@ -78,9 +78,7 @@ def attention(
     if suffixes & {*PICTURES}:
         _tell_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
     files.write_all(console, named, result, lambda suffix: _file(suffix, samples, trained, step))
-    if left is not None:
-        raise left
-    for picture in pictures_of_steps(samples, given) if by_table else ():
+    for picture in later if named or not by_table else pictures_of_steps(samples, given):
         console.picture(picture)
     console.answer(run=trained.folder, result=result)
 
@@ -100,15 +98,6 @@ def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
         raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
 
 
-def _show(console: Console, sample: "Sample", titled: bool, described: bool, chosen: bool) -> None:
-    from mini_tf.inspection.maps.panels import MOST_MAPS, pictures
-
-    for picture in pictures(sample, titled, described, chosen):
-        console.picture(picture)
-    if chosen and not described and sample.query is None and (more := len(sample.heads) - MOST_MAPS) > 0:
-        console.say(f"{more} more heads were chosen; -o FILE.png draws them all, --layer and --head choose fewer")
-
-
 def _notes(samples: "list[Sample]", several: int) -> list[str]:
     """What has to be told of the texts, each once; of `several` texts the samples come in turn."""
     said = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
@@ -120,7 +109,7 @@ def _tell(console: Console, result: dict[str, Any]) -> None:
         console.say(f"note: {note}")
     said = f"largest difference of scores, weights written out against fused: {result['difference']:.1e}"
     if result["difference"] <= TOLERANCE:
-        console.say(said)
+        console.detail(said)
     else:  # a difference that is no number, too
         console.warn(f"{said}; above {TOLERANCE:g} the maps may not be what the model works with")
 
@@ -136,7 +125,8 @@ def _tell_glyphs(console: Console, units: list[str]) -> None:
 
 def _file(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | None) -> bytes:
     from mini_tf.drawing.files import draw
+    from mini_tf.inspection.checkpoints import origin
     from mini_tf.inspection.maps.figures import figure
     from mini_tf.inspection.maps.tensors import pack
 
-    return pack(samples, trained, step) if suffix == "safetensors" else draw(figure(samples[0]), suffix)
+    return pack(samples, trained, step) if suffix == "safetensors" else draw(figure(samples[0], origin(trained.folder, step)), suffix)

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.numbers import in_bytes, short
+from mini_tf.cli.terminal.numbers import in_bytes, in_flop
 from mini_tf.cli.terminal.options import RUN, STEP
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def _cost(work: "Work", memory: "Memory") -> list[str]:
     texts = "texts" if work.per == "token" else "sources and targets"
     lines = [
         "",
-        f"work      {short(work.forward)}FLOP a {work.per}, {short(work.scores)}FLOP of it for scores over the vocabulary",
-        f"          {short(work.training)}FLOP a {work.per} in training; on {texts} of {work.length:,} tokens, all scored",
+        f"work      {in_flop(work.forward)} a {work.per}, {in_flop(work.scores)} of it in the output layer",
+        f"          {in_flop(work.training)} a {work.per} in training; on {texts} of {work.length:,} tokens, all scored",
         f"memory    {in_bytes(memory.weights)} of weights; in training {in_bytes(memory.training)} with gradients",
         "          and the optimizer's moments, and what the batch needs",
     ]

@@ -1,4 +1,4 @@
-"""`minitf inspect positions`: what a model knows of places."""
+"""`minitf inspect positions`: what positions a model knows."""
 
 from typing import Annotated
 
@@ -15,9 +15,7 @@ from mini_tf.system.errors import UsageFault
 def positions(
     console: Console,
     run: RUN,
-    curve: Annotated[
-        bool, typer.Option("--curve", help="In a picture file: the curve over distance instead of the map of places.")
-    ] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="The curve over distance alone, without the map of positions.")] = False,
     stack: Annotated[
         str | None, typer.Option("--stack", help="Of an encoder-decoder, whose positions: encoder, or decoder (the default).")
     ] = None,
@@ -26,7 +24,7 @@ def positions(
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
-    """How alike the places are, or how scores change with distance; which rows of a table were never trained."""
+    """How similar positions are, or how scores change with distance; which rows of a table were never trained."""
     from mini_tf.inspection.positions import view
     from mini_tf.trained.opening import open_trained
 
@@ -34,5 +32,6 @@ def positions(
     trained = open_trained(run, step, device)
     found = view(trained, stack, step, curve)
     if found.figure is None and (pictures := [file for file in files if file.suffix.lower() != ".json"]):
-        raise UsageFault(f"--output {pictures[0]}: {found.result['positions']} positions have no curve or map to draw")
+        said = f"--output {pictures[0]}: {found.result['positions']} positions have no curve or map to draw"
+        raise UsageFault(said, hint="`minitf inspect attention` shows where heads look in a text")
     show(console, found, files, trained.folder)

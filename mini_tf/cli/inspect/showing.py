@@ -1,4 +1,4 @@
-"""How every view is shown: its files, its pictures, its notes, and the envelope."""
+"""How every view is shown: its files or its pictures, its notes, and the envelope."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def show(console: Console, view: "View", files: Sequence[Path] = (), run: Path | None = None) -> None:
-    """Files are written before anything is printed: its reader may leave."""
+    """Pictures go to stdout where no file is asked for."""
     write_all(console, files, view.result, lambda suffix: _file_of(view, suffix))
-    for picture in view.pictures:
+    for picture in () if files else view.pictures:
         console.picture(picture)
     for note in view.notes:
         console.say(note)

@@ -41,6 +41,8 @@ def word(
 ) -> None:
     """How alike a word's vectors are in several sentences, after each layer, beyond what any two words are.
 
+    Where a sentence holds the word several times, its first occurrence is compared.
+
     Of an encoder-decoder it is the encoder that reads the sentences.
     """
     from mini_tf.inspection.word import view
@@ -51,7 +53,7 @@ def word(
         input = Path("-")
     sentences = _sentences(word, texts, input)
     trained = open_trained(run, step, device)
-    show(console, view(trained, word, sentences, layer, UsageFault if input is None else DataFault), files, trained.folder)
+    show(console, view(trained, word, sentences, layer, UsageFault if input is None else DataFault, step), files, trained.folder)
 
 
 def _sentences(word: str, texts: list[str] | None, input: Path | None) -> "list[Sentence]":

@@ -13,21 +13,20 @@ A command is a function whose first parameter is its `Console`; `@command` gives
 import inspect
 import json
 import math
-import os
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mini_tf.cli.terminal.crash_files import keep_traceback
 from mini_tf.cli.terminal.interrupts import interruptible
+from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_conversation, write_product
 from mini_tf.cli.terminal.waits import waits_of
-from mini_tf.system.backtraces import write_stderr
 from mini_tf.system.errors import Refusal, StorageFault
 from mini_tf.system.failures import is_bug, refusal_of
 from mini_tf.system.safe_text import safe_text
@@ -56,10 +55,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-class ReaderLeft(Exception):
-    """Nobody reads stdout any more (`| head -1`)."""
-
-
 class Console:
     """One command's terminal. Once a run folder is known, `log` receives every line said, and `crash` the traceback of a bug."""
 
@@ -78,7 +73,7 @@ class Console:
     @property
     def live(self) -> bool:
         """Whether a bar may be drawn: a person watches stderr."""
-        return not self.quiet and _is_terminal(sys.stderr)
+        return not self.quiet and is_terminal(sys.stderr)
 
     def say(self, line: str) -> None:
         """A line of the conversation, on stderr; -q silences it."""
@@ -115,12 +110,12 @@ class Console:
             self._bar.set_description_str(safe_text(line))
             return
         width = shutil.get_terminal_size((80, 24)).columns - 1
-        _write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
+        write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
         self._sketched = bool(line)
 
     def print_product(self, text: str, end: str = "\n") -> None:
         """Text for stdout, flushed at once, made safe."""
-        _write_product(safe_text(text) + end)
+        write_product(safe_text(text) + end)
 
     @property
     def colored(self) -> bool:
@@ -141,7 +136,7 @@ class Console:
 
         if not self.json:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
-            _write_product(rendered(drawn, colored=self.colored, width=self.width))
+            write_product(rendered(drawn, colored=self.colored, width=self.width))
 
     def answer(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
@@ -156,7 +151,7 @@ class Console:
 
     def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
         """One envelope at once, for commands that print JSONL: one a line of input."""
-        _write_product(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
+        write_product(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
 
     def close(self, exit_code: int, error: Refusal | None = None) -> None:
         """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
@@ -167,7 +162,7 @@ class Console:
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
         if exit_code:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
-        _write_product(to_json(envelope | self._answer) + "\n")
+        write_product(to_json(envelope | self._answer) + "\n")
 
     def _tell(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
         line = safe_text(line)
@@ -182,50 +177,7 @@ class Console:
             self.sketch("")
         if self._bar is not None and not self._bar.disable:
             self._bar.clear()
-        _write_conversation(line + "\n")
-
-
-def wants_color(choice: str, stream: TextIO | None) -> bool:
-    """auto colours only a terminal, and not with NO_COLOR (https://no-color.org) or TERM=dumb."""
-    if choice != "auto":
-        return choice == "always"
-    return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    with suppress(ValueError, OSError):
-        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-    return False
-
-
-def _write_product(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError as gone:
-        silence(sys.stdout)
-        raise ReaderLeft from gone
-    except OSError:
-        silence(sys.stdout)
-        raise
-
-
-def _write_conversation(text: str) -> None:
-    # Training must outlive its terminal: a stderr that went away is no reason to stop.
-    if sys.stderr is None:
-        return
-    try:
-        write_stderr(text)
-    except (OSError, ValueError):
-        silence(sys.stderr)
-
-
-def silence(stream: TextIO) -> None:
-    """Send nowhere what a stream is still given: what is buffered would fail again when Python exits, and change the exit code to 120."""
-    with suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+        write_conversation(line + "\n")
 
 
 def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, result: Any) -> dict[str, Any]:
@@ -304,7 +256,7 @@ def refuse(console: Console, error: Exception) -> int:
         with suppress(OSError):
             console.log(trace)
     if console.debug:
-        _write_conversation(safe_text(trace))
+        write_conversation(safe_text(trace))
     if is_bug(error):
         kept = keep_traceback(safe_text(trace), console.crash)
         refusal.hint = f"{kept} says where" if kept else "--debug shows where"

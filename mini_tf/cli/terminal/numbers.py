@@ -9,6 +9,12 @@ def short(number: float) -> str:
     return f"{number:.3g} {unit}".rstrip()
 
 
+def in_flop(number: float) -> str:
+    """1234567 -> "1.23 MFLOP"."""
+    number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P"))
+    return f"{number:.3g} {unit}FLOP"
+
+
 def in_bytes(number: float) -> str:
     """1536 -> "1.5 KiB"."""
     number, unit = _scaled(number, 1024, ("bytes", "KiB", "MiB", "GiB", "TiB"))

@@ -36,7 +36,7 @@ class HeadShift(NamedTuple):
     shift: int
 
     def __str__(self) -> str:
-        return f"layer {self.layer} head {self.head} shift {self.shift}"
+        return f"cross-attention L{self.layer} H{self.head}, shift {self.shift}"
 
 
 @dataclass(frozen=True, eq=False)

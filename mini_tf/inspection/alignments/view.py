@@ -1,6 +1,7 @@
 """The alignments of many pairs, or of one: the heads compared, the links of the best of them, one pair as a map."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,27 @@ from mini_tf.inspection import Picture, View
 from mini_tf.inspection.alignments import links
 from mini_tf.inspection.alignments.alignment import Aligned, HeadShift, WordWeights, aligned, links_at, word_weights
 from mini_tf.inspection.alignments.error import Sweep, places_of, sweep
+from mini_tf.inspection.checkpoints import origin
 from mini_tf.inspection.choice import Choice
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
 LOOKS = {
-    0: "Each row is a target word, as it is about to be written; its weights say at which source words the head looks.",
-    1: "Each row is a target word, as it is read; its weights say at which source words the head looks.",
+    0: "Rows: target words, at the position that predicts them. Columns: source words.",
+    1: "Rows: target words, at their own position. Columns: source words.",
 }
 """By the shift."""
 
 
 def view(
-    trained: Trained, pairs: Sequence[Pair], gold: Path | None, limit: int | None, choice: Choice, shift: int | None, many: bool
+    trained: Trained,
+    pairs: Sequence[Pair],
+    gold: Path | None,
+    limit: int | None,
+    choice: Choice,
+    shift: int | None,
+    step: str | None,
+    many: bool,
 ) -> View:
     """The first `limit` pairs; `gold`: the file of their links, else those that come with the data. many: a table of heads, too."""
     known = (links.own(pairs) if gold is None else links.read(gold, pairs))[:limit]
@@ -47,7 +56,7 @@ def view(
         result | {"notes": notes},
         pictures,
         [f"note: {note}" for note in notes],
-        Sheet([panel], Scale(), f"Alignment by cross-attention, {swept.best.place}"),
+        Sheet([replace(panel, title="")], Scale(), f"Word alignment by {swept.best.place}, {origin(trained.folder, step)}"),
         {"pharaoh": lambda: "".join(f"{line}\n" for line in result["alignments"]).encode()},
         {"aer": swept.aer, "diagonal": swept.diagonal, "sharpness": swept.best.sharpness},
     )
@@ -62,7 +71,7 @@ def _map(pair: Pair, found: WordWeights, place: HeadShift, gold: links.Gold | No
     sure, possible = (frozenset(), frozenset()) if gold is None else (cells(gold.sure), cells(gold.possible - gold.sure))
     marks = Marks(cells(links_at(found.links, place)), sure, possible, ("link of the head", "gold link", "possible gold link"))
     weights = found.weights[place][:, 1:]
-    return Panel(f"cross {place}", pair.target.split(), pair.source.split(), weights, LOOKS[place.shift], marks=marks)
+    return Panel(str(place), pair.target.split(), pair.source.split(), weights, LOOKS[place.shift], marks=marks)
 
 
 def _notes(found: Sequence[Aligned | None], swept: Sweep) -> list[str]:
@@ -103,11 +112,11 @@ def _table(swept: Sweep) -> Picture:
     cells = {head.place: head.aer if judged else head.sharpness for head in swept.heads}
     shifts = sorted({place.shift for place in cells})
     rows = [
-        [f"{layer}.{head}", *(cells.get(HeadShift(layer, head, shift)) for shift in shifts)]
+        [f"L{layer} H{head}", *(cells.get(HeadShift(layer, head, shift)) for shift in shifts)]
         for layer, head in dict.fromkeys((place.layer, place.head) for place in cells)
     ]
     what = "error rate" if judged else "sharpness"
-    return partial(table, ["layer.head", *(f"{what}, shift {shift}" for shift in shifts)], rows)
+    return partial(table, ["head", *(f"{what}, shift {shift}" for shift in shifts)], rows)
 
 
 def _said(swept: Sweep) -> Iterator[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Cells, Fan, Panel, Scale
 from mini_tf.inspection import Picture
-from mini_tf.inspection.choice import HeadPlace
+from mini_tf.inspection.choice import HeadPlace, kind_name
 from mini_tf.inspection.describe import describe, does
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
@@ -43,9 +43,12 @@ def pictures(sample: Sample, titled: bool, described: bool, chosen: bool) -> Ite
     else:
         if not chosen:
             yield partial(terminal.head_grid, grid(sample))
-        for head in (sample.heads if chosen else structured(sample.heads))[:MOST_MAPS]:
+        shown = (sample.heads if chosen else structured(sample.heads))[:MOST_MAPS]
+        for head in shown:
             yield partial(terminal.line, "")
             yield partial(terminal.heat_map, head_map(head, sample), Scale())
+        if len(shown) < len(sample.heads):
+            yield partial(terminal.sentence, f"{len(shown)} of {len(sample.heads)} heads shown; --layer/--head for others")
 
 
 def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[Picture]:
@@ -67,9 +70,9 @@ def grid(sample: Sample) -> Cells:
     values = np.array([[_entropy(head) for head in row] for row in heads])
     used = {one for row in letters for one in row}
     return Cells(
-        "What each head does: a row a layer, a column a head",
-        [f"{layer} {kind}" for kind, layer in layers],
-        [f"{number}" for number in numbers],
+        "What each head does: one row per layer, one column per head",
+        [f"L{layer} {kind}" for kind, layer in layers],
+        [f"H{number}" for number in numbers],
         values,
         letters,
         {one: meaning for one, meaning in MEANINGS.items() if one in used},
@@ -96,8 +99,8 @@ def seen(head: Head) -> np.ndarray:
 
 def rows_look(sample: Sample) -> str:
     """How a map is read."""
-    between = " Cross: target rows, source columns." if any(head.of_source for head in sample.heads) else ""
-    return f"Each row is a {sample.unit}; its weights say at which columns it looks.{between}"
+    between = " Cross-attention: target rows, source columns." if any(head.of_source for head in sample.heads) else ""
+    return f"Rows: queries, one per {sample.unit}. Columns: keys.{between}"
 
 
 def structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
@@ -124,8 +127,8 @@ def fan(sample: Sample) -> Fan:
     # What stands after the last place that any head may look at is left out: in a decoder, all that follows the query.
     end = 1 + max(index * among, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
     weights = np.stack([head.weights[index, :end] for head in sample.heads])
-    names = [f"{head.place.layer}.{head.place.head}" for head in sample.heads]
-    title = f"Where one {sample.unit} looks, by layer.head of {', '.join(sorted(kinds))}"
+    names = [f"L{head.place.layer} H{head.place.head}" for head in sample.heads]
+    title = f"{', '.join(map(kind_name, sorted(kinds)))} of one {sample.unit}"
     return Fan(title, sample.query.text, index if among else None, sample.columns(sample.heads[0])[:end], weights, names)
 
 

@@ -1,0 +1,55 @@
+"""The two streams of a command: stdout is its product, whose reader may leave; stderr the conversation, which may be cut off."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from mini_tf.system.backtraces import write_stderr
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more (`| head -1`)."""
+
+
+def wants_color(choice: str, stream: TextIO | None) -> bool:
+    """auto colours only a terminal, and not with NO_COLOR (https://no-color.org) or TERM=dumb."""
+    if choice != "auto":
+        return choice == "always"
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    with suppress(ValueError, OSError):
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return False
+
+
+def write_product(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as gone:
+        silence(sys.stdout)
+        raise ReaderLeft from gone
+    except OSError:
+        silence(sys.stdout)
+        raise
+
+
+def write_conversation(text: str) -> None:
+    # Training must outlive its terminal: a stderr that went away is no reason to stop.
+    if sys.stderr is None:
+        return
+    try:
+        write_stderr(text)
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Send nowhere what a stream is still given: what is buffered would fail again when Python exits, and change the exit code to 120."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
