@@ -377,7 +377,7 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     text = opened(table(tmp_path / "a.csv", REVIEWS), wanted=("1", "2", "10", "\x1b[31m11"))
     lengths = sorted(len(texts[0].encode()) for texts, _ in raw(text.train))
     examples, sizes, labels, missing = dataset_of("classes").summary(text)
-    assert examples == f"examples: {text.train.n_documents} to learn from, {text.val.n_documents} held out"
+    assert examples == f"data: {text.train.n_documents} training examples, {text.val.n_documents} validation examples"
     assert sizes.startswith(f"lengths: half have at most {int(np.median(lengths))} tokens, ")
     assert sizes.endswith(f"the longest {lengths[-1]}")
     for name in STARS:

@@ -141,7 +141,7 @@ def test_rows_are_cut_into_parts_with_their_sources(text: Text) -> None:
 
 def test_the_summary_says_how_long_both_sides_are(text: Text) -> None:
     pairs, sources, targets = dataset_of("pairs").summary(text)
-    assert pairs == f"pairs: {text.train.n_documents} to learn from, {text.val.n_documents} held out"
+    assert pairs == f"data: {text.train.n_documents} training pairs, {text.val.n_documents} validation pairs"
     for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
         lengths = [len(pair[side]) for pair in documents(text)]
         half, most = np.quantile(lengths, [0.5, 0.95]).astype(int)

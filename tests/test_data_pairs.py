@@ -432,7 +432,7 @@ def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
     open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
     assert [line.partition(" (")[0] for line in said if "cache" in line] == ["text: not in the cache yet", "text: taken from the cache"]
-    assert sum("pairs to learn from" in line for line in said) == 2
+    assert sum(" training pairs, " in line for line in said) == 2
 
 
 def test_other_pairs_are_encoded_whole_by_given_tokenizers(tmp_path: Path) -> None:

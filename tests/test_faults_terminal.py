@@ -264,7 +264,7 @@ def test_without_a_terminal_there_is_no_escape_code(setting: str, run: Path, mon
 def test_h5_training_without_a_terminal_is_a_line_an_interval_and_no_bar(run: Path, tmp_path: Path) -> None:
     done = minitf("pretrain", run / "resolved.yaml", "-d", tmp_path / "again")
     assert is_calm(done)
-    assert [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("step ")] == ["step 1", "step 2"]
+    assert [line.split(" | ")[0] for line in done.stderr.splitlines() if line.startswith("step ")] == ["step 1/2", "step 2/2"]
 
 
 # H6, H7: no command writes HTML or CSV --------------------------------------------------------------------------------------------

@@ -130,3 +130,9 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
     assert (
         "warning: tiny trains from scratch, as `minitf pretrain tiny` does; model.init_from=RUN begins with a run's weights" in done.stderr
     )
+
+
+def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:
+    done = minitf("pretrain", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "warning: sst2-nano is a recipe for a task, whose command is `minitf finetune sst2-nano`; this trains the same" in done.stderr

@@ -1,4 +1,4 @@
-"""A few plain words at the end of a run: how good, how often the text was read, what was learnt by heart, what to do next."""
+"""A few plain words at the end of a run: how good, how many epochs, what was copied, what to do next."""
 
 from collections.abc import Iterator, Mapping
 
@@ -32,7 +32,7 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
 
     train_loss: the mean since the evaluation before. val_loss: of that evaluation, which may be one of a sample.
     """
-    begin = f"the text was read {times(epochs)} times; at the last evaluation: validation loss {val_loss:.2f}"
+    begin = f"{times(epochs)} epochs; at the last evaluation: validation loss {val_loss:.2f}"
     unlike = " and ".join(told for name, told in objective.UNLIKE.items() if getattr(objective, name))
     if unlike:
         return f"{begin}, mean training loss with {unlike} {train_loss:.2f}"
@@ -46,7 +46,7 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
     """How much of a sample stands in the training text word for word."""
     share = copied_share(sample, _documents(store, tokenizer))
-    return f"of the last sample {share:.0%} stands word for word in the training text (runs of {RUN} words or more)"
+    return f"{share:.0%} of the last sample is copied verbatim from the training data (runs of {RUN} words or more)"
 
 
 def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:

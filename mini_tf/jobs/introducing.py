@@ -74,13 +74,13 @@ def introduce_extension(recipe: Recipe, voice: Voice) -> None:
 def _evaluations(parts: Parts) -> str:
     """When the run is evaluated, and on how much of the held-out text."""
     horizon, count = parts.course.horizon, parts.evaluations.count(parts.course.horizon)
-    all_of, few = f"all {parts.held_out_tokens:,} held-out tokens", parts.sample_tokens
+    all_of, few = f"all {parts.held_out_tokens:,} validation tokens", parts.sample_tokens
     if count == 1:
         return f"evaluation: at the end, on {all_of}"
     when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.every(horizon.steps):,} steps"
     if few is None:
         return f"evaluation: {when}, on {all_of}"
-    return f"evaluation: {when}, on a fixed sample of {few:,} of the {parts.held_out_tokens:,} held-out tokens; at the end on all of them"
+    return f"evaluation: {when}, on a fixed sample of {few:,} of {parts.held_out_tokens:,} validation tokens; at the end, on all of them"
 
 
 RARE = 20

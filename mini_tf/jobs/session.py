@@ -171,8 +171,7 @@ class Session:
         if aloud:
             # A live bar shows the ordinary steps itself.
             tell = self.voice.say if evaluated or bar.disable else self.run.log
-            told = f", {spoken(evaluated, self.parts.recipe.objective)}" if evaluated else ""
-            tell(f"step {report.step}: {self.lines.pace(report)}{told}{self.lines.left(report)}")
+            tell(self.lines.line(report, spoken(evaluated, self.parts.recipe.objective)))
 
     def _line(self, report: Report) -> dict[str, Any]:
         """What metrics.jsonl has of a step, as it is: nothing is left out of a mean, or put in place of what is not finite."""
@@ -251,7 +250,7 @@ class Session:
     def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model
         best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
-        yield f"done: {spoken(metrics, self.parts.recipe.objective)}, of all {self.parts.held_out_tokens:,} held-out tokens{best}"
+        yield f"done: {spoken(metrics, self.parts.recipe.objective)}, on all {self.parts.held_out_tokens:,} validation tokens{best}"
         yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"

@@ -8,7 +8,7 @@ from mini_tf.training.schedule import Horizon
 
 LOSSES = {"training loss": "loss", "validation loss": "val.loss"}
 """Names of curves, and the keys of metrics.jsonl that they are of."""
-_ON_BAR = {"val.loss": "val {:.3f}", "val.bits_per_byte": "{:.3f} bits/byte"}
+_ON_BAR = {"val.loss": "val {:.3f}", "val.bits_per_byte": "{:.3f} bpb"}
 
 
 class StepLines:
@@ -18,28 +18,33 @@ class StepLines:
         self.start, self.horizon = start, horizon
         self._newest: Mapping[str, float] = {}
 
-    def pace(self, report: Report) -> str:
-        """The loss of the step's batch, the learning rate, and tokens a second since this process began."""
-        return f"loss {report.loss:.4f}, lr {report.lr:.2g}, {self._tokens_a_second(report):,.0f} tokens/s"
+    def line(self, report: Report, held_out: str) -> str:
+        """`step 26/250 | loss 4.9427 | val.loss 4.8567 | lr 0.04 | 21.3k tok/s | ETA 1:02`. held_out: figures of an evaluation, or "".
+
+        The loss is that of the step's batch; tokens per second are those since this process began.
+        """
+        steps = "" if self.horizon.steps is None else f"/{self.horizon.steps}"
+        parts = [f"step {report.step}{steps}", f"loss {report.loss:.4f}", *held_out.split(", "), *self._pace(report), self._eta(report)]
+        return " | ".join(filter(None, parts))
 
     def on_bar(self, report: Report, evaluated: Mapping[str, float]) -> str:
-        """The same and the newest held-out figures, in few characters."""
+        """The figures of the step and the newest of an evaluation, in few characters."""
         self._newest = evaluated or self._newest
         held_out = [told.format(self._newest[name]) for name, told in _ON_BAR.items() if name in self._newest]
-        pace = f"{self._tokens_a_second(report) / 1000:.3g}k tokens/s"
-        return ", ".join([f"loss {report.loss:.3f}", *held_out, f"lr {report.lr:.2g}", pace])
+        return " | ".join([f"loss {report.loss:.3f}", *held_out, *self._pace(report)])
 
-    def _tokens_a_second(self, report: Report) -> float:
-        return (report.tokens - self.start.tokens) / max(report.seconds - self.start.seconds, 1e-9)
+    def _pace(self, report: Report) -> list[str]:
+        speed = (report.tokens - self.start.tokens) / max(report.seconds - self.start.seconds, 1e-9)
+        return [f"lr {report.lr:.2g}", f"{speed / 1000:.3g}k tok/s"]
 
-    def left(self, report: Report) -> str:
+    def _eta(self, report: Report) -> str:
         """The time left, from the tenth step on."""
         done = report.step - self.start.step
         if self.horizon.steps is None:
             left = (self.horizon.seconds or 0.0) - report.seconds
         else:
             left = (report.seconds - self.start.seconds) / done * (self.horizon.steps - report.step)
-        return f", {_duration(left)} left" if done >= 10 and left >= 1 else ""
+        return f"ETA {_clock(left)}" if done >= 10 and left >= 1 else ""
 
 
 def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[str]:
@@ -50,7 +55,7 @@ def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[str]:
             yield f"{name:<15} {losses[0]:.2f} {sparkline(losses)} {losses[-1]:.2f}"
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def _clock(seconds: float) -> str:
+    """62.4 -> "1:02", 7384 -> "2:03:04"."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

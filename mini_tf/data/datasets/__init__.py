@@ -251,7 +251,7 @@ class Dataset(kind_settings.DatasetSettings):
 
     def opened(self, text: Text) -> str:
         """The sizes of both sides, in a line."""
-        return f"{text.train.n_documents:,} {self.UNIT} to learn from, {text.val.n_documents:,} held out"
+        return f"{text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
 
     def summary(self, text: Text) -> Iterator[str]:
         """A few lines about both sides."""

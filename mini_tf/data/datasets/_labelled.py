@@ -78,7 +78,7 @@ class Labelled(Dataset):
         return dict(zip(labels.names, counts, strict=True))
 
     def summary(self, text: Text) -> Iterator[str]:
-        yield f"{self.UNIT}: {text.train.n_documents:,} to learn from, {text.val.n_documents:,} held out"
+        yield f"data: {text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
         yield f"lengths: {describing.lengths(text.train)}"
         labels = text.labels
         if labels is not None and labels.names:

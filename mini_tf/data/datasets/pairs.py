@@ -112,7 +112,7 @@ class Settings(Dataset):
 
     def summary(self, text: Text) -> Iterator[str]:
         assert text.train.source is not None
-        yield f"pairs: {text.train.n_documents:,} to learn from, {text.val.n_documents:,} held out"
+        yield f"data: {text.train.n_documents:,} training pairs, {text.val.n_documents:,} validation pairs"
         yield f"lengths of sources: {describing.lengths(text.train.source)}"
         yield f"lengths of targets: {describing.lengths(text.train)}"
 

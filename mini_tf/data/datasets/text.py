@@ -77,7 +77,7 @@ class Settings(Dataset):
         return ", ".join(f"{side} {len(store):,} tokens in {store.n_documents:,} documents" for side, store in text.sides.items())
 
     def summary(self, text: Text) -> Iterator[str]:
-        yield f"text: {len(text.train):,} tokens to learn from, {len(text.val):,} held out"
+        yield f"data: {len(text.train):,} training tokens, {len(text.val):,} validation tokens"
 
     def stats(self, text: Text, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         sides = {side: describing.measure(store) for side, store in text.sides.items()}
