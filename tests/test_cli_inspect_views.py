@@ -1,11 +1,13 @@
 """`minitf inspect word, model, tokens, positions, softmax, simple`: what is printed and drawn, what is refused, what reaches JSON."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Done, minitf, trained
+import tiny_tasks
+from commands import TINY, Done, minitf, trained
 
 from mini_tf.system.safe_text import safe_text
 
@@ -158,7 +160,20 @@ def test_model_counts_what_training_counted(runs: dict[str, Path]) -> None:
         assert sum(part["share"] for part in result["parts"]) == pytest.approx(1)
         assert (result["positions"], result["context"], result["vocabulary"]) == (kind, 48, 260)
         assert (result["memory"]["state"] is None) == (kind == "learned")
-        assert f"{result['parameters']:,}" in shown("model", run)
+        text = shown("model", run)
+        assert f"{result['parameters']:,}" in text
+        assert re.search(r"^work +[0-9.]+ kFLOP a token, [0-9.]+ kFLOP of it in the output layer$", text, re.M)
+
+
+def test_a_head_of_one_number_is_no_vocabulary_and_its_few_operations_have_a_unit(tmp_path: Path) -> None:
+    rows = tiny_tasks.opinions(tmp_path / "rows.jsonl")
+    fields = "data.fields={text: text, label: stars}"
+    done = minitf(
+        "finetune", TINY, f"data.train={rows}", fields, "objective=regress", *tiny_tasks.SMALL, "train.steps=1", "-d", tmp_path / "run"
+    )
+    assert done.exit_code == 0, done.stderr
+    [work] = [line for line in shown("model", tmp_path / "run").splitlines() if line.startswith("work")]
+    assert re.search(r", [0-9.]+ k?FLOP of it in the output layer$", work)
 
 
 # tokens

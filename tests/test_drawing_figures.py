@@ -195,9 +195,9 @@ def test_a_grid_of_many_tokens_has_their_indices_and_the_tokens_above_it() -> No
     assert [texts.count(str(index)) for index in (0, 10, 20, 30)] == [10] * 4  # beside five maps and below five
     assert "a text of 40 tokens" in texts
     listed = " ".join(texts[texts.index("a text of 40 tokens") + 1 :])
-    assert "Tokens:  0: token0 token1 token2 " in listed
-    assert all(f" {word} " in f"{listed} " for word in words)
-    assert " 10: token10 " in listed
+    assert "Tokens:  [0]token0 token1 token2 " in listed
+    assert all(f" {word} " in f"{listed.replace(']', '] ')} " for word in words)
+    assert " [10]token10 " in listed
 
 
 def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:

@@ -99,7 +99,7 @@ def wrapped(text: str, inches: float, most: int, size: float = WORD) -> list[str
 
     Where it is cut the last line ends in ….
     """
-    lines, rest = [""], figure_caption(text[:4000])
+    lines, rest = [""], figure_caption(text[:4000] + "…" * (len(text) > 4000))
     while rest:
         word, blank, rest = rest.partition(" ")
         line = f"{lines[-1]} {word}" if lines[-1] else word

@@ -120,7 +120,7 @@ def _notes(panels: Sequence[Panel], scale: Scale, text: str, sheet: _Sheet, widt
     sides = [(panel, names) for panel in panels for names in (panel.rows, panel.columns)]
     for panel, names in {tuple(names): (panel, names) for panel, names in sides}.values():
         shown = _named(panel, names)
-        parts = [f"{at}: {' '.join(shown[at : at + sheet.every])}" for at in range(0, len(shown), sheet.every)]
+        parts = [f"[{at}]{' '.join(shown[at : at + sheet.every])}" for at in range(0, len(shown), sheet.every)]
         lines += wrapped(f"{'Tokens' if panel.tokens else 'Names'}:  {'   '.join(parts)}", width, _MOST_LINES)
     return lines
 

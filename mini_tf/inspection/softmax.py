@@ -24,7 +24,7 @@ from mini_tf.trained.opening import Trained
 
 SATURATED = 0.99
 """A row whose largest weight is above this has as good as no gradient."""
-HEADERS = ("layer.head", "entropy", "normal", "p max", "saturated", "sum p(1-p)", "range")
+HEADERS = ("head", "entropy", "normal", "p max", "saturated", "sum p(1-p)", "range")
 LEGEND = (
     "Means over the rows that see two tokens or more. entropy in nats, normal by ln(tokens seen); p max the largest weight; saturated the "
     "share of rows with p max over 0.99; sum p(1-p) what passes of a gradient; range the largest difference of two scores in a row."
@@ -71,7 +71,7 @@ def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
 
 def _row(head: Sharpness) -> list[Any]:
     logit_range = f"{'>' if head.underflow else ''}{head.logit_range:.1f}"
-    name = f"{head.layer}.{head.head} {head.kind}"
+    name = f"L{head.layer} H{head.head} {head.kind}"
     return [name, head.entropy, head.normalised, head.largest, head.saturated, head.gradient, logit_range]
 
 
