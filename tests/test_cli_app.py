@@ -91,8 +91,12 @@ def two_runs(tmp_path: Path) -> Path:
             exit_code=0,
             step=200,
             best={"step": 150, "loss": 1.25},
-            recipe="alpha",
-            metrics={"val.loss": 1.3, "val.perplexity": 2.5e280},
+            recipe="quickstart",
+            parameters=2_555_904,
+            loss_unit="nats per label",
+            figures=["val.entity_f1", "val.accuracy"],
+            started=1_763_640_000.0,
+            metrics={"val.loss": 1.3, "val.accuracy": 0.75, "minutes": 1.5, "val.perplexity": 2.5e280},
         ),
         "beta": Manifest(state="running", step=10),
     }.items():
@@ -109,9 +113,9 @@ def two_runs(tmp_path: Path) -> Path:
 def test_runs_list_is_a_line_a_run_and_passes_over_what_is_none(two_runs: Path) -> None:
     done = minitf("runs", "list", folder=two_runs)
     assert done.stdout.splitlines() == [
-        "RUN    STATE   STEP  BEST LOSS",
-        "alpha  done    200   1.2500 at step 150",
-        "beta   killed  10    -",
+        "run    recipe      state   step  val.loss  unit        figure           params",
+        "alpha  quickstart  done     200    1.3000  nats/label  accuracy 0.7500  2.56M",
+        "beta               killed    10",
     ]
     assert "run.json is damaged" in done.stderr
     rows = json.loads(minitf("runs", "list", "--json", folder=two_runs).stdout)["result"]
@@ -127,13 +131,13 @@ def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
 
 def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
     envelope = json.loads(minitf("runs", "show", "alpha", "--json", folder=two_runs).stdout)
-    assert envelope["metrics"] == {"loss": 1.5, "val.loss": 1.3, "val.perplexity": 2.5e280}
+    assert envelope["metrics"] == {"loss": 1.5, "val.loss": 1.3, "val.accuracy": 0.75, "minutes": 1.5, "val.perplexity": 2.5e280}
     assert envelope["run"] == str(two_runs / "outputs/alpha")
     assert (envelope["result"]["state"], envelope["result"]["best"]) == ("done", {"step": 150, "loss": 1.25})
     shown = minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
     assert "best         1.2500 at step 150\n" in shown
     assert "training, last report (step 200):\nloss         1.5000\n" in shown
-    assert shown.endswith("last evaluation:\nval.loss     1.3000\nval.perplexity 2.5e+280\n")
+    assert shown.endswith("last evaluation:\nval.loss     1.3000\nval.accuracy 0.7500\nminutes      1.5000\nval.perplexity 2.5e+280\n")
 
 
 def test_runs_show_lists_the_checkpoints_without_torch(two_runs: Path) -> None:

@@ -1,19 +1,21 @@
-"""loss.png: the loss while a run trained."""
+"""The loss while a run trained (loss.png), and that of several runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from mini_tf.drawing.canvas import headline, to_bytes
+from mini_tf.drawing.canvas import headline, line_colors, to_bytes
+from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.plotting import Figure
 
+Points = Sequence[tuple[int, float]]
 _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 
-def loss_curve(train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]], title: str) -> bytes:
+def loss_curve(train: Points, val: Points, title: str) -> bytes:
     """A PNG of loss against step: the training loss as measured, its running mean, and the held-out loss with its lowest point."""
     return to_bytes(lambda: _drawn(train, val, title), "png")
 
 
-def _drawn(train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]], title: str) -> Figure:
+def _drawn(train: Points, val: Points, title: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if train:
@@ -35,6 +37,30 @@ def _drawn(train: Sequence[tuple[int, float]], val: Sequence[tuple[int, float]],
     axes.spines[["top", "right"]].set_visible(False)
     if train or val:
         axes.legend(frameon=False, fontsize=10)
+    return figure
+
+
+def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: str) -> bytes:
+    """The (training, validation) losses of several runs over their steps, as "png" or "svg": validation strong, training thin."""
+    return to_bytes(lambda: _compared(runs, unit), suffix)
+
+
+def _compared(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for (name, (train, val)), color in zip(runs.items(), line_colors(len(runs)), strict=True):
+        if train:
+            steps, losses = zip(*train, strict=True)
+            axes.plot(steps, running_mean(losses, max(1, len(losses) // 30)), color=color, linewidth=0.9, linestyle="--")
+        if val:
+            axes.plot(*zip(*val, strict=True), color=color, marker="o", markersize=3.5, linewidth=1.6)
+        axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
+    axes.set_title("loss: validation with dots, training dashed", fontsize=11)
+    axes.set_xlabel("step", fontsize=10)
+    axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=10)
     return figure
 
 

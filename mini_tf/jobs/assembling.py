@@ -48,13 +48,18 @@ def published_as(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tens
 
 
 def keep(parts: Parts, run: Run) -> None:
-    """Write into a run's folder what its model is built with again."""
+    """Write into a run's folder what its model is built with again, and what it is compared by."""
     text = parts.text
     sizes = vocabulary_sizes(text.tokenizer, text.source_tokenizer)
     run.write("config.json", write_config(parts.recipe, sizes, text.labels, parts.whole))
     run.write("tokenizer.json", text.tokenizer.to_json())
     if text.source_tokenizer is not text.tokenizer:
         run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
+    objective = parts.recipe.objective
+    pipeline = objective.pipeline()
+    unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {text.tokenizer.unit}"
+    figures = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=figures)
 
 
 def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:

@@ -19,7 +19,7 @@ PART = "regress"
 
 class Settings(PooledSettings):
     DATASET = "numbers"
-    PIPELINE, TASK = "regression", True
+    PIPELINE, TASK, LOSS_UNIT = "regression", True, "share of the variance"
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Regress":
         assert labels is not None

@@ -63,6 +63,8 @@ class TokenizerSettings(Kind):
 
     MODEL: ClassVar[str]
     """The type of the model in its tokenizer.json."""
+    UNIT: ClassVar[str] = "token"
+    """What a token is called where losses per token are compared."""
     CHOOSES_SIZE: ClassVar[bool] = True
     """`vocab_size` decides what is learnt; then a sample of a huge text is enough for it."""
     LEAST: ClassVar[tuple[int, str]] = (0, "")
@@ -258,6 +260,8 @@ class ObjectiveSettings(Kind):
     """The logits of the model are scores of the vocabulary's tokens: text is generated and masks are filled with such a model."""
     TOKEN_LOSS: ClassVar[str | None] = None
     """The part of the loss that is the cross-entropy of tokens in nats, of which perplexity is made; None where there is none."""
+    LOSS_UNIT: ClassVar[str] = "nats per label"
+    """What the loss is where it is not that of tokens."""
     EVERY_TOKEN: ClassVar[bool] = False
     """That part has every token of a text as a target once, so that it can be given in bits per byte."""
     METRICS: ClassVar[tuple[str, ...]] = ()

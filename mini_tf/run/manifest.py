@@ -96,6 +96,12 @@ class Manifest(BaseModel):
     versions: dict[str, str] = {}
     kinds: dict[str, KindSource] = {}
     """Where each kind comes from that is not minitf's own, by package of kinds and word: "attention.mean"."""
+    parameters: NonNegativeInt = 0
+    """Of the model; 0 where an earlier minitf did not record it."""
+    loss_unit: str = ""
+    """What val.loss is: nats per token, per character, per label, ..."""
+    figures: list[str] = []
+    """Metrics by which such runs are compared before the loss, the first that was measured: val.accuracy, ..."""
     started: float = 0.0
     """Unix seconds of the first start."""
     pid: int = 0

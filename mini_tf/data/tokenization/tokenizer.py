@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -23,6 +24,8 @@ from mini_tf.data.tokenization.guard import called, refuse_many
 from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, kind_of, spelling_of
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe import sections
+from mini_tf.recipe.kind_settings import TokenizerSettings
+from mini_tf.recipe.kinds import listing, settings_of
 
 N_CODE_POINTS = 0x110000
 SHORT = 512
@@ -90,6 +93,12 @@ class Tokenizer:
     def kind(self) -> str:
         """The word of a recipe for a tokenizer of this kind."""
         return kind_of(self._json)
+
+    @property
+    def unit(self) -> str:
+        """What a token is: a character, a byte, or a token."""
+        known: Any = settings_of("data.tokenizers", self.kind) if self.kind in listing("data.tokenizers") else TokenizerSettings
+        return str(known.UNIT)
 
     @property
     def special_tokens(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from mini_tf.recipe.kind_settings import TokenizerSettings
 
 
 class Settings(TokenizerSettings):
-    MODEL, CHOOSES_SIZE = "BPE", False
+    MODEL, UNIT, CHOOSES_SIZE = "BPE", "byte", False
 
     def made(self, content: dict[str, Any]) -> bool:
         return super().made(content) and not content["model"]["merges"]

@@ -1,0 +1,70 @@
+"""What `runs list`, `show` and `compare` say of a run in the same words: recipe, date, parameters, minutes, figures with their unit."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from mini_tf.cli.terminal.numbers import short
+
+
+def summary(folder: Path, record: Any) -> dict[str, Any]:
+    """The facts of a run by their names in JSON. record: its manifest."""
+    from mini_tf.run import finding
+
+    metrics = record.metrics
+    figure = next((name for name in record.figures if metrics.get(name) is not None), None)
+    return {
+        "name": folder.name,
+        "recipe": record.recipe,
+        "state": finding.state_of(folder, record),
+        "date": time.strftime("%Y-%m-%d", time.localtime(record.started)) if record.started else None,
+        "parameters": record.parameters or None,
+        "step": record.step,
+        "minutes": metrics.get("minutes"),
+        "val.loss": metrics.get("val.loss"),
+        "loss_unit": record.loss_unit or None,
+        "figure": None if figure is None else {figure: metrics[figure]},
+        "best": record.best,
+        "exit_code": record.exit_code,
+        "folder": str(folder),
+    }
+
+
+HEADERS = ("run", "recipe", "state", "step", "val.loss", "unit", "figure", "params", "min", "date")
+"""Where the terminal is narrow, the last ones are left out."""
+
+
+def row_of(facts: dict[str, Any]) -> list[str]:
+    """A run's cells under HEADERS; a run that did not end has the lowest loss so far."""
+    loss = facts["val.loss"] if facts["val.loss"] is not None else (facts["best"] or {}).get("loss")
+    figure = next((f"{name.removeprefix('val.')} {value:.4f}" for name, value in (facts["figure"] or {}).items()), "")
+    return [
+        facts["name"],
+        facts["recipe"],
+        facts["state"],
+        str(facts["step"]),
+        "" if loss is None else f"{loss:.4f}",
+        (facts["loss_unit"] or "").replace("nats per ", "nats/") if loss is not None else "",
+        figure,
+        "" if facts["parameters"] is None else short(facts["parameters"]).replace(" ", ""),
+        "" if facts["minutes"] is None else f"{facts['minutes']:.1f}",
+        facts["date"] or "",
+    ]
+
+
+def lines_of(values: dict[str, Any]) -> list[str]:
+    """A line for each value that there is."""
+    return [f"{key:<12} {shown(value)}" for key, value in values.items() if value not in (None, [], {}, "")]
+
+
+def shown(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.6g}"
+        case {"step": step, "loss": loss}:
+            return f"{loss:.4f} at step {step:.0f}"
+        case dict():
+            return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
+        case list():
+            return " ".join(map(str, value))
+    return str(value)

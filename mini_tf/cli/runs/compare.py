@@ -1,0 +1,93 @@
+"""`minitf runs compare`: figures of several runs side by side, recipe keys that differ, and their losses in one picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mini_tf.cli.runs.columns import summary
+from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT
+
+RUNS = Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Folders, names in outputs, or `last`.")]
+SUFFIXES = (".png", ".svg", ".json")
+FACTS = ("recipe", "date", "state", "step", "parameters", "loss_unit")
+OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
+"""Figures that compare nothing where runs measure them per token, per character, ..."""
+
+
+@command
+def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = False) -> None:
+    """Compare runs: facts and figures side by side, the recipe keys that differ, and with -o FILE.png both losses in one picture.
+
+    Of two runs the difference is given, second less first, unless they measure in other units.
+    """
+    from mini_tf.drawing.loss_curve import loss_curves
+    from mini_tf.drawing.terminal import table
+    from mini_tf.run import finding, manifest
+    from mini_tf.run.metrics import curve
+    from mini_tf.system.errors import UsageFault
+
+    if len(runs) < 2:
+        raise UsageFault("one run cannot be compared", hint=f"name another: minitf runs compare {runs[0]} RUN")
+    named = files.check(output, SUFFIXES, force)
+    folders = [finding.find(run) for run in runs]
+    records = [manifest.read(folder) for folder in folders]
+    facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
+    names = _names(folders)
+    figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}
+    alike = len({record.loss_unit for record in records}) == 1
+    keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
+    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike}
+
+    def draw(suffix: str) -> bytes:
+        curves = {}
+        for name, folder, record in zip(names, folders, records, strict=True):
+            path = folder / "metrics.jsonl"
+            curves[name if alike else f"{name} ({record.loss_unit})"] = curve(path, "loss"), curve(path, "val.loss")
+        return loss_curves(curves, records[0].loss_unit if alike else "", suffix)
+
+    files.write_all(console, named, result, draw)
+    if not named:
+        difference = ["difference"] if len(runs) == 2 else []
+        console.picture(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
+        if keys:
+            console.picture(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
+    if not alike:
+        console.say(f"{', '.join(OF_TOKENS)}: measured in other units, so they are not compared; val.bits_per_byte is")
+    console.answer(result=result)
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The runs' names, with their folders where two have the same."""
+    names = [folder.name for folder in folders]
+    return [str(folder) if names.count(folder.name) > 1 else folder.name for folder in folders]
+
+
+def _keys(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [*dict.fromkeys(key for mapping in mappings for key in mapping)]
+
+
+def _differ(values: Sequence[Any]) -> bool:
+    return any(value != values[0] for value in values[1:])
+
+
+def _facts(facts: Sequence[Mapping[str, Any]], blank: bool) -> list[list[str]]:
+    return [[name, *(_short(one[name]) for one in facts), *([""] if blank else [])] for name in FACTS if any(one[name] for one in facts)]
+
+
+def _rows(figures: Mapping[str, Sequence[float | None]], alike: bool, difference: bool) -> list[list[str]]:
+    rows = []
+    for key, values in figures.items():
+        cells = ["" if value is None else f"{value:.4f}" for value in values]
+        if difference:
+            both = all(value is not None for value in values) and (alike or key not in OF_TOKENS)
+            cells.append(f"{values[1] - values[0]:+.4f}" if both else "")  # type: ignore[operator]
+        rows.append([key, *cells])
+    return rows
+
+
+def _short(value: Any) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
