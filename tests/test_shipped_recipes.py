@@ -66,9 +66,7 @@ FOREIGN = [name for name in presets() if not set(files_of(reading.read(name).rec
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_recipe_of_files_that_do_not_come_along_says_where_they_are_had(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line, which also an installed recipe prints; of files that are named instead nothing is said."""
     monkeypatch.chdir(tmp_path)
     home = reading.read(name).recipe.data.home
