@@ -2,17 +2,18 @@
 
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from baseline import BothNeighbours
-from commands import minitf
+from commands import minitf, refused
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.corpora import built_in
-from mini_tf.recipe.data import TwoFiles
+from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.recipe.presets import presets, summary
 from mini_tf.trained.judging import text_of
 from mini_tf.trained.opening import open_trained
@@ -21,6 +22,13 @@ from mini_tf.training.evaluation import pack
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SHAKESPEARE = DATA / "tinyshakespeare" / "input.txt"
 needs_shakespeare = pytest.mark.skipif(not SHAKESPEARE.exists(), reason="needs ../shared/data/tinyshakespeare")
+
+
+def files_of(data: Data) -> Iterator[str]:
+    """Everything that data.train and data.val name."""
+    for corpus in (data.train, data.val):
+        for part in (corpus.source, corpus.target) if isinstance(corpus, TwoFiles) else (corpus,):
+            yield from (part,) if isinstance(part, str) else part or ()
 
 
 LARGE = "transformer-base"
@@ -51,6 +59,25 @@ def test_a_shipped_recipe_says_what_it_makes_and_promises_something(name: str) -
     if recipe.objective.TASK:
         pipeline = recipe.objective.pipeline()
         assert {f"val.{name}" for name in (*pipeline.FIGURES, *pipeline.WRITTEN)} & recipe.expect.keys()
+
+
+FOREIGN = [name for name in presets() if not set(files_of(reading.read(name).recipe.data)) <= set(built_in())]
+"""Recipes that train on files which do not come along."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, which also an installed recipe prints; of files that are named instead nothing is said."""
+    monkeypatch.chdir(tmp_path)
+    home = reading.read(name).recipe.data.home
+    assert home is not None
+    assert re.search(r"https://[a-z.]+/", home)
+    done = minitf("pretrain", name)
+    refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names yours")
+    assert len(done.stderr.splitlines()) == 1
+    other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, TwoFiles) else "data.train=a.tsv"
+    assert home not in minitf("pretrain", name, other).stderr
+    assert reading.read(name, [other]).recipe.data.home is None
 
 
 @pytest.mark.slow

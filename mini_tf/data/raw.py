@@ -11,7 +11,7 @@ import tokenizers
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.documents import read_columns
 from mini_tf.data.formats.lines import bad_bytes
-from mini_tf.data.formats.sources import Source
+from mini_tf.data.formats.sources import MissingFile, Source
 from mini_tf.data.labels import Labels
 from mini_tf.data.split import Division
 from mini_tf.data.store import Tokenizers
@@ -41,7 +41,12 @@ class Files:
 
     @cached_property
     def sources(self) -> Sequence[Source]:
-        return self.dataset.find(self.corpus, self.key)
+        try:
+            return self.dataset.find(self.corpus, self.key)
+        except MissingFile as fault:
+            if self.data.home is not None and self.key.startswith("data."):
+                fault.hint = f"{self.data.home}; or {self.key}=... names yours"
+            raise
 
     @property
     def hash(self) -> str:

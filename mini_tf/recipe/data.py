@@ -84,6 +84,8 @@ class Data(Section):
     """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
     split: SplitText = Split(share=0.05)
     """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
+    home: Annotated[str, Field(min_length=1, max_length=300)] | None = None
+    """Where the files can be downloaded and in which format; printed if one is missing. A later level that names other files drops it."""
     fields: dict[str, str] = {}
     """Columns or keys to read: {text: review, label: stars}; of pairs {source: en, target: de}; without a header by number, from 0."""
     header: Literal["auto"] | bool = "auto"

@@ -17,11 +17,11 @@ from mini_tf.recipe.recipe import Recipe
 WATCHING = {
     *("log", "checkpoint", "generate", "expect", "runtime.device"),
     *("train.micro_batch_size", "train.on_nonfinite", "train.most_skips", "train.stop_above"),
-    *("data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
+    *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
 }
 """Sections and keys that decide no result: reports and samples; what changes only the order of sums and the draws of dropout; what
 ends a run early or lets it go on, but changes no step that is made; and names of files and runs, whose contents are hashed instead
-(data.errors shows in them)."""
+(data.errors shows in them; data.home only says where they come from)."""
 _CORPORA = {"data.train", "data.val"}
 """Of these only the name of a built-in corpus decides; files do by their contents."""
 

@@ -13,10 +13,11 @@
 A ValueError inside minitf means a programmer's mistake at an internal boundary; a Refusal is what a user gets to read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 Fault = TypeVar("Fault", bound="Refusal")
+Item = TypeVar("Item")
 
 
 class Refusal(Exception):
@@ -39,6 +40,14 @@ class Refusal(Exception):
     def located(cls: type[Fault], where: str, message: str, hint: str | None = None) -> Fault:
         """What is wrong at a place that a person can open, with which the message begins."""
         return cls(f"{where}: {message}", hint=hint, where=(where,))
+
+
+def raising(found: Iterable[Item | Refusal]) -> Iterator[Item]:
+    """What comes before the first fault, which is raised."""
+    for one in found:
+        if isinstance(one, Refusal):
+            raise one
+        yield one
 
 
 class UsageFault(Refusal):

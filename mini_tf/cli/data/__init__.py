@@ -2,8 +2,9 @@
 
 import typer
 
-from mini_tf.cli.data import show, stats
+from mini_tf.cli.data import check, show, stats
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text as the model sees it.")
 app.command("show")(show.show)
 app.command("stats")(stats.stats)
+app.command("check")(check.check)

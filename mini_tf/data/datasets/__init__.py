@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.formats.cells import Cell
-from mini_tf.data.formats.documents import Columns, Row, rows_of
+from mini_tf.data.formats.documents import Columns, Row, try_rows
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
@@ -20,7 +20,7 @@ from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split
 from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault
+from mini_tf.system.errors import DataFault, raising
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,17 @@ class Reader:
     """Whether labels must be there."""
 
     def read(self, files: Iterable[Source]) -> Iterator[Any]:
-        """All examples of tables, one after another; DataFault at the first that is none."""
-        return (self.example(row) for file in files for row in rows_of(file, self.columns))
+        """All examples of tables, one after another; DataFault at the first row that is none."""
+        return raising(example for file in files for example in self.try_read(file))
+
+    def try_read(self, file: Source) -> Iterator[Any]:
+        """All examples of a table, one after another; in the place of a row that is none a DataFault."""
+        for row in try_rows(file, self.columns):
+            try:
+                [row] = raising([row])
+                yield self.example(row)
+            except DataFault as fault:
+                yield fault
 
     def example(self, row: Row) -> Any:
         """The example of a row."""
@@ -162,8 +171,15 @@ class Dataset(kind_settings.DatasetSettings):
         return dict(data.fields)
 
     def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
-        """All examples of the files that `find` gave for `corpus`."""
-        return self.reader(data, corpus, labels=labels).read(files)
+        """All examples of the files that `find` gave for `corpus`; DataFault at the first row that is none."""
+        return raising(example for part in self.parts(files, data, corpus, labels) for example in part)
+
+    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+        """What can be read without the rest, by default each file: its examples, and in the place of a row that is none a DataFault.
+
+        DataFault is raised where nothing more of a part can be read.
+        """
+        return map(self.reader(data, corpus, labels=labels).try_read, files)
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Any:
         """The example of a row: its cells by role, without those that the file has no column for; DataFault with `where`.
@@ -191,6 +207,10 @@ class Dataset(kind_settings.DatasetSettings):
         """What of examples is not learnt: sentences and how many, which is put in place of {n}."""
         return {}
 
+    def classes(self, example: Any) -> Sequence[str]:
+        """The classes that an example names, of which the training side must have all; none where there are no classes."""
+        return ()
+
     # Dividing
 
     def texts(self, example: Any, source: bool = False) -> Sequence[str]:
@@ -216,10 +236,11 @@ class Dataset(kind_settings.DatasetSettings):
     def divide(self, train: Read, val: Read | None, split: Split) -> Division:
         """Which examples are held out: a share of `train`, or `val` without what stands in `train` too."""
         if val is not None:
-            return keep_apart(train, val, self._known(whole=True))
-        return hold_out(train, self._known(whole=False), split.share)
+            return keep_apart(train, val, self.known(whole=True))
+        return hold_out(train, self.known(whole=False), split.share)
 
-    def _known(self, whole: bool) -> Known:
+    def known(self, whole: bool) -> Known:
+        """What examples are recognized by: whole: all that is written; otherwise what decides their side."""
         by, unit = (self.whole, self.UNIT) if whole else (self.known_by, self.KNOWN_BY or self.UNIT)
         return Known(by, self.size, self.opens, unit, "there is no text" if self.STREAM else f"there are no {unit}")
 

@@ -22,6 +22,9 @@ class Settings(Texts):
     def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
         return class_labels(answers, self.labels)
 
+    def classes(self, example: Example) -> Sequence[str]:
+        return example.answers
+
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
         numbers = [class_numbers(one, labels)[0] if one.answers else 0 for one in examples]

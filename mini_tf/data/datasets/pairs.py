@@ -63,10 +63,10 @@ class Settings(Dataset):
             Columns(names, data.header, data.errors, (ALIGNMENT,), self.likely(data.fields, self.REQUIRED)),
         )
 
-    def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Pair]:
+    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         if not isinstance(corpus, TwoFiles):
-            return super().read(files, data, corpus, labels)
-        return (pair for source, target in zip(files[::2], files[1::2], strict=True) for pair in _aligned(source, target, data))
+            return super().parts(files, data, corpus, labels)
+        return (_aligned(source, target, data) for source, target in zip(files[::2], files[1::2], strict=True))
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Pair:
         target, *further = texts_of(row["target"], where, names["target"])
@@ -149,7 +149,8 @@ class Settings(Dataset):
         return [told, *describing.table([(f"{'place':>7}", ("source", "reads", "is asked for")), *cells])]
 
 
-def _aligned(source: Source, target: Source, data: Data) -> Iterator[Pair]:
+def _aligned(source: Source, target: Source, data: Data) -> Iterator[Pair | DataFault]:
+    """Lines in pairs, and a fault in the place of one that has an empty side; DataFault where one has no partner."""
     sides = [lines_of(file.path, file.name, data.errors) for file in (source, target)]
     for pair in itertools.zip_longest(*sides):
         if None in pair:
@@ -159,8 +160,8 @@ def _aligned(source: Source, target: Source, data: Data) -> Iterator[Pair]:
             hint = "both files must have the same number of lines, each the partner of the other"
             raise DataFault(told, hint=hint, where=(f"{long.name}:{number}",))
         (number, source_line), (_, target_line) = pair
-        for file, line in ((source, source_line), (target, target_line)):
-            if not line.strip():
-                where = f"{file.name}:{number}"
-                raise DataFault(f"{where}: the line is empty", hint="take the line out of both files", where=(where,))
+        empty = [file.name for file, line in ((source, source_line), (target, target_line)) if not line.strip()]
+        if empty:
+            yield DataFault.located(f"{empty[0]}:{number}", "the line is empty", hint="take the line out of both files")
+            continue
         yield Pair(source_line.removesuffix("\n"), target_line.removesuffix("\n"), f"{source.name}:{number}")

@@ -40,6 +40,9 @@ class Settings(Labelled):
     def labels_of(self, examples: Iterable[Example]) -> Labels:
         return class_labels((one.answers for one in examples), self.labels)
 
+    def classes(self, example: Example) -> Sequence[str]:
+        return example.answers
+
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
         return [self._encode(one, used.target, class_numbers(one, labels)) for one in examples]

@@ -8,7 +8,7 @@ import numpy as np
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TEXTS, Dataset, Reader, Text
-from mini_tf.data.formats.documents import Columns, Document, read, read_raw
+from mini_tf.data.formats.documents import Columns, Document, read_raw, try_documents
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
@@ -35,8 +35,10 @@ class Settings(Dataset):
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
         return Reader(self, ("text",), Columns.of(data.fields, data.header, data.errors, self.likely(data.fields, ["text"])))
 
-    def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Document]:
-        return (read_raw if data.split.tail else read)(files, self.reader(data).columns)
+    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+        columns = self.reader(data).columns
+        # A raw stream is one text, whatever files it comes from.
+        return iter([read_raw(files, columns)]) if data.split.tail else (try_documents(file, columns) for file in files)
 
     def opens(self, example: Document) -> bool:
         return example.opens
@@ -56,7 +58,7 @@ class Settings(Dataset):
     def divide(self, train: Read, val: Read | None, split: Split) -> Division:
         if val is not None:
             return _side_by_side(train, val) if split.tail else super().divide(train, val, split)
-        known = self._known(whole=False)
+        known = self.known(whole=False)
         hashes, characters = known.scan(train())
         if not characters:
             raise DataFault("data.train: there is no text in it")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -96,7 +97,8 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
     elif len(wanted) > 1:
         says = "--fields" if key[:1] == "-" else "data.fields"
         if set(wanted) <= _roles():
-            says = _fields(key, {role: "COLUMN" for role in wanted})
+            near = {role: get_close_matches(role, there, n=1) for role in wanted}
+            says = _fields(key, {role: short(found[0]) if found else "COLUMN" for role, found in near.items()})
         hint = f"{says} says which they are"
     else:
         hint = f"say which one is the text: {_fields(key, {'text': 'COLUMN'})}" if there else ""

@@ -26,10 +26,10 @@ class _Shape(NamedTuple):
     tabs: bool
 
 
-def sentences(source: Source, errors: Errors) -> Iterator[tuple[list[list[str]], str]]:
+def sentences(source: Source, errors: Errors) -> Iterator[tuple[list[list[str]], str] | DataFault]:
     """All sentences: for each word its columns, as many for each; and where the first one stands.
 
-    DataFault at a line that has other columns than the first, or an empty one.
+    A DataFault in the place of a line that has other columns than the first, or an empty one; raised where a sentence does not end.
     """
     shape = _shape(source, errors)
     words, begin, size = list[list[str]](), "", 0
@@ -41,10 +41,14 @@ def sentences(source: Source, errors: Errors) -> Iterator[tuple[list[list[str]],
             words, size = [], 0
             continue
         cells = _cells(line)
-        if line.startswith("#") and _is_comment(line, cells, shape, bool(words), where):
-            continue
-        _check(cells, shape, where)
-        if source.format == "conllu" and not _is_word(cells[0], where):
+        try:
+            if line.startswith("#") and _is_comment(line, cells, shape, bool(words), where):
+                continue
+            _check(cells, shape, where)
+            if source.format == "conllu" and not _is_word(cells[0], where):
+                continue
+        except DataFault as fault:
+            yield fault
             continue
         begin, size = begin if words else where, size + len(line) + 1
         if size > limits().line_bytes:

@@ -18,7 +18,7 @@ from mini_tf.data.formats.conll import sentences
 from mini_tf.data.formats.lines import Errors, lines_of
 from mini_tf.data.formats.sources import Source
 from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault, Unavailable
+from mini_tf.system.errors import DataFault, Unavailable, raising
 from mini_tf.system.limits import limits, spoken
 
 PART = 1 << 20
@@ -73,19 +73,36 @@ class Row(NamedTuple):
 
 
 def read(sources: Iterable[Source], columns: Columns) -> Iterator[Document]:
-    """The documents of all sources, one after another; empty ones are passed over."""
-    for source in sources:
-        if source.format == "txt":
-            yield from _blocks(source, columns)
-            continue
-        for row in rows_of(source, columns):
+    """The documents of all sources, one after another; empty ones are passed over. DataFault at the first that is none."""
+    return raising(document for source in sources for document in try_documents(source, columns))
+
+
+def try_documents(source: Source, columns: Columns) -> Iterator[Document | DataFault]:
+    """The documents of a source, and in the place of each row that is none what is wrong with it."""
+    if source.format == "txt":
+        yield from _blocks(source, columns)
+        return
+    for row in try_rows(source, columns):
+        try:
+            [row] = raising([row])
             text = text_of(row.cells[0], row.where, columns.names[0] or "text")
-            if text.strip():
-                yield from _parts([text], row.where)
+        except DataFault as fault:
+            yield fault
+            continue
+        if text.strip():
+            yield from _parts([text], row.where)
 
 
 def rows_of(source: Source, columns: Columns) -> Iterator[Row]:
     """The rows of a table, empty cells and all; what may be read of a txt file are its lines or blocks, not rows."""
+    return raising(try_rows(source, columns))
+
+
+def try_rows(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
+    """The rows of a table, and in the place of each line that is none what is wrong with it.
+
+    DataFault is raised only where no further row can be told from another: a column that no row has, a quote that is never closed.
+    """
     readers = {"jsonl": _jsonl, "csv": _table, "tsv": _table, "parquet": _parquet, "conll": _conll, "conllu": _conll}
     return readers[source.format](source, columns)
 
@@ -166,22 +183,28 @@ def _asked(columns: Columns, there: Sequence[str], where: str, key: str) -> list
     return names
 
 
-def _jsonl(source: Source, columns: Columns) -> Iterator[Row]:
+def _jsonl(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
     for number, line in lines_of(source.path, source.name, columns.errors):
         if line.isspace():
             continue
-        where = f"{source.name}:{number}"
         try:
-            row = strict_json.parse(line)
-        except ValueError as error:
-            raise DataFault.located(where, f"not valid JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise DataFault.located(where, f'must be an object such as {{"text": ...}}, not {type(row).__name__}')
-        names = _asked(columns, [*row], where, source.key)
-        yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
+            yield _of_json(line, f"{source.name}:{number}", columns, source.key)
+        except DataFault as fault:
+            yield fault
 
 
-def _table(source: Source, columns: Columns) -> Iterator[Row]:
+def _of_json(line: str, where: str, columns: Columns, key: str) -> Row:
+    try:
+        row = strict_json.parse(line)
+    except ValueError as error:
+        raise DataFault.located(where, f"not valid JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise DataFault.located(where, f'must be an object such as {{"text": ...}}, not {type(row).__name__}')
+    names = _asked(columns, [*row], where, key)
+    return Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
+
+
+def _table(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
     """Rows of csv (quotes as in RFC 4180) or tsv (no quotes: a tab always ends a cell, a newline a row)."""
     reader = _cells(source, columns)
     chosen, width = None, 0
@@ -200,7 +223,8 @@ def _table(source: Source, columns: Columns) -> Iterator[Row]:
             if chosen.named:
                 continue
         if len(row) != width:
-            raise DataFault.located(where, f"{len(row)} columns, but the first line has {width}")
+            yield DataFault.located(where, f"{len(row)} columns, but the first line has {width}")
+            continue
         yield Row([row[n] for n in chosen.wanted], where, [None if n is None else row[n] for n in chosen.optional])
 
 
@@ -212,10 +236,14 @@ def _cells(source: Source, columns: Columns) -> Any:
     return csv.reader(lines, **dialect)
 
 
-def _conll(source: Source, columns: Columns) -> Iterator[Row]:
+def _conll(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
     """A sentence a row: in each cell a list, an entry a word."""
     chosen = None
-    for words, where in sentences(source, columns.errors):
+    for sentence in sentences(source, columns.errors):
+        if isinstance(sentence, DataFault):
+            yield sentence
+            continue
+        words, where = sentence
         if chosen is None:
             width = len(words[0])
             usual = {"text": "1", "label": "3"} if source.format == "conllu" else {"text": "0"}
@@ -227,7 +255,7 @@ def _conll(source: Source, columns: Columns) -> Iterator[Row]:
         yield Row([[word[n] for word in words] for n in chosen.wanted], where, [*more])
 
 
-def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
+def _parquet(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -246,7 +274,8 @@ def _parquet(source: Source, columns: Columns) -> Iterator[Row]:
                     number += 1
                     where = f"{source.name}: row {number}"
                     if any(_size(value) > limits().line_bytes for value in values):
-                        raise DataFault.located(where, f"a cell is longer than {spoken(limits().line_bytes)}")
+                        yield DataFault.located(where, f"a cell is longer than {spoken(limits().line_bytes)}")
+                        continue
                     row = dict(zip(read, values, strict=True))
                     yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
     except (pyarrow.ArrowException, OSError) as error:

@@ -20,6 +20,17 @@ def bad_bytes(path: Path, name: str) -> int:
     return sum(_replaced(line) for line in _bytes_of(path, name))
 
 
+def unreadable(path: Path, name: str) -> Iterator[DataFault]:
+    """Every line that `lines_of` refuses as it stands, though `errors: replace` reads on behind it."""
+    byte = 0
+    for number, line in enumerate(_bytes_of(path, name), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            yield _not_utf8(f"{name}:{number}", byte + error.start)
+        byte += len(line)
+
+
 def check_first(path: Path, name: str) -> None:
     """DataFault where the first line has no end in sight; else whole gigabytes would be read before that is found out."""
     next(_bytes_of(path, name), None)
@@ -62,7 +73,11 @@ def lines_of(path: Path, name: str, errors: Errors) -> Iterator[tuple[int, str]]
         try:
             text = line.decode(errors=_EACH if errors == "replace" else "strict")
         except UnicodeDecodeError as error:
-            hint = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
-            raise DataFault.located(where, f"byte {byte + error.start} is not UTF-8", hint=hint) from None
+            raise _not_utf8(where, byte + error.start) from None
         byte += length
         yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _not_utf8(where: str, byte: int) -> DataFault:
+    hint = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
+    return DataFault.located(where, f"byte {byte} is not UTF-8", hint=hint)

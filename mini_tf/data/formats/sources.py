@@ -68,6 +68,10 @@ class Source:
         return sha256_of(self.path, self.format)
 
 
+class MissingFile(DataFault):
+    """There is no such data file."""
+
+
 def find(spec: object, key: str = "data.train") -> list[Source]:
     """The files behind one `data.train` or `data.val`: a name, a path, a glob, `-` or a list of these.
 
@@ -96,7 +100,7 @@ def _find_one(spec: str, key: str) -> list[Source]:
     if any(sign in spec for sign in "*?[") and not os.path.lexists(path):
         found = sorted(f for f in _matches(path) if not os.path.isdir(f))
         if not found:
-            raise DataFault(f"{key}: no file matches {spec}")
+            raise MissingFile(f"{key}: no file matches {spec}", where=(spec,))
         return [_file(Path(f), key) for f in found]
     return [_file(path, key)]
 
@@ -116,7 +120,7 @@ def _file(path: Path, key: str) -> Source:
         with open_plain(path) as file:
             head = file.read(512)
     except FileNotFoundError:
-        raise DataFault(f"{key}: {path}: no such file" + _near(path), where=(str(path),)) from None
+        raise MissingFile(f"{key}: {path}: no such file" + _near(path), where=(str(path),)) from None
     except (OSError, ValueError) as error:
         elsewhere = "- reads from stdin" if os.path.exists(path) and not os.path.isfile(path) else None
         hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere

@@ -1,12 +1,14 @@
 """Recipes on top of each other: default < extends < recipe < command line.
 
 A kind given later drops the settings of the old kind; a horizon given later replaces the earlier one, and so does a size of batches.
+Data files given later drop what was said of the earlier ones (data.home).
 """
 
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from mini_tf.recipe.data import Data
 from mini_tf.recipe.kinds import Kind, KindOf, Section, usable
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.sections import BATCHES, HORIZONS, Train
@@ -87,6 +89,8 @@ def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
     for group in (HORIZONS, BATCHES) if section is Train else ():
         if any(key in group and not is_blank(node) for key, node in above.value.items()):
             merged = {key: node for key, node in merged.items() if key not in group}
+    if section is Data and {"train", "val"} & above.value.keys():
+        merged.pop("home", None)  # it tells of the files that are replaced
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
         merged[key] = _join(merged[key], node, field) if key in merged else node

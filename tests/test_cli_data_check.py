@@ -1,0 +1,109 @@
+"""`minitf data check`: every fault of a recipe's files, or what there is in them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Done, minitf, refused
+
+ROWS = "".join(f"{n % 2}\ta sentence number {n}\n" for n in range(40))
+
+NOT_UTF8 = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.tsv").write_text(ROWS)
+    return tmp_path
+
+
+def check(*overrides: str, recipe: str = "sst2-nano") -> Done:
+    return minitf("data", "check", recipe, *overrides)
+
+
+def result(*overrides: str) -> Any:
+    done = check(*overrides, "--json")
+    assert done.exit_code == 0, done
+    return json.loads(done.stdout)["result"]
+
+
+def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> None:
+    (folder / "train.tsv").write_bytes(ROWS.encode() + b"1\t \n0\tfine\n1\n0\tb\xffad\n")
+    (folder / "val.tsv").write_text("1\tnew\n\tno label\n2\tunknown\n2\tunknown again\n")
+    done = check("data.train=train.tsv", "data.val=val.tsv")
+    refused(done)
+    assert done.stderr.splitlines() == [
+        f"{folder}/train.tsv:44: byte {len(ROWS) + 16} is not UTF-8; {NOT_UTF8}",
+        f"{folder}/train.tsv:41: '1' is empty; take the row out",
+        f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
+        f"{folder}/val.tsv:2: '0' is empty; take the row out",
+        f"{folder}/val.tsv:3: the label '2' is none of those to learn from (2 times); objective.labels names all classes",
+    ]
+
+
+def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None:
+    (folder / "train.tsv").write_text(ROWS + "1\t\n" * 30)
+    done = check("data.train=train.tsv", "--faults", "3")
+    assert done.exit_code == 4
+    assert [line.split(": ")[0] for line in done.stderr.splitlines()[:3]] == [f"{folder}/train.tsv:{n}" for n in (41, 42, 43)]
+    assert done.stderr.splitlines()[3:] == ["30 faults, of which 3 are printed; --faults 30 prints all"]
+    envelope = json.loads(check("data.train=train.tsv", "--json").stdout)
+    assert (envelope["ok"], envelope["exit_code"], envelope["result"]["faults"]) == (False, 4, 30)
+    assert len(envelope["error"]["faults"]) == 20
+
+
+def test_a_missing_column_is_named_with_the_nearest_one(folder: Path) -> None:
+    (folder / "train.csv").write_text("sentence,lable\nfine,1\n")
+    done = check("data.train=train.csv", "data.fields={text: sentence, label: label}")
+    refused(done, "train.csv:1: no column 'label'; there are: sentence, lable; what follows it was not read")
+    (folder / "train.jsonl").write_text('{"text": "fine", "lable": 1}\n{"text": 3, "label": 1}\nnot JSON\n')
+    lines = check("data.train=train.jsonl", "data.fields={text: text, label: label}").stderr.splitlines()
+    assert [line.split(": ")[0].rsplit(":")[-1] for line in lines] == ["1", "2", "3"]
+    assert lines[0].endswith("'data.fields={text: text, label: lable}' says which they are")
+
+
+def test_words_and_tags_go_on_behind_a_line_of_other_columns(folder: Path) -> None:
+    (folder / "train.conll").write_text("Anna\tB-PER\nsaw\n\nOslo\tB-LOC\n\nx\ty\tz\n")
+    lines = check("data.train=train.conll", recipe="wnut17-nano").stderr.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [f"{folder}/train.conll:2", f"{folder}/train.conll:6"]
+
+
+def test_empty_lines_of_pairs_and_a_line_without_partner_are_all_reported(folder: Path) -> None:
+    (folder / "en").write_text("one\n\nthree\nfour\n")
+    (folder / "de").write_text("eins\nzwei\n \n")
+    done = check("data.train={source: en, target: de}", "data.val=null", recipe="multi30k-en-de")
+    refused(done, f"{folder}/en:2: the line is empty", f"{folder}/de:3: the line is empty", f"{folder}/en:4: this line has no partner")
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_a_missing_file_does_not_keep_the_other_from_being_read(folder: Path) -> None:
+    (folder / "val.tsv").write_text("x\n")
+    lines = check("data.train=nowhere.tsv", "data.val=val.tsv").stderr.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["data.train", f"{folder}/nowhere.tsv"],
+        [f"{folder}/val.tsv:1", "no column '1'; there are"],
+    ]
+
+
+def test_sound_files_are_counted(folder: Path) -> None:
+    (folder / "train.tsv").write_text(ROWS + ROWS.splitlines()[0] + "\n")
+    long = " ".join(["sentence"] * 90)
+    (folder / "val.tsv").write_text(f"{ROWS.splitlines()[3]}\n1\tnumber\n0\t{long}\n")
+    found = result("data.train=train.tsv", "data.val=val.tsv")
+    train, val = found["train"], found["val"]
+    assert (found["faults"], found["known_twice"]) == (0, 1)
+    assert (train["examples"], train["repeated"], train["labels"]) == (41, 1, {"0": 21, "1": 20})
+    assert (val["examples"], val["repeated"], val["labels"]) == (2, 0, {"1": 1, "0": 1})
+    assert (val["longest"], val["longer"], train["longer"]) == (90, 1, 0)
+    table = check("data.train=train.tsv", "data.val=val.tsv").stdout
+    assert "1 examples of data.val are in data.train too; training leaves them out of val\n" in table
+    assert table.endswith("what is longer than train.context 64 loses its end\n")
+
+
+@pytest.mark.parametrize("recipe", ["quickstart", "transformer-nano", "instruct-nano"])
+def test_built_in_data_have_no_faults(recipe: str) -> None:
+    done = check(recipe=recipe)
+    assert done.exit_code == 0, done.stderr
+    assert "\nno faults; val is held out of data.train (5%)\n" in done.stdout
