@@ -36,6 +36,7 @@ def training_command(
         device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Open the data, build the model, train nothing.")] = False,
         print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe and leave.")] = False,
+        tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")] = False,
         gates: GATES = None,
         expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
     ) -> int:
@@ -55,7 +56,7 @@ def training_command(
         def check(text: "Text") -> None:
             check_gates(held_to, "training", resolved.recipe, None if text.labels is None else text.labels.names)
 
-        options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), check)
+        options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), tensorboard, check)
         return _train(console, resolved, options, held_to)
 
     body.__name__, body.__doc__ = name, summary

@@ -10,6 +10,7 @@ from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.introducing import introduce, introduce_extension
 from mini_tf.jobs.session import Outcome, Session, Voice
 from mini_tf.recipe.reading import Resolved
+from mini_tf.run.events import Events
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import Place, begin, check_exact, folder_of, open_run
 from mini_tf.trained import initial
@@ -25,6 +26,7 @@ class Options:
     extend: int | None = None
     dry_run: bool = False
     command: tuple[str, ...] = ()
+    tensorboard: bool = False
     check: Callable[[Text], None] = lambda text: None
     """Refuses to begin where the run cannot give what is asked of it, once its data are known."""
 
@@ -46,6 +48,7 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)
         voice.log, voice.crash = run.log, run.crash
+        run.events = Events(run.folder) if options.tensorboard else None
         if options.extend is not None:
             run.extend(options.extend)
             introduce_extension(recipe, voice)

@@ -116,7 +116,9 @@ def _train_one(run: Run, number: int, single: Resolved, options: Options, voice:
     named = f"seed-{number} (train.seed {single.recipe.train.seed})"
     voice.say(named)
     try:
-        return pretrain(single, Options(Place(finding.seed_folder(run.folder, number)), command=options.command), voice)
+        return pretrain(
+            single, Options(Place(finding.seed_folder(run.folder, number)), command=options.command, tensorboard=options.tensorboard), voice
+        )
     except Diverged as fault:
         raise Diverged(f"{named}: {fault.message}", hint=fault.hint, where=fault.where) from fault
     finally:

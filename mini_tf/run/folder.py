@@ -28,6 +28,7 @@ from torch import Tensor
 from mini_tf.run import loading, manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoints, rank
 from mini_tf.run.disk import Disk, make_folder, replace, storing, sweep
+from mini_tf.run.events import Events
 from mini_tf.run.finding import has_locks, seed_folder
 from mini_tf.run.loading import Saved
 from mini_tf.run.manifest import Manifest, RunState
@@ -65,6 +66,7 @@ class Run:
         self.fingerprint: dict[str, Any] = {}
         self.published_as: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
         self.begun, self._unlogged = False, list[str]()
+        self.events: Events | None = None
         self._stood_before = False
         self._metrics, self._timing = Lines(folder / "metrics.jsonl", disk), Lines(folder / "timing.jsonl", disk)
 
@@ -127,6 +129,8 @@ class Run:
             self._metrics.append(report)
             if seconds is not None:
                 self._timing.append({"step": report["step"], "seconds": round(seconds, 3)})
+            if self.events is not None:
+                self.events.add(report)
 
     def save(self, step: int, kept: Tensors, counters: Mapping[str, Any], score: float | None = None) -> None:
         """A checkpoint after a finished step; `score` is the validation loss measured there. StorageFault when the disk is full."""
@@ -263,6 +267,8 @@ class Run:
 
     def close(self) -> None:
         """Let another process have the folder."""
+        if self.events is not None:
+            self.events.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
