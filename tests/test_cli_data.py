@@ -1,6 +1,8 @@
 """`minitf data`: what it shows is what the objective asks, place by place."""
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,9 @@ def test_masked_places_show_what_stood_there(recipe: str) -> None:
 def test_the_table_stands_for_the_same_row(recipe: str) -> None:
     [row] = result("show", recipe)["rows"]
     table = CliRunner().invoke(app, ["show", recipe, "-q"]).stdout.splitlines()
-    assert table[2] == f"row {row['row']} of {result('show', recipe)['n_rows']} (counted from 0): 48 tokens"
+    first, *_, last = row["documents"]
+    n_rows = result("show", recipe)["n_rows"]
+    assert table[2] == f"row {row['row']} of {n_rows} (counted from 0), documents {first} to {last}: 48 tokens"
     assert [line.split()[0] for line in table[4:]] == [str(place["place"]) for place in row["places"]]
 
 
@@ -126,7 +130,7 @@ def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
     n_source, n_target = len(row["source"]["places"]), len(row["places"])
     assert (
         lines[2]
-        == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0): source {n_source} tokens, target {n_target} tokens"
+        == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0), pair 1: source {n_source} tokens, target {n_target} tokens"
     )
     assert len(lines[4:]) == max(n_source, n_target)
     first = f"{0:>7}  {row['source']['places'][0]['reads']!r:<20} {'</s>'!r:<20} {row['places'][0]['target']!r}"
@@ -166,3 +170,21 @@ def test_a_line_without_partner_is_one_line_and_exit_code_4(pairs: str, tmp_path
     done = CliRunner().invoke(app, ["stats", pairs])
     assert done.exit_code == 4
     assert f"{tmp_path}/en:2: this line has no partner: it has 60 lines, {tmp_path}/xx 1" in done.stderr
+
+
+@pytest.mark.parametrize("pack", ["concat", "docs", "none"])
+def test_rows_name_the_documents_that_they_read_from_1(recipe: str, pack: str) -> None:
+    rows = result("show", recipe, f"data.pack={pack}", "--rows", "4", "--split", "val")["rows"]
+    assert rows[0]["documents"][0] == 1
+    assert all(row["documents"] == sorted(set(row["documents"])) for row in rows)
+    if pack == "none":
+        assert all(len(row["documents"]) == 1 for row in rows)
+    else:  # one text on end
+        assert all(a["documents"][-1] in (b["documents"][0], b["documents"][0] - 1) for a, b in pairwise(rows))
+    shown = CliRunner().invoke(app, ["show", recipe, f"data.pack={pack}", "--split", "val"]).output
+    assert re.search(r"^row 0 of \d+ \(counted from 0\), document", shown, re.MULTILINE)
+
+
+def test_examples_are_numbered_too(pairs: str) -> None:
+    done = CliRunner().invoke(app, ["show", pairs, "data.split=30%", "--rows", "3", "--split", "val"])
+    assert re.findall(r"counted from 0\), (pair \d)", done.output) == ["pair 1", "pair 2", "pair 3"]

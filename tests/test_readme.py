@@ -19,6 +19,7 @@ from shared import once
 
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.presets import presets
+from mini_tf.recipe.reading import read
 from mini_tf.system import limits
 
 ROOT = Path(__file__).parents[1]
@@ -219,3 +220,26 @@ def test_a_run_that_diverges_as_printed_can_be_replayed(tmp_path: Path) -> None:
     shown = forked(f"{small} || test $? -eq 7\n{replay}", tmp_path)
     assert "the first output that is not finite: stack.layers." in shown
     assert "try: a lower optimizer.lr" in shown
+
+
+TABLE = {name: rest for name, *rest in re.findall(r"^\| `([a-z0-9-]+)` \|[^|]*\| ([^|]+) \| ([^|]+) \|$", README, re.MULTILINE)}
+"""The table of recipes: what each is trained for, and what it reaches."""
+
+
+@pytest.mark.parametrize("name", presets())
+def test_what_is_promised_of_a_recipe_agrees_with_its_keys(name: str) -> None:
+    """Steps or epochs, minutes (also those of its first line), and the loss that it is held to by --expect."""
+    training, reached = TABLE[name]
+    recipe, first = read(name).recipe, presets()[name].read_text().splitlines()[0]
+    length = {"steps": recipe.train.steps, "epochs": recipe.train.epochs}
+    promised = re.match(r"([\d,.]+) (steps|epochs)", training)
+    assert promised, training
+    assert float(promised[1].replace(",", "")) == length[promised[2]]
+    minutes = [re.search(r"about ([\d.]+) minute", text) for text in (training, first)]
+    assert len({found and found[1] for found in minutes}) == 1, (training, first)
+    most = recipe.expect.get("minutes")
+    if minutes[0] and most is not None:
+        assert float(minutes[0][1]) < float(most.lstrip("<"))
+    loss, held_to = re.match(r"([\d.]+) nats", reached), recipe.expect.get("val.loss")
+    if loss and held_to is not None and "tiny Shakespeare" not in reached:
+        assert float(loss[1]) < float(held_to.lstrip("<"))

@@ -28,11 +28,16 @@ def show(
     packing, dataset = pack(recipe, text.sides[split], text.tokenizer, objective), recipe.objective.dataset()
     numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
     batch = objective.prepare(chosen)
-    shown = [{"row": n} | dataset.shown(text, chosen, batch, row, split == "train") for row, n in enumerate(numbers)]
+    numbered = [
+        {"row": n, "documents": documents} for n, documents in zip(numbers, _documents(recipe, packing, split, numbers), strict=True)
+    ]
+    shown = [one | dataset.shown(text, chosen, batch, row, split == "train") for row, one in enumerate(numbered)]
     sees = _sees(recipe, split)
     result = {"split": split, "objective": recipe.objective.kind, "pack": packing.pack, "sees": sees, "n_rows": n_rows, "rows": shown}
     head = f"{split}, {recipe.objective.kind}, {dataset.ROW.format(pack=packing.pack)}: {sees}"
-    tables = ("\n".join(dataset.table(row, f"row {row['row']} of {n_rows} (counted from 0)")) for row in shown)
+    unit = dataset.UNIT.removesuffix("s")
+    heads = (f"row {row['row']} of {n_rows} (counted from 0){_listed(unit, row['documents'])}" for row in shown)
+    tables = ("\n".join(dataset.table(row, head)) for row, head in zip(shown, heads, strict=True))
     console.answer("\n\n".join([head, *tables]), result=result)
 
 
@@ -43,6 +48,22 @@ def _sees(recipe: "Recipe", split: str) -> str:
     direction = recipe.objective.direction(recipe.model)
     assert direction is not None, "the recipe was checked"
     return recipe.model.attends(border + before, direction)
+
+
+def _documents(recipe: "Recipe", packing: "Packing", split: str, numbers: "list[int]") -> list[list[int]]:
+    """Of each row the documents, or examples, that it has tokens of, by their numbers from 1 on their side of the split."""
+    import numpy as np
+
+    from mini_tf.training.plan import plan_of
+
+    epoch = 0 if split == "val" else int(plan_of(recipe.train, packing).rows(0).epochs[0])
+    return [(packing.documents(np.array([number]), epoch) + 1).tolist() for number in numbers]
+
+
+def _listed(unit: str, numbers: "list[int]") -> str:
+    if not numbers:
+        return ""
+    return f", {unit} {numbers[0]}" if len(numbers) == 1 else f", {unit}s {numbers[0]} to {numbers[-1]}"
 
 
 def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
