@@ -399,7 +399,7 @@ def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_pa
 
 
 def test_a_run_of_pairs_is_listed_shown_extended_and_complete(copy: Path) -> None:
-    assert [line.split()[:3] for line in minitf("runs", "list", copy.parent).stdout.splitlines()[1:]] == [["run", "done", "6"]]
+    assert [line.split()[:3] for line in minitf("runs", "list", copy.parent).stdout.splitlines()[1:]] == [["run", "tiny", "done"]]
     shown = minitf("runs", "show", copy).stdout
     assert all(f"val.{name} " in shown for name in FIGURES)
     before = (copy / "metrics.jsonl").read_bytes()

@@ -63,6 +63,8 @@ COMMANDS = {
     "tokenizer stats": command("tokenizer stats pairs 'the old king'", "tokenizer stats spans 'the ☃ film' --json"),
     # runs
     "runs list": command("runs list", "runs list outputs --json", "runs show last", needs=ALL),
+    "data check": command("data check mixed.yaml", "data check classify.yaml --json"),
+    "runs compare": command("runs compare text classify", needs=ALL),
     "runs show": command("runs show text", "runs show classify --json", "runs show chats --json"),
     "fresh": command(f"finetune regress.yaml {TRAINED} regress --fresh -q --assert 'val.loss<9'"),
     "complete": command(f"pretrain masked.yaml {TRAINED} masked --json"),

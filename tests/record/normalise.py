@@ -18,6 +18,8 @@ RULES = [
     Rule(r"(?<=minitf )\d+\.\d[\w.+]*|(?<=\"minitf\": \")[^\"]+", "<version>", "a release changes it"),
     Rule(r"(\"(?:minutes|seconds|tokens_per_second|mfu|peak)[\w.]*\": )[-+.\de]+", r'\1"<measured>"', "clock and process memory (JSON)"),
     Rule(r"(?m)^(minutes\S*) .*", r"\1 <measured>", "the clock (runs show)"),
+    Rule(r"\b20\d\d-\d\d-\d\d\b", "<date>", "the clock"),
+    Rule(r"(?m)([kM]) +\d+\.\d( |$)", r"\1 <min>\2", "the clock (runs list)"),
     Rule(r" \| ETA [\d:]+", "", "the clock; given only where it is a second or more"),
     Rule(r"[\d.e+]+k tok/s", "N tok/s", "the clock"),
     Rule(r"\d+ ms a step, [\d.]+ minutes", "<measured>", "the clock (--dry-run)"),

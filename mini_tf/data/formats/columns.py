@@ -97,7 +97,8 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
     elif len(wanted) > 1:
         says = "--fields" if key[:1] == "-" else "data.fields"
         if set(wanted) <= _roles():
-            near = {role: get_close_matches(role, there, n=1) for role in wanted}
+            others = [column for column in there if column not in wanted]
+            near = {role: [role] if role in there else get_close_matches(role, others, n=1) for role in wanted}
             says = _fields(key, {role: short(found[0]) if found else "COLUMN" for role, found in near.items()})
         hint = f"{says} says which they are"
     else:
