@@ -10,12 +10,12 @@ Points = Sequence[tuple[int, float]]
 _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 
-def loss_curve(train: Points, val: Points, title: str) -> bytes:
+def loss_curve(train: Points, val: Points, title: str, unit: str) -> bytes:
     """A PNG of loss against step: the training loss as measured, its running mean, and the held-out loss with its lowest point."""
-    return to_bytes(lambda: _drawn(train, val, title), "png")
+    return to_bytes(lambda: _drawn(train, val, title, unit), "png")
 
 
-def _drawn(train: Points, val: Points, title: str) -> Figure:
+def _drawn(train: Points, val: Points, title: str, unit: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if train:
@@ -31,7 +31,7 @@ def _drawn(train: Points, val: Points, title: str) -> Figure:
         )
     axes.set_title(headline(title), fontsize=11)
     axes.set_xlabel("step", fontsize=10)
-    axes.set_ylabel("loss (nats a target)", fontsize=10)
+    axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
     axes.tick_params(labelsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

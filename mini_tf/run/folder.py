@@ -256,7 +256,7 @@ class Run:
         train, val = self.curve("loss"), self.curve("val.loss")
         if train or val:
             with storing("writing loss.png"):
-                replace(self.disk, self.folder / "loss.png", loss_curve(train, val, title=self.name))
+                replace(self.disk, self.folder / "loss.png", loss_curve(train, val, self.name, self.manifest.loss_unit))
 
     def finish(self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None) -> None:
         """Write how the run ended; `metrics` are the last evaluation's, kept for --assert on a run that is already complete."""
