@@ -43,6 +43,11 @@ def test_files_of_data_are_what_is_trained_on() -> None:
     assert Path("run/resolved.yaml").read_text().startswith(f"data:\n  train: {Path('my.txt').absolute()}\n")
 
 
+@pytest.mark.parametrize("name", ["none.txt", "none.csv", "there/none.jsonl"])
+def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
+    refused(minitf("pretrain", name), f"there is no file {name}", exit_code=2)
+
+
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
     done = minitf("finetune", "reviews.csv", "train.steps=1")
     refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)

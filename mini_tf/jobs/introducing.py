@@ -92,7 +92,7 @@ def _vocabulary(parts: Parts) -> str | None:
     settings, size, tokens = parts.recipe.tokenizer, parts.text.tokenizer.vocabulary.size, len(parts.text.train)
     if settings.path is not None or not settings.chooses_size or tokens >= RARE * size:
         return None
-    fitting = max(300, round(tokens // (2 * RARE), -2))
+    fitting = max(300, round(tokens // RARE, -2))
     if fitting >= size:
         return None
     asked = "" if size >= settings.vocab_size else f" (of tokenizer.vocab_size {settings.vocab_size:,}; the text gives no more)"

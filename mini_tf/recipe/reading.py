@@ -88,7 +88,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def is_data(argument: str) -> bool:
     """Whether an argument names a file of data, which is no recipe: by its name, and since it is there."""
-    return Path(argument).suffix.lower() in (".txt", *FORMATS) and os.path.isfile(argument)
+    return _is_data_name(argument) and os.path.isfile(argument)
+
+
+def _is_data_name(argument: str) -> bool:
+    return Path(argument).suffix.lower() in (".txt", *FORMATS)
 
 
 def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved:
@@ -159,6 +163,8 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         raise RecipeFault(
             f"cannot read recipe {shown}: minitf opens no connection", hint=f"download it first: curl -LO {shown}", where=[shown]
         )
+    elif not os.path.lexists(path) and _is_data_name(given):
+        raise UsageFault(f"there is no file {shown}", hint="files of data, recipes and runs are looked for from the working folder on")
     elif not os.path.lexists(path):
         meant = near(given.removesuffix(".yaml"), list(presets()))
         hint = f"did you mean {meant!r}?" if meant else "see `minitf recipe list`"
