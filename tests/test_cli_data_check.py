@@ -36,9 +36,9 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
     refused(done)
     assert done.stderr.splitlines() == [
         f"{folder}/train.tsv:44: byte {len(ROWS) + 16} is not UTF-8; {NOT_UTF8}",
-        f"{folder}/train.tsv:41: '1' is empty; take the row out",
+        f"{folder}/train.tsv:41: 'text' is empty; take the row out",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
-        f"{folder}/val.tsv:2: '0' is empty; take the row out",
+        f"{folder}/val.tsv:2: 'label' is empty; take the row out",
         f"{folder}/val.tsv:3: the label '2' is none of those to learn from (2 times); objective.labels names all classes",
     ]
 

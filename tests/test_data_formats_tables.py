@@ -400,10 +400,27 @@ def test_columns_that_nobody_named_are_taken_by_what_such_columns_are_often_call
     columns = columns_of(("text", "label"), LIKE)
     assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"], ["dull", "1"]]
     assert read_columns(source, columns) == ["review", "stars"]
-    numbers = columns_of(("1", "0"), {"1": LIKE["text"], "0": LIKE["label"]})  # of another file, which had no header
-    assert [row.cells for row in rows_of(source, numbers)] == [["a nice film", "5"], ["dull", "1"]]
-    raw = columns_of(("1", "0"), {"1": LIKE["text"], "0": LIKE["label"]}, header=False)
-    assert next(rows_of(source, raw)).cells == ["review", "id"]
+    of_others = columns_of(("text", "label"), LIKE, numbers={"text": "1", "label": "0"})  # of another file, which had no header
+    assert [row.cells for row in rows_of(source, of_others)] == [["a nice film", "5"], ["dull", "1"]]
+    said = columns_of(("1", "0"), {})  # of this one
+    assert next(rows_of(source, said)).cells == ["review", "id"]
+
+
+@pytest.mark.parametrize("first", ["question", "label", "5"])
+def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its_first_row_holds(first: str, tmp_path: Path) -> None:
+    file = tmp_path / "intent.tsv"
+    file.write_text(f"{first}\tthen on to something else\nstatement\tit is so\n")
+    [source] = find(str(file))
+    columns = columns_of(("text", "label"), LIKE | {"text": ("question",)}, numbers={"text": "1", "label": "0"})
+    assert [row.cells for row in rows_of(source, columns)] == [["then on to something else", first], ["it is so", "statement"]]
+
+
+def test_a_row_of_json_without_the_column_of_the_first_is_refused_though_it_has_another_that_might_be_meant(tmp_path: Path) -> None:
+    file = tmp_path / "mix.jsonl"
+    file.write_text('{"text": "a", "review": "meta"}\n{"review": "b", "lang": "en"}\n')
+    [source] = find(str(file))
+    with pytest.raises(DataFault, match=r"mix\.jsonl:2: no column 'text'; there are: review, lang"):
+        [*rows_of(source, Columns((None,), likely={"text": ("review",)}))]
 
 
 def test_of_two_that_may_be_meant_none_is_taken(tmp_path: Path) -> None:
@@ -414,15 +431,24 @@ def test_of_two_that_may_be_meant_none_is_taken(tmp_path: Path) -> None:
         next(rows_of(source, columns_of(("text", "label"), LIKE)))
 
 
-def test_a_header_is_not_read_as_data_where_columns_are_asked_for_by_number(tmp_path: Path) -> None:
+def test_a_header_is_not_read_as_data_where_another_file_had_none(tmp_path: Path) -> None:
     """A sentence would be taken for a label."""
     file = tmp_path / "strange.csv"
     file.write_text("a,b,c\n1,fine,x\n")
     [source] = find(str(file))
     with pytest.raises(DataFault) as fault:
-        next(rows_of(source, columns_of(("1", "0"), {"1": LIKE["text"], "0": LIKE["label"]})))
-    assert fault.value.message.endswith(":1: the first row seems to name the columns (a, b, c), which are asked for by number (1, 0)")
-    assert fault.value.hint == "'data.fields={text: COLUMN, label: COLUMN}' names them; data.header=false reads the row as data"
+        next(rows_of(source, columns_of(("text", "label"), LIKE, numbers={"text": "1", "label": "0"})))
+    assert fault.value.message.endswith(":1: no column 'text'; there are: a, b, c")
+    assert fault.value.hint == "'data.fields={text: COLUMN, label: COLUMN}' says which they are"
+
+
+def test_a_header_with_blanks_is_answered_with_its_names(tmp_path: Path) -> None:
+    file = tmp_path / "titles.csv"
+    file.write_text("Review Text,My Label\na nice film,5\n")
+    [source] = find(str(file))
+    with pytest.raises(DataFault) as fault:
+        next(rows_of(source, columns_of(("text", "label"), LIKE)))
+    assert str(fault.value.hint).endswith("; or, if the row names the columns, 'data.fields={text: Review Text, label: My Label}'")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])

@@ -51,7 +51,9 @@ class Files:
     @property
     def hash(self) -> str:
         """Of the contents, and of how they are read."""
-        reading = self.data.model_dump(mode="json", include={"fields", "header", "errors"}) | {"tail": self.data.split.tail}
+        reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"}) | {
+            "tail": self.data.split.tail
+        }
         return hash_of([[source.digest() for source in self.sources], as_cached(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:

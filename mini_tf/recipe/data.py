@@ -88,6 +88,8 @@ class Data(Section):
     """Where the files can be downloaded and in which format; printed if one is missing. A later level that names other files drops it."""
     fields: dict[str, str] = {}
     """Columns or keys to read: {text: review, label: stars}; of pairs {source: en, target: de}; without a header by number, from 0."""
+    field_numbers: dict[str, Annotated[int, Field(ge=0, le=10**6)]] = {}
+    """Columns of files without a header, by number from 0; data.fields by number become these where other files are given later."""
     header: Literal["auto"] | bool = "auto"
     """Whether csv and tsv files name their columns in the first line; where numbers are asked for they do not."""
     errors: Literal["strict", "replace"] = "strict"

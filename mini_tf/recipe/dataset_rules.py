@@ -44,8 +44,9 @@ def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules
             yield Rule("data.fields", "two files of lines have no columns; leave it out", (key,))
         if not dataset.SOURCE and (isinstance(corpus, TwoFiles) or (has_pairs(corpus) and not dataset.OF_PAIRS)):
             yield key, f"{objective} reads {'texts' if dataset.STREAM else 'the rows of a table'}, not pairs; {dataset.ADVICE}"
-    for name in sorted(set(data.fields) - {*dataset.REQUIRED, *dataset.OPTIONAL}):
-        yield "data.fields", f"no such role {name!r}; {dataset.ADVICE}"
+    for key, given in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):
+        for name in sorted(set(given) - {*dataset.REQUIRED, *dataset.OPTIONAL}):
+            yield key, f"no such role {name!r}; {dataset.ADVICE}"
     if named := [name for name in dataset.TOGETHER if name in data.fields]:
         if len(named) < len(dataset.TOGETHER):
             yield "data.fields", f"only {', '.join(named)} is named; {dataset.ADVICE}"

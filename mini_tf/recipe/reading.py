@@ -134,8 +134,11 @@ def read_data(own: Data, objective: ObjectiveSettings, data: str | None, fields:
     read = check(level, _Given).data
     kept = ["errors", "split", "pack"]
     if fields is None and not isinstance(read.train, TwoFiles):
-        kept += ["fields", "header"]
+        kept += ["fields", "field_numbers", "header"]
     read = read.model_copy(update={key: getattr(own, key) for key in kept})
+    if data is not None and read.fields and all(name.isdigit() for name in read.fields.values()):
+        numbers = {role: int(name) for role, name in read.fields.items()} if fields is None else {}
+        read = read.model_copy(update={"fields": {}, "field_numbers": numbers} if numbers else {})
     rules = (Rule(*rule) for rule in reading_rules(read, objective.dataset(), objective.kind))
     if faults := [(options[rule.key.removeprefix("data.")][0], rule.message) for rule in rules]:
         raise recipe_fault([(f"{COMMAND_LINE}: {option}", message) for option, message in faults])

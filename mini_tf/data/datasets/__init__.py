@@ -158,13 +158,13 @@ class Dataset(kind_settings.DatasetSettings):
         needed += [role for role in self.OPTIONAL if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)]
         others = [role for role in self.OPTIONAL if not named and role not in needed]
         names = tuple(named.get(role, role) for role in needed)
-        columns = Columns(names, data.header, data.errors, tuple(others), self.likely(named, needed))
+        numbers = {role: str(number) for role, number in data.field_numbers.items() if role not in named}
+        columns = Columns(names, data.header, data.errors, tuple(others), self.likely(named, needed), numbers)
         return Reader(self, (*needed, *others), columns, labelled)
 
     def likely(self, named: Mapping[str, str], roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """By what is asked for (`named`, else the role itself), what else it may be called: nothing for names that somebody gave."""
-        asked = {role: named.get(role, role) for role in roles}
-        return {name: (role, *self.LIKELY.get(role, ())) for role, name in asked.items() if role not in named or name.isdigit()}
+        """What the columns may be called of those roles that are not `named`."""
+        return {role: self.LIKELY.get(role, ()) for role in roles if role not in named}
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         """Which column holds each role, where that is said; corpora that come along have names of their own."""

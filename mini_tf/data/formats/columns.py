@@ -47,18 +47,20 @@ def choose(
     where: str,
     key: str,
     likely: Likely,
+    numbers: Mapping[str, str],
 ) -> Chosen:
-    """Find the columns in the first row of a table; `names`, `optional`, `header` and `likely` as in Columns, `key` of its Source.
+    """Find the columns in the first row of a table; `names` to `numbers` as in Columns, `key` of its Source.
 
-    DataFault where one is missing, or where numbers are asked for and the row seems to name the columns.
+    DataFault where one is missing.
     """
     wanted = [name or "text" for name in names]
-    others = {name: meant(name, first, likely) for name in wanted}
-    by_number = header == "auto" and all(_is_number(name) and name in likely for name in wanted) and _are_words(first)
-    if by_number and any(other not in first for other in others.values()):
-        raise _numbers_of_names(where, first, wanted, key, likely)
-    named = header if header != "auto" else by_number or _names_columns(first, [*wanted, *others.values()])
-    wanted = [others[name] for name in wanted] if named else wanted
+    if header != "auto":
+        named = header
+    elif numbers:  # so a single cell that is called as a column is proves nothing
+        named = _are_words(first) or all(meant(name, first, likely) in first for name in wanted)
+    else:
+        named = _names_columns(first, wanted)
+    wanted = [meant(name, first, likely) if named else numbers.get(name, name) for name in wanted]
     there = first if named else [str(n) for n in range(len(first))]
     more = [place_of(name, there, where) if name in there else None for name in optional]
     if [*names] == [None] and len(first) == 1:
@@ -83,6 +85,11 @@ def _are_words(first: Sequence[str]) -> bool:
     return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in first)
 
 
+def _are_titles(first: Sequence[str]) -> bool:
+    """Whether the cells might be names of columns, with blanks in them."""
+    return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d][\w ]{0,30}", cell) for cell in first)
+
+
 def place_of(name: str, there: Sequence[str], where: str) -> int:
     """The index of a name that is there; DataFault where it stands twice."""
     if there.count(name) > 1:
@@ -95,22 +102,17 @@ def no_column(where: str, name: str, there: Sequence[str], wanted: Sequence[str]
     if _is_number(name):
         hint = "here columns have names; in csv and tsv data.header=false asks for them by number"
     elif len(wanted) > 1:
-        says = "--fields" if key[:1] == "-" else "data.fields"
+        others = [column for column in there if column not in wanted]
+        found = {one: [one] if one in there else get_close_matches(one.lower(), others, n=1) for one in wanted}
         if set(wanted) <= _roles():
-            others = [column for column in there if column not in wanted]
-            near = {role: [role] if role in there else get_close_matches(role, others, n=1) for role in wanted}
-            says = _fields(key, {role: short(found[0]) if found else "COLUMN" for role, found in near.items()})
-        hint = f"{says} says which they are"
+            says = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in found.items()})
+            hint = f"{says} says which they are"
+        else:
+            says = "--fields" if key[:1] == "-" else "data.fields"
+            hint = f"did you mean {short(found[name][0])!r}?" if found.get(name) else f"{says} says which they are"
     else:
         hint = f"say which one is the text: {_fields(key, {'text': 'COLUMN'})}" if there else ""
     return DataFault.located(where, f"no column {short(name)!r}; there are: {_listed(there)}", hint=hint or None)
-
-
-def _numbers_of_names(where: str, first: Sequence[str], wanted: Sequence[str], key: str, likely: Likely) -> DataFault:
-    """Where columns are asked for by number, and the first row seems to name them."""
-    roles = {likely[name][0]: meant(name, first, likely) if meant(name, first, likely) in first else "COLUMN" for name in wanted}
-    what = f"the first row seems to name the columns ({_listed(first)}), which are asked for by number ({', '.join(wanted)})"
-    return DataFault.located(where, what, hint=f"{_fields(key, roles)} names them; data.header=false reads the row as data")
 
 
 def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str], key: str) -> DataFault:
@@ -121,6 +123,10 @@ def _no_number(where: str, name: str, first: Sequence[str], wanted: Sequence[str
     if set(wanted) <= _roles() and len(wanted) <= len(first):
         hint = _fields(key, {role: str(n) for role, n in zip(wanted, order, strict=False)})
     there = _listed([str(n) for n in range(len(first))])
+    if _are_titles(first) and set(wanted) <= _roles():
+        near = {role: next((cell for cell in first if role in cell.lower()), "COLUMN") for role in wanted}
+        names = f"; or, if the row names the columns, {_fields(key, near)}" if {*near.values()} != {"COLUMN"} else ""
+        hint += names
     if len(first) == 1 and ";" in first[0]:
         hint = "cells are parted by commas (csv) or tabs (tsv), not by semicolons"
     return DataFault.located(where, f"no column {short(name)!r}; there are: {there} (no header)", hint=hint)

@@ -8,12 +8,12 @@ import csv
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from mini_tf.data.formats.cells import Cell, text_of
-from mini_tf.data.formats.columns import Likely, choose, meant, no_column, place_of
+from mini_tf.data.formats.columns import Chosen, Likely, choose, meant, no_column, place_of
 from mini_tf.data.formats.conll import sentences
 from mini_tf.data.formats.lines import Errors, lines_of
 from mini_tf.data.formats.sources import Source
@@ -44,8 +44,8 @@ class Columns:
     only one. `optional`: columns that there may be. In CoNLL, whose columns have no names, `text` is the first one and `label` the
     last (in CoNLL-U: form and upos). `header` auto: the first line names the columns if one of its cells is `text` or a name asked
     for, or if there are two or more of them and all are different single words that begin with a letter; where numbers are asked
-    for, it does not, and is refused where it seems to. `errors` replace: each bad byte is read as U+FFFD. `likely`: for names that
-    nobody gave, what such columns are often called; one of these is read where the name itself is not there.
+    for, it does not. `errors` replace: each bad byte is read as U+FFFD. For names that are not given but assumed: `likely` are those
+    that such columns often have, of which one is read where the name itself is not there; `numbers` the columns of a file without names.
     """
 
     names: tuple[str | None, ...] = (None,)
@@ -53,6 +53,7 @@ class Columns:
     errors: Errors = "strict"
     optional: tuple[str, ...] = ()
     likely: Likely = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -114,7 +115,7 @@ def read_columns(source: Source, columns: Columns) -> list[str]:
         first = next(filter(None, _cells(source, columns)), [])
         if not first:
             return []
-        chosen = choose(first, columns.names, columns.optional, columns.header, source.name, source.key, columns.likely)
+        chosen = _chosen(first, columns, source.name, source.key)
         return [first[n] for n in chosen.wanted] if chosen.named else []
     if source.format == "jsonl":
         first = next(
@@ -184,24 +185,36 @@ def _asked(columns: Columns, there: Sequence[str], where: str, key: str) -> list
 
 
 def _jsonl(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
+    chosen = False
     for number, line in lines_of(source.path, source.name, columns.errors):
         if line.isspace():
             continue
         try:
-            yield _of_json(line, f"{source.name}:{number}", columns, source.key)
+            row = _object(line, where := f"{source.name}:{number}")
+            if not chosen:  # by the first row, for all
+                columns, chosen = _settled(columns, [*row]), True
+            names = _asked(columns, [*row], where, source.key)
+            yield Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
         except DataFault as fault:
             yield fault
 
 
-def _of_json(line: str, where: str, columns: Columns, key: str) -> Row:
+def _settled(columns: Columns, there: Sequence[str]) -> Columns:
+    """Columns without what is only assumed: the names that they have among those that are there."""
+    names = [name and meant(name, there, columns.likely) for name in columns.names]
+    if names == [None] and len(there) > 1 and "text" not in there:
+        names = [meant("text", there, columns.likely)]
+    return replace(columns, names=tuple(names), likely={})
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
     try:
         row = strict_json.parse(line)
     except ValueError as error:
         raise DataFault.located(where, f"not valid JSON: {error}") from None
     if not isinstance(row, dict):
         raise DataFault.located(where, f'must be an object such as {{"text": ...}}, not {type(row).__name__}')
-    names = _asked(columns, [*row], where, key)
-    return Row([row[name] for name in names], where, [row.get(name) for name in columns.optional])
+    return row
 
 
 def _table(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
@@ -219,13 +232,20 @@ def _table(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
         if not row:
             continue
         if chosen is None:
-            chosen, width = choose(row, columns.names, columns.optional, columns.header, where, source.key, columns.likely), len(row)
+            chosen, width = (
+                choose(row, columns.names, columns.optional, columns.header, where, source.key, columns.likely, columns.numbers),
+                len(row),
+            )
             if chosen.named:
                 continue
         if len(row) != width:
             yield DataFault.located(where, f"{len(row)} columns, but the first line has {width}")
             continue
         yield Row([row[n] for n in chosen.wanted], where, [None if n is None else row[n] for n in chosen.optional])
+
+
+def _chosen(first: Sequence[str], columns: Columns, where: str, key: str) -> Chosen:
+    return choose(first, columns.names, columns.optional, columns.header, where, key, columns.likely, columns.numbers)
 
 
 def _cells(source: Source, columns: Columns) -> Any:
@@ -250,7 +270,7 @@ def _conll(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
             if source.format == "conll" and width > 1:
                 usual["label"] = str(width - 1)
             names = [usual.get(name or "text", name) for name in columns.names]
-            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where, source.key, {})
+            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where, source.key, {}, {})
         more = [None if n is None else [word[n] for word in words] for n in chosen.optional]
         yield Row([[word[n] for word in words] for n in chosen.wanted], where, [*more])
 

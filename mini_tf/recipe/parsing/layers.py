@@ -91,12 +91,18 @@ def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
             merged = {key: node for key, node in merged.items() if key not in group}
     if section is Data and {"train", "val"} & above.value.keys():
         merged.pop("home", None)  # it tells of the files that are replaced
+        if "fields" in merged and "fields" not in above.value and _are_numbers(merged["fields"]):
+            merged["field_numbers"] = merged.pop("fields")
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
         merged[key] = _join(merged[key], node, field) if key in merged else node
         if key not in merged or merged[key] is node:
             node.before = below.value.get(key)
     return Node(merged, below.where if above.where.startswith("command line") else above.where)
+
+
+def _are_numbers(node: Node) -> bool:
+    return isinstance(node.value, dict) and bool(node.value) and all(str(one.value).isdigit() for one in node.value.values())
 
 
 def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:
