@@ -213,7 +213,7 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
     ]
     assert [one["result"] for one in answers if one["ok"]] == [asked_once(decoder, "Once", *given) for given in options]
     assert [line.split() for line in said[2:6]] == [["temperature", "2.0"], ["max-new-tokens", "3"], ["stop", "'e'"], said[5].split()]
-    assert said[5].startswith("--greedy is --temperature 0; --temperature 2 was given too; /set NAME default takes an option back")
+    assert said[5].startswith("--greedy is --temperature 0; --temperature 2 was given too; /set OPTION default takes the other back")
 
 
 @pytest.mark.parametrize(

@@ -260,9 +260,10 @@ def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(cha
 
 def test_chores_are_timed_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    parts, _ = training_of("eval.tokens=500")
+    parts, _ = training_of("eval.tokens=500", "eval.every_steps=1")
     chores = chores_of(parts, 1000)
-    assert chores.whole / chores.evaluation == pytest.approx(parts.held_out_tokens / 500)
+    assert chores.whole / chores.evaluation == pytest.approx(parts.held_out_tokens / parts.sample_size)
+    assert 500 <= parts.sample_size < 600
     assert min(vars(chores).values()) > 0
     assert list(tmp_path.iterdir()) == []
     pairs, few = (chores_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))

@@ -8,8 +8,9 @@ import pytest
 from commands import DATA, QUIET, TINY, minitf, refused
 
 from mini_tf.recipe import reading
-from mini_tf.recipe.keys import keys
-from mini_tf.recipe.parsing.hints import FOREIGN, key_meant
+from mini_tf.recipe.arguments import split_arguments
+from mini_tf.recipe.keys import key_meant, keys
+from mini_tf.recipe.parsing.hints import FOREIGN
 
 TEXT = (DATA / "tiny.txt").read_text()
 OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]
@@ -27,7 +28,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def given(*arguments: str) -> tuple[str | None, object]:
-    recipe, overrides = reading.split_arguments(arguments)
+    recipe, overrides = split_arguments(arguments)
     return recipe, reading.read("quickstart", overrides).recipe.data.train
 
 
@@ -37,10 +38,15 @@ def test_files_of_data_are_what_is_trained_on() -> None:
     assert given("my.txt", "more.txt") == (None, (str(Path("my.txt").absolute()), str(Path("more.txt").absolute())))
     Path("[odd] it's.txt").write_text("x")
     assert given("[odd] it's.txt") == (None, str(Path("[odd] it's.txt").absolute()))
-    assert reading.split_arguments(["there.is.none.txt"])[0] == "there.is.none.txt"
+    assert split_arguments(["there.is.none.txt"])[0] == "there.is.none.txt"
+    refused(minitf("pretrain", TINY, "my.txt", "data.train=more.txt"), "'my.txt' and data.train both name", exit_code=2)
     done = minitf("pretrain", TINY, "my.txt", *QUIET, "train.steps=1", "-d", "run")
     assert done.exit_code == 0, done.stderr
     assert Path("run/resolved.yaml").read_text().startswith(f"data:\n  train: {Path('my.txt').absolute()}\n")
+
+
+def test_the_nearest_file_is_named() -> None:
+    refused(minitf("pretrain", "myy.txt"), "there is no file myy.txt; did you mean 'my.txt'?", exit_code=2)
 
 
 @pytest.mark.parametrize("name", ["none.txt", "none.csv", "there/none.jsonl"])
@@ -49,6 +55,7 @@ def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
+    refused(minitf("finetune", "my.txt"), "a task needs labels; a table with a text and a label in each row", exit_code=2)
     done = minitf("finetune", "reviews.csv", "train.steps=1")
     refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
 
@@ -77,6 +84,10 @@ def test_a_column_of_sentences_is_not_taken_for_labels() -> None:
         (("--learning-rate", "3e-4"), "optimizer.lr=3e-4"),
         (("--block_size=64",), "train.context=64"),
         (("--vocab-size",), "tokenizer.vocab_size=VALUE"),
+        (("--max_steps", "-q"), "train.steps=VALUE"),
+        (("--d_model=8",), "model.d_model=8"),
+        (("--model.n_layers=2",), "model.n_layers=2"),
+        (("--attention.kind=window",), "model.attention.kind=window"),
     ],
 )
 @pytest.mark.parametrize("command", ["pretrain", "finetune", "cost"])

@@ -175,7 +175,7 @@ def test_the_log_has_the_time_of_every_line_and_the_closing_lines_say_which_loss
     rest = iter(line.partition(" ")[2] for line in log)  # which has what only -v shows, too
     assert all(line in rest for line in said)
     [on_the_way] = [line for line in said if line.startswith("evaluation: ")]
-    assert on_the_way == "evaluation: every 3 steps, on a fixed sample of 96 of 1,763 validation tokens; at the end, on all of them"
+    assert on_the_way == "evaluation: every 3 steps, on a fixed sample of 144 of 1,763 validation tokens; at the end, on all of them"
     final = record(tmp_path / "run")["metrics"]["val.loss"]
     [closing] = [line for line in said if line.startswith("done: ")]
     assert closing.startswith(f"done: val.loss {final:.4f}, ")

@@ -125,3 +125,7 @@ def test_where_the_clock_decides_the_sample_depends_on_the_work_and_not_on_the_m
     light, heavy = (evaluations(work=SPACING * by, step_tokens=3072, held_out=10**7) for by in (0.01, 10.0))
     assert light.tokens(horizon) == int(SHARE * 12_000 * 3072 / EVALUATIONS)
     assert (heavy.count(horizon), heavy.tokens(horizon)) == (1, None)
+
+
+def test_of_a_single_evaluation_nothing_but_all_is_read() -> None:
+    assert evaluations("eval.tokens=500", "eval.every_steps=1000", held_out=10**6).tokens(Horizon(steps=10)) is None

@@ -150,7 +150,11 @@ def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
         assert lines[-1], "".join(lines)
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=300)[1].splitlines()
-    answers = [number for number, line in enumerate(rest) if line.startswith("SIGINT: the step under way ends and is saved")]
+    answers = [
+        number
+        for number, line in enumerate(rest)
+        if line.startswith("SIGINT: what is under way (a step, an evaluation) ends, and all is saved")
+    ]
     stopped = [number for number, line in enumerate(rest) if re.match(r"stopped at step \d+, saved", line)]
     assert len(answers) == len(stopped) == 1
     assert answers < stopped

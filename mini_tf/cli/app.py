@@ -117,6 +117,9 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
     if context and type(error).__name__ == "NoArgsIsHelpError":
         Console().say(context.get_help())
         return 2
+    if type(error).__name__ == "NoSuchOption":
+        option = str(getattr(error, "option_name", ""))
+        message = message.replace(option, _written(option, arguments).partition("=")[0])
     way = _as_key(error, arguments) or f"see `{path} --help`"
     fault = UsageFault(f"{path}: {message}", hint=way)
     return refuse(Console(command=path.partition(" ")[2], json="--json" in arguments), fault)
@@ -128,10 +131,16 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
     takes = context is not None and any("KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params)
     if option is None or not takes:
         return None
-    from mini_tf.recipe.parsing.hints import key_meant
+    from mini_tf.recipe.keys import key_meant
 
-    given = next((one for one in arguments if one.partition("=")[0].replace("_", "-") == option.replace("_", "-")), option)
+    given = _written(option, arguments)
     _, said, value = given.partition("=")
     after = arguments[arguments.index(given) + 1 :] if given in arguments and not said else []
+    value = value or next((one for one in after[:1] if not one.startswith("-")), "VALUE")
     key = key_meant(option)
-    return key and f"settings are written without dashes: {key}={value or next(iter(after), 'VALUE')}"
+    return key and f"settings are written without dashes: {key}={value}"
+
+
+def _written(option: str, arguments: list[str]) -> str:
+    """The argument that an option was read from, whose underscores are dashes by now."""
+    return next((one for one in arguments if one.partition("=")[0].replace("_", "-") == option.replace("_", "-")), option)

@@ -49,11 +49,10 @@ def cost(
     forward), the whole square of attention's scores counted; MFU is their share of this machine's best product.
     """
     from mini_tf.recipe import reading
+    from mini_tf.recipe.arguments import sort_arguments
     from mini_tf.run.kind_sources import resolve
 
-    given = arguments or []
-    recipes = [argument for argument in given if not reading.is_override(argument)]
-    overrides = [argument for argument in given if reading.is_override(argument)]
+    recipes, overrides = sort_arguments(arguments or [])
     if device is not None:
         overrides.append(f"runtime.device={device}")
     resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]

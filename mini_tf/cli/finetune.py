@@ -15,11 +15,19 @@ TASK_RECIPE = Annotated[
 def _ask_for_recipe(overrides: list[str]) -> NoReturn:
     import shlex
 
+    from mini_tf.recipe.data import FORMATS
     from mini_tf.system.errors import UsageFault
 
-    if any(override.startswith("data.train=") for override in overrides):
-        ways = " or ".join(f"`minitf finetune {shlex.join([recipe, *overrides])}`" for recipe in ("sst2-nano", "wnut17-nano"))
-        raise UsageFault("which task? a recipe says it", hint=f"{ways} (classes of texts, or of words); all: {', '.join(task_recipes())}")
+    data = next((override.partition("=")[2].strip("\"'") for override in overrides if override.startswith("data.train=")), None)
+    if data is not None:
+        suffix = "." + data.rpartition(".")[2].lower()
+        if suffix not in FORMATS:
+            raise UsageFault(
+                "which task? give a recipe; a task needs labels", hint="a table with a text and a label in each row (csv, tsv, jsonl)"
+            )
+        recipe = "wnut17-nano" if FORMATS[suffix].startswith("conll") else "sst2-nano"
+        ways = f"`minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
+        raise UsageFault("which task? give a recipe", hint=ways)
     raise UsageFault("which task? give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")
 
 

@@ -34,7 +34,8 @@ def show(
     why: Annotated[str | None, typer.Option("--why", metavar="KEY", help="Where the value of KEY came from.")] = None,
 ) -> None:
     """The complete recipe, all defaults filled in; or with --why one key's history."""
-    from mini_tf.recipe.reading import dump, split_arguments
+    from mini_tf.recipe.arguments import split_arguments
+    from mini_tf.recipe.reading import dump
     from mini_tf.run.kind_sources import resolve
 
     resolved = resolve(*split_arguments(arguments or []))
@@ -54,7 +55,7 @@ def show(
 @command
 def check(console: Console, arguments: RECIPE = None) -> None:
     """Find every fault of a recipe, one line each; exit code 3 if there is one."""
-    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
 
     resolved = resolve(*split_arguments(arguments or []))

@@ -31,7 +31,7 @@ def train(
 ) -> None:
     """Learn the tokenizer that a recipe asks for from its training text; the file works here and in Hugging Face's library."""
     from mini_tf.data.raw import RawData
-    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
 
     check([output], [".json"], force)

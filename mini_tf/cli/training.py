@@ -76,7 +76,7 @@ def _unusual(command: str, resolved: "Resolved") -> str | None:
 
 def _resolve(arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], place: Path | None) -> "Resolved":
     """The recipe that the arguments give; place: the folder of the run that may be continued, where it is named."""
-    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
 
     recipe, overrides = split_arguments(arguments)

@@ -39,6 +39,10 @@ def opened(recipe: Recipe, voice: Voice) -> Text:
     text = open_text(recipe.data, recipe.tokenizer, recipe.objective, voice.detail)
     for note in text.notes:
         voice.say(note)
+    context, tokens = recipe.train.context, len(text.train)
+    if recipe.objective.dataset().STREAM and tokens <= context:  # said before anything is measured with such rows, which may take long
+        fitting = 1 << max(0, tokens.bit_length() - 4)
+        voice.warn(f"train.context {context} is longer than the whole text of {tokens:,} tokens; train.context={fitting} fits it")
     return text
 
 

@@ -46,11 +46,6 @@ def introduce(parts: Parts, voice: Voice) -> None:
     voice.say(_evaluations(parts))
     if dataset.CUTS and (cut := parts.train.n_longer):
         voice.warn(f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are cut there")
-    if dataset.STREAM and len(text.train) <= train.context:
-        shorter = 1 << max(3, len(text.train).bit_length() - 4)
-        voice.warn(
-            f"train.context {train.context} is longer than the whole text of {len(text.train):,} tokens; train.context={shorter} fits it"
-        )
     if parts.train.n_rows < most:
         voice.warn(f"the text fills {parts.train.n_rows} rows, fewer than the {most} of one step; rows repeat within a step")
     if told := _vocabulary(parts):
@@ -74,11 +69,11 @@ def introduce_extension(recipe: Recipe, voice: Voice) -> None:
 def _evaluations(parts: Parts) -> str:
     """When the run is evaluated, and on how much of the held-out text."""
     horizon, count = parts.course.horizon, parts.evaluations.count(parts.course.horizon)
-    all_of, few = f"all {parts.held_out_tokens:,} validation tokens", parts.sample_tokens
+    all_of, few = f"all {parts.held_out_tokens:,} validation tokens", parts.sample_size
     if count == 1:
         return f"evaluation: at the end, on {all_of}"
     when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.every(horizon.steps):,} steps"
-    if few is None:
+    if parts.sample_tokens is None:
         return f"evaluation: {when}, on {all_of}"
     return f"evaluation: {when}, on a fixed sample of {few:,} of {parts.held_out_tokens:,} validation tokens; at the end, on all of them"
 

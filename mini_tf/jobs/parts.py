@@ -98,6 +98,11 @@ class Parts:
         """Of these, what an evaluation on the way reads; None = all. By the recipe alone: --extend changes nothing of it."""
         return self.evaluations.tokens(self.course.horizon)
 
+    @property
+    def sample_size(self) -> int:
+        """Tokens that an evaluation on the way really reads: whole rows."""
+        return int(self.val.held_out_tokens[self.val.eval_numbers(self.sample_tokens)].sum())
+
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Figures of the model on the held-out text, or on `tokens` spread over it, as every evaluation of a run takes them."""
         rows = rows_at_once(self.recipe, self.setup.micro_batch_size)

@@ -44,6 +44,9 @@ def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
     with open_run(options.place, identity, options.command) as run:
         run.published_as = published_as(recipe)
         if run.status == "finished" and options.extend is None:
+            if options.tensorboard:
+                run.events = Events(run.folder)
+                run.events.write_all()
             run.publish(warn=voice.warn)  # puts a model.safetensors right that was lost or damaged since
             voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
             return Outcome(run.folder, run.manifest.metrics)

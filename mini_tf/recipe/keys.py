@@ -9,9 +9,10 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, kinds_of, listing
+from mini_tf.recipe.parsing.hints import FOREIGN
 from mini_tf.recipe.parsing.layers import is_whole_section, may_be_null, package_of, section_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.values import describe, members, number
+from mini_tf.recipe.values import describe, members, near, number
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,18 @@ class Key:
 def keys() -> list[Key]:
     """Every key of a recipe; those of kinds are imported for it."""
     return list(_keys_of([(None, Recipe)], ""))
+
+
+def key_meant(option: str) -> str | None:
+    """The key that somebody means by an option such as --batch-size, --learning_rate or --model.n_layers, if there is one."""
+    word = option.lstrip("-").replace("-", "_")
+    known = [key.name for key in keys()]
+    ending = [name for name in known if f".{name}".endswith(f".{word}")]
+    if ending:
+        return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
+    by_last = {name.rpartition(".")[2]: name for name in reversed(known)}
+    meant = FOREIGN.get(word) or near(word, known, cutoff=0.8) or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
+    return meant and meant.partition(" ")[0]
 
 
 def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) -> Iterator[Key]:

@@ -1,6 +1,7 @@
 """From a recipe's name, file or run folder, and overrides, to one complete Recipe that knows where each value came from."""
 
-import json
+import contextlib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override
 from mini_tf.recipe.corpora import built_in
-from mini_tf.recipe.data import FORMATS, Data, TwoFiles
+from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
@@ -26,9 +28,6 @@ from mini_tf.recipe.values import Written, near, one_line, show
 from mini_tf.system.errors import RecipeFault, UsageFault
 
 DEFAULT_RECIPE = "quickstart"
-YAML_BEGINS = ("{", "[", '"', "'")
-"""What a value on the command line begins with where it is read as YAML."""
-_OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
 _PATHS = (("data", "train"), ("data", "val"), ("tokenizer", "path"), ("tokenizer", "source", "path"), ("model", "init_from"))
 """The keys that name files, or runs."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
@@ -58,41 +57,6 @@ class Resolved:
             found.append((_source(node.where), _shown(node)))
             node = node.before
         return found or [("default", str(values(self.recipe)[key]))]
-
-
-def is_override(argument: str) -> bool:
-    """True for `a.b=value`; a file of such a name is written ./a=b.yaml."""
-    return _OVERRIDE.match(argument) is not None
-
-
-def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """[RECIPE] [DATA ...] [KEY=VALUE ...] in any order as (recipe or None, overrides); UsageFault for a second recipe.
-
-    Files of data, told by their names, are what data.train names.
-    """
-    others = [argument for argument in arguments if not is_override(argument)]
-    files, overrides = [one for one in others if is_data(one)], [argument for argument in arguments if is_override(argument)]
-    recipes = [argument for argument in others if argument not in files]
-    if "=" in recipes:
-        at = arguments.index("=")
-        hint = f"without blanks: {''.join(arguments[max(0, at - 1) : at + 2])}" if 0 < at < len(arguments) - 1 else None
-        raise UsageFault("'=' is not KEY=VALUE", hint=hint)
-    if len(recipes) > 1:
-        second, first = (show(without_secrets(argument)) for argument in (recipes[1], recipes[0]))
-        raise UsageFault(f"{second} is not KEY=VALUE, and the recipe is {first} already")
-    if files:
-        plain = len(files) == 1 and files[0][:1] not in YAML_BEGINS
-        overrides = [f"data.train={files[0] if plain else json.dumps(files if len(files) > 1 else files[0])}", *overrides]
-    return (recipes[0] if recipes else None), overrides
-
-
-def is_data(argument: str) -> bool:
-    """Whether an argument names a file of data, which is no recipe: by its name, and since it is there."""
-    return _is_data_name(argument) and os.path.isfile(argument)
-
-
-def _is_data_name(argument: str) -> bool:
-    return Path(argument).suffix.lower() in (".txt", *FORMATS)
 
 
 def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved:
@@ -166,8 +130,11 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         raise RecipeFault(
             f"cannot read recipe {shown}: minitf opens no connection", hint=f"download it first: curl -LO {shown}", where=[shown]
         )
-    elif not os.path.lexists(path) and _is_data_name(given):
-        raise UsageFault(f"there is no file {shown}", hint="files of data, recipes and runs are looked for from the working folder on")
+    elif not os.path.lexists(path) and is_data_name(given):
+        with contextlib.suppress(OSError):
+            meant = near(path.name, [one.name for one in itertools.islice(path.parent.iterdir(), 1000)])
+            raise UsageFault(f"there is no file {shown}", hint=meant and f"did you mean {show(str(path.parent / meant))}?")
+        raise UsageFault(f"there is no file {shown}")
     elif not os.path.lexists(path):
         meant = near(given.removesuffix(".yaml"), list(presets()))
         hint = f"did you mean {meant!r}?" if meant else "see `minitf recipe list`"

@@ -31,6 +31,10 @@ class Events:
         if self._writer is not None:
             self._write(report)
             return
+        self.write_all()
+
+    def write_all(self) -> None:
+        """All points of metrics.jsonl, and nothing else."""
         # What stands behind a checkpoint that a run goes on from was cut from metrics.jsonl, but not from event files.
         shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
         self._writer = self._writer_of(str(self._folder / FOLDER), flush_secs=10)

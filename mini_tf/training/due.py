@@ -67,7 +67,7 @@ class Evaluations:
     def tokens(self, horizon: Horizon) -> int | None:
         """Held-out tokens that each of them reads; None = all, and then the last one need not be made again."""
         wanted = self.recipe.eval.tokens
-        if wanted is None or (wanted == "auto" and (count := self.count(horizon)) == 1):
+        if wanted is None or (count := self.count(horizon)) == 1:
             return None
         few = max(FEWEST, int(self._affordable(self._steps(horizon)) / count)) if wanted == "auto" else wanted
         return few if few < self.held_out else None

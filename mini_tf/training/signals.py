@@ -73,7 +73,7 @@ class StopRequest:
         if self.signal is None:
             self._ask(signal.Signals(number))
             with suppress(RuntimeError):  # the signal came while a line was being written
-                self._answer(f"{signal.Signals(number).name}: the step under way ends and is saved; {AT_ONCE}")
+                self._answer(f"{signal.Signals(number).name}: what is under way (a step, an evaluation) ends, and all is saved; {AT_ONCE}")
         elif number == signal.SIGINT:
             self._put_back(signal.SIGINT)
             signal.raise_signal(number)

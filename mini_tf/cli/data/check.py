@@ -20,10 +20,11 @@ def check(
 ) -> None:
     """Read every row of data.train and data.val and print all faults (exit code 4), or sizes, labels, duplicates and lengths."""
     from mini_tf.data.checking import check as checked_by
-    from mini_tf.recipe.reading import read, split_arguments
+    from mini_tf.recipe.arguments import split_arguments
+    from mini_tf.run.kind_sources import resolve
     from mini_tf.system.errors import DataFault
 
-    recipe = read(*split_arguments(arguments or [])).recipe
+    recipe = resolve(*split_arguments(arguments or [])).recipe
     checked = checked_by(recipe.objective.dataset(), recipe.data, faults)
     found, result = checked.faults, _result(checked)
     if found.n:

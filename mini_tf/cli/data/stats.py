@@ -25,7 +25,7 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
 def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, Text, Objective]":
     """The recipe, its data and its objective; what is notable of the data is said."""
     from mini_tf.data.opening import open_text
-    from mini_tf.recipe.reading import split_arguments
+    from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
 
     recipe = resolve(*split_arguments(arguments or [])).recipe

@@ -76,8 +76,8 @@ class _Loop:
         line = _ask(PROMPT)
         if line.startswith("//"):
             self._answer(line[1:])
-        elif line.startswith("/"):
-            self._command(*line.partition(" ")[::2])
+        elif line.lstrip().startswith("/"):
+            self._command(*line.lstrip().partition(" ")[::2])
         elif line == BLOCK:
             self._answer(_block())
         else:

@@ -43,6 +43,8 @@ class SetOptions:
             hint = f"did you mean {meant.replace('_', '-')}?" if meant else "/set alone shows all options"
             raise UsageFault(f"/set: no such option {show(told.split()[0])}", hint=hint)
         value = found[2].strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":  # as a shell takes it
+            value = value[1:-1]
         if value or self._parameters[name].is_flag:
             self._replace(name, value)
         return [*self._shown([name])]
@@ -56,9 +58,13 @@ class SetOptions:
             self._answering.open(changed)
         except UsageFault as fault:
             own = name in self._answering.settings.WITHOUT
-            hint = "/set shows the options of this model" if own else fault.hint or f"/set NAME {BACK} takes an option back"
+            hint = "/set shows the options of this model" if own else fault.hint or self._way_back(name)
             raise UsageFault(fault.message, hint=hint) from None
         self.given = changed
+
+    def _way_back(self, name: str) -> str:
+        others = [other.replace("_", "-") for other in self.given if other != name]
+        return f"/set {others[0] if len(others) == 1 else 'OPTION'} {BACK} takes the other back"
 
     def _read(self, parameter: Any, name: str, value: str) -> Any:
         """The value as the command line reads it."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from mini_tf.cli.runs.columns import summary
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
+
+if TYPE_CHECKING:
+    from mini_tf.run.manifest import Manifest
 
 RUNS = Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Folders, names in outputs, or `last`.")]
 SUFFIXES = (".png", ".svg", ".json")
@@ -38,7 +41,7 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
     names = _names(folders)
     figures = {key: [record.metrics.get(key) for record in records] for key in _keys([record.metrics for record in records])}
-    alike = len({record.loss_unit for record in records}) == 1
+    alike = len({_unit(record) for record in records}) == 1
     keys = {key: values for key in _keys([r.decides for r in records]) if _differ(values := [r.decides.get(key) for r in records])}
     result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike}
 
@@ -56,8 +59,14 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
         if keys:
             console.picture(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
     if not alike:
-        console.say(f"{', '.join(OF_TOKENS)}: measured in other units, so they are not compared; val.bits_per_byte is")
+        rest = "; val.bits_per_byte is" if "val.bits_per_byte" in figures else ""
+        console.say(f"{', '.join(OF_TOKENS)}: of other units or tokenizers, so they are not compared{rest}")
     console.answer(result=result)
+
+
+def _unit(record: "Manifest") -> tuple[str, str]:
+    """What a loss is in, with the tokenizer where a token is what that says."""
+    return record.loss_unit, record.hashes.get("tokenizer", "") if record.loss_unit.endswith("per token") else ""
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -46,7 +46,8 @@ class _Wait:
 
     def __init__(self, display: Display, what: str, clock: Callable[[], float]) -> None:
         self._display, self._what, self._clock = display, what, clock
-        self._lock, self._said, self._over = threading.Lock(), 0.0, False
+        self._said: float | None
+        self._lock, self._said, self._over = threading.Lock(), None, False
 
     def begin(self) -> None:
         with self._lock:
@@ -57,12 +58,12 @@ class _Wait:
     def reached(self, share: float) -> None:
         with self._lock:
             every = 0.2 if self._display.live else AGAIN
-            if self._said and self._clock() - self._said >= every:
+            if self._said is not None and self._clock() - self._said >= every:
                 self._said = self._clock()
                 (self._display.sketch if self._display.live else self._display.say)(f"{self._what}: {share:.0%}")
 
     def end(self) -> None:
         with self._lock:
             self._over = True
-            if self._said and self._display.live:
+            if self._said is not None and self._display.live:
                 self._display.sketch("")

@@ -52,7 +52,7 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
         (sample, text), last = _continue(parts), 0.0
     weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
     return Chores(
-        evaluation=(parts.sample_tokens or tokens) / rate,
+        evaluation=parts.sample_size / rate,
         whole=tokens / rate,
         sample=sample,
         save=_save(weights, state_bytes, parts.recipe.checkpoint),

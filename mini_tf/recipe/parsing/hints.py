@@ -99,16 +99,6 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     return f"no such key; use one of {', '.join(own)}" if len(own) <= 12 else f"no such key; see `minitf recipe keys {'.'.join(parents)}`"
 
 
-def key_meant(option: str) -> str | None:
-    """The key that somebody means by an option such as --batch-size or --learning_rate, if there is one."""
-    word = option.lstrip("-").replace("-", "_")
-    known = list(all_keys(Recipe, None))
-    if word in known:
-        return word
-    meant = FOREIGN.get(word) or next((name for name in known if name.rpartition(".")[2] == word), None)
-    return (meant or _near_elsewhere(word.rpartition(".")[2], known) or "").partition(" ")[0] or None
-
-
 def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:
     names = {name.rpartition(".")[2]: name for name in reversed(known)}
     meant = near(key, list(names), cutoff=0.8)

@@ -128,7 +128,7 @@ class _Bench:
         row = self.seconds(setup, 1, 0)
         self.step = row * self.work.batch_size
         if (run := self.work.seconds(self.step)) >= SHORT:
-            rows = max(d for d in _divisors(setup.micro_batch_size) if d == 1 or 2 * d * row <= SHARE / 3 * run)
+            rows = max(d for d in _divisors(setup.micro_batch_size) if d == 1 or 2 * d * row <= min(LONGEST, SHARE * run) / 3)
             self.step = min(self.seconds(setup, rows, turn) for turn in range(2)) * self.work.batch_size / rows
 
     def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
