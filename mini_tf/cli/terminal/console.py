@@ -15,6 +15,7 @@ import json
 import math
 import shutil
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -69,6 +70,7 @@ class Console:
         self._answer: dict[str, Any] = {}
         self._bar: tqdm[Any] | None = None
         self._sketched = False
+        self._lock = threading.RLock()  # a wait is sketched by a thread of its own
 
     @property
     def live(self) -> bool:
@@ -106,12 +108,13 @@ class Console:
 
     def sketch(self, line: str) -> None:
         """A line on a live stderr that stays until the next one, which replaces it; "" removes it. On a bar it stands before it."""
-        if self._bar is not None and not self._bar.disable:
-            self._bar.set_description_str(safe_text(line))
-            return
-        width = shutil.get_terminal_size((80, 24)).columns - 1
-        write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
-        self._sketched = bool(line)
+        with self._lock:
+            if self._bar is not None and not self._bar.disable:
+                self._bar.set_description_str(safe_text(line))
+                return
+            width = shutil.get_terminal_size((80, 24)).columns - 1
+            write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
+            self._sketched = bool(line)
 
     def print_product(self, text: str, end: str = "\n") -> None:
         """Text for stdout, flushed at once, made safe."""
@@ -173,11 +176,12 @@ class Console:
             return
         if tone and wants_color(self.color, sys.stderr):
             line = f"{_COLORS[tone]}{line}\x1b[0m"
-        if self._sketched:
-            self.sketch("")
-        if self._bar is not None and not self._bar.disable:
-            self._bar.clear()
-        write_conversation(line + "\n")
+        with self._lock:
+            if self._sketched:
+                self.sketch("")
+            if self._bar is not None and not self._bar.disable:
+                self._bar.clear()
+            write_conversation(line + "\n")
 
 
 def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, result: Any) -> dict[str, Any]:
