@@ -96,7 +96,7 @@ def test_reading_training_encoding_and_evaluating_are_waits(tmp_path: Path, monk
     done = minitf("pretrain", TINY, *QUIET, "tokenizer.kind=bpe", "train.steps=2", "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     expected = [
-        *(r"loading PyTorch", r"reading \d+\.\d MB", r"training the tokenizer on \d+\.\d million characters"),
+        *(r"loading PyTorch and the recipe", r"reading \d+\.\d MB", r"training the tokenizer on \d+\.\d million characters"),
         *("collecting the labels", r"encoding [\d,]+ characters", "100%", "the first step", r"evaluating [\d,]+ tokens", "0%"),
     ]
     rest = iter(said)

@@ -40,7 +40,8 @@ def training_command(
         gates: GATES = None,
         expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
     ) -> int:
-        resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
+        with waiting("loading PyTorch and the recipe"):
+            resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
         held_to = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump
@@ -49,8 +50,7 @@ def training_command(
             return 0
         if unusual := _unusual(console.command, resolved):
             console.warn(unusual)
-        with waiting("loading PyTorch"):
-            from mini_tf.jobs.pretrain import Options
+        from mini_tf.jobs.pretrain import Options
         from mini_tf.run.opening import Place
 
         def check(text: "Text") -> None:
