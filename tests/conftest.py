@@ -62,12 +62,17 @@ def usual_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick() -> Iterator[None]:
-    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, and the picture of the losses."""
+    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, and the picture of the losses.
+
+    And without lines about waits, which depend on the clock; test_waits.py has those.
+    """
+    from mini_tf.cli.terminal import waits
     from mini_tf.run.folder import Run  # after the hook
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(Run, "draw", lambda run: None)
+        patch.setattr(waits, "PATIENCE", 1e6)
         yield
 
 
