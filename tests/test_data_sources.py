@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mini_tf.data.formats import documents as formats
-from mini_tf.data.formats.documents import Columns, read, read_raw
+from mini_tf.data.formats.documents import read, read_raw
 from mini_tf.data.formats.sources import find
+from mini_tf.data.formats.tables import Columns
 from mini_tf.system.errors import DataFault, Unavailable
 
 
@@ -211,8 +212,3 @@ def test_names_of_other_places_are_refused() -> None:
         find("hf:roneneldan/TinyStories")
     with pytest.raises(DataFault, match="must be a built-in corpus"):
         find({"source": "a", "target": "b"})
-
-
-def test_a_field_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(DataFault, match=r"data\.fields: label is not read here"):
-        Columns.of({"text": "a", "label": "b"}, "auto")

@@ -62,6 +62,11 @@ class ReadsBeyond(Classes):
         return super().packing(store, type(shape)(512, shape.lookahead))
 
 
+class KnowsNoNumbers(Classes):
+    def reader(self, data: Any, *given: Any, **more: Any) -> Any:
+        return super().reader(data.model_copy(update={"field_numbers": {}}), *given, **more)
+
+
 class LosesARow(Classes):
     def read(self, *given: Any) -> Any:
         return [*super().read(*given)][1:]
@@ -73,6 +78,7 @@ BREAKS: dict[type[Any], str] = {
     KnowsNothing: "holds_out_by_what_an_example_is_known_by",
     Mixes: "encodes_each_example_by_itself",
     ReadsBeyond: "keeps_rows_within_the_context",
+    KnowsNoNumbers: "reads_columns_by_number_where_a_file_does_not_name_them",
     LosesARow: "reads_every_row_and_says_where_it_stands",
 }
 

@@ -24,6 +24,7 @@ from hostile import STEERING
 
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.sources import find
+from mini_tf.data.formats.tables import Columns
 from mini_tf.jobs.cost import chores
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
@@ -286,7 +287,7 @@ def test_lines_of_jsonl_end_only_at_newlines(here: Path) -> None:
     """D4: U+2028 and U+0085 end a line for str.splitlines, not for JSON."""
     texts = [f"{n} one\u2028two\u0085three\x0bfour" for n in range(20)]
     write("a.jsonl", "\ufeff" + "\r\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts))
-    assert [document.text for document in formats.read(find("a.jsonl"), formats.Columns())] == texts
+    assert [document.text for document in formats.read(find("a.jsonl"), Columns())] == texts
 
 
 @pytest.mark.parametrize("pattern", ["D14-**/*.txt", "D14-{here}/**/*.txt", "D14-down/**/a.*"])

@@ -19,7 +19,7 @@ from mini_tf.system.cache import Cached, cached, found_by, hash_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.waiting import Reached, waiting
 
-FORMAT = 5
+FORMAT = 6
 Say = Callable[[str], None]
 _IDS = (".ids", ".starts", ".labels", ".row_labels")
 

@@ -9,9 +9,9 @@ from typing import Any
 import tokenizers
 
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.formats.documents import read_columns
 from mini_tf.data.formats.lines import bad_bytes
 from mini_tf.data.formats.sources import MissingFile, Source
+from mini_tf.data.formats.tables import read_columns
 from mini_tf.data.labels import Labels
 from mini_tf.data.split import Division
 from mini_tf.data.store import Tokenizers

@@ -4,6 +4,7 @@ A dataset is tried on rows of its own: at least twelve, all different, each a ma
 called by their roles.
 """
 
+import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -46,7 +47,16 @@ class Trial:
 
     def read(self, rows: Iterable[Row], **settings: Any) -> list[Any]:
         """The examples of rows, as a recipe with these keys of `data` reads them."""
-        corpus = self.file(rows)
+        return self._read(self.file(rows), settings)
+
+    def read_table(self, rows: Iterable[Sequence[str]], **settings: Any) -> list[Any]:
+        """The examples of a csv file of these rows."""
+        path = self.folder / "rows.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
+        return self._read(str(path), settings)
+
+    def _read(self, corpus: str, settings: Mapping[str, Any]) -> list[Any]:
         data = Data(train=corpus, **settings)
         return list(self.dataset.read(self.dataset.find(corpus, "data.train"), data, corpus))
 
@@ -111,6 +121,28 @@ def reads_columns_by_the_names_that_a_recipe_gives(trial: Trial) -> None:
     assert trial.known(found) == trial.known(trial.examples), "data.fields must say which columns hold the roles"
     refused = [*reading_rules(Data(fields={"no such role": "x"}), trial.dataset, "any")]
     assert refused, "a role that is none of REQUIRED and OPTIONAL must be refused"
+
+
+def reads_columns_by_number_where_a_file_does_not_name_them(trial: Trial) -> None:
+    """And by their names where it does, whatever numbers a recipe gives for files that do not."""
+    roles = [role for role in (*trial.dataset.REQUIRED, *trial.dataset.OPTIONAL) if all(role in row for row in trial.rows)]
+    if any(isinstance(part, Mapping) for role in roles if isinstance(trial.rows[0][role], list) for part in trial.rows[0][role]):
+        return  # csv has no such cells
+    rows = [["not read", *(_cell(row[role]) for role in roles)] for row in trial.rows]
+    numbers = {role: number for number, role in enumerate(roles, 1)}
+    told = trial.read_table([["beside", *roles], *rows], fields={role: role for role in roles})
+    assert len(told) == len(rows), f"{len(rows)} rows of a csv file must give as many examples, not {len(told)}"
+    for settings in ({"fields": {role: str(number) for role, number in numbers.items()}}, {"field_numbers": numbers}):
+        fault = _fault(lambda settings=settings: trial.read_table(rows, **settings))  # type: ignore[misc]
+        assert fault is None, f"{settings} must say which columns hold the roles: {fault}"
+        assert trial.known(trial.read_table(rows, **settings)) == trial.known(told), f"{settings} must say which columns hold the roles"
+    of_another = {role: number + 7 for role, number in numbers.items()}
+    found = trial.read_table([["beside", *roles], *rows], field_numbers=of_another)
+    assert trial.known(found) == trial.known(told), "numbers must not be asked for in a file that names its columns"
+
+
+def _cell(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def keeps_examples_as_they_were_written(trial: Trial) -> None:
@@ -234,6 +266,7 @@ CONTRACT: tuple[Callable[[Trial], None], ...] = (
     refuses_a_row_without_a_column_it_needs,
     refuses_a_cell_that_it_cannot_read,
     reads_columns_by_the_names_that_a_recipe_gives,
+    reads_columns_by_number_where_a_file_does_not_name_them,
     keeps_examples_as_they_were_written,
     holds_out_by_what_an_example_is_known_by,
     leaves_out_of_the_held_out_side_what_is_learnt,

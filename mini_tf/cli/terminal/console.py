@@ -108,10 +108,10 @@ class Console:
 
     def sketch(self, line: str) -> None:
         """A line on a live stderr that stays until the next one, which replaces it; "" removes it. On a bar it stands before it."""
+        if self._bar is not None and not self._bar.disable:
+            self._bar.set_description_str(safe_text(line))  # tqdm has a lock of its own; who waits for it must not hold this one
+            return
         with self._lock:
-            if self._bar is not None and not self._bar.disable:
-                self._bar.set_description_str(safe_text(line))
-                return
             width = shutil.get_terminal_size((80, 24)).columns - 1
             write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
             self._sketched = bool(line)

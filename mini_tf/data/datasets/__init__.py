@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.formats.cells import Cell
-from mini_tf.data.formats.documents import Columns, Row, try_rows
 from mini_tf.data.formats.sources import Source, find
+from mini_tf.data.formats.tables import Columns, Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import Division, Known, Read, hold_out, keep_apart
@@ -157,14 +157,17 @@ class Dataset(kind_settings.DatasetSettings):
         needed = [role for role in self.REQUIRED if labelled or role not in self.LABELS]
         needed += [role for role in self.OPTIONAL if role in named or (role == "text_pair" and labels is not None and labels.n_texts == 2)]
         others = [role for role in self.OPTIONAL if not named and role not in needed]
-        names = tuple(named.get(role, role) for role in needed)
-        numbers = {role: str(number) for role, number in data.field_numbers.items() if role not in named}
-        columns = Columns(names, data.header, data.errors, tuple(others), self.likely(named, needed), numbers)
-        return Reader(self, (*needed, *others), columns, labelled)
+        return Reader(self, (*needed, *others), self.columns(data, named, needed, others), labelled)
 
-    def likely(self, named: Mapping[str, str], roles: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """What the columns may be called of those roles that are not `named`."""
-        return {role: self.LIKELY.get(role, ()) for role in roles if role not in named}
+    def columns(self, data: Data, named: Mapping[str, str], needed: Sequence[str], others: Sequence[str] = ()) -> Columns:
+        """Those of the roles that are `needed`, and of `others` where there are such; what is not `named` is called as its role is.
+
+        Where it is not, it is called as such columns often are, or, in a file without names, known by the number that a recipe gave.
+        """
+        names = tuple(named.get(role, role) for role in needed)
+        likely = {role: self.LIKELY.get(role, ()) for role in needed if role not in named}
+        numbers = {role: str(number) for role, number in data.field_numbers.items() if role not in named}
+        return Columns(names, data.header, data.errors, tuple(others), likely, numbers)
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         """Which column holds each role, where that is said; corpora that come along have names of their own."""

@@ -16,7 +16,6 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import Dataset, Reader, Text
 from mini_tf.data.examples import Pair
 from mini_tf.data.formats.cells import Cell, text_of, texts_of
-from mini_tf.data.formats.documents import Columns
 from mini_tf.data.formats.lines import lines_of
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
@@ -56,12 +55,8 @@ class Settings(Dataset):
         return [*itertools.chain.from_iterable(zip(*sides, strict=True))]
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        names = tuple(data.fields.get(role, role) for role in self.REQUIRED)
-        return Reader(
-            self,
-            (*self.REQUIRED, ALIGNMENT),
-            Columns(names, data.header, data.errors, (ALIGNMENT,), self.likely(data.fields, self.REQUIRED)),
-        )
+        columns = self.columns(data, self.named(data, corpus), self.REQUIRED, (ALIGNMENT,))
+        return Reader(self, (*self.REQUIRED, ALIGNMENT), columns)
 
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         if not isinstance(corpus, TwoFiles):

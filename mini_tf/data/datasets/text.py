@@ -1,6 +1,7 @@
 """Text: documents one after another, of which rows are windows, or one document each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TEXTS, Dataset, Reader, Text
-from mini_tf.data.formats.documents import Columns, Document, read_raw, try_documents
+from mini_tf.data.formats.documents import Document, read_raw, try_documents
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
@@ -33,7 +34,9 @@ class Settings(Dataset):
         return find(corpus, key)
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        return Reader(self, ("text",), Columns.of(data.fields, data.header, data.errors, self.likely(data.fields, ["text"])))
+        # The only column of a file is its text, whatever it is called.
+        columns = replace(self.columns(data, data.fields, self.REQUIRED), names=(data.fields.get("text"),))
+        return Reader(self, self.REQUIRED, columns)
 
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         columns = self.reader(data).columns

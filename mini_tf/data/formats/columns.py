@@ -57,12 +57,13 @@ def choose(
     if header != "auto":
         named = header
     elif numbers:  # so a single cell that is called as a column is proves nothing
-        named = _are_words(first) or all(meant(name, first, likely) in first for name in wanted)
+        named = _are_words(first) or all(meant(name, first, likely) in first for name in wanted or numbers)
     else:
         named = _names_columns(first, wanted)
     wanted = [meant(name, first, likely) if named else numbers.get(name, name) for name in wanted]
     there = first if named else [str(n) for n in range(len(first))]
-    more = [place_of(name, there, where) if name in there else None for name in optional]
+    there_may_be = [name if named else numbers.get(name, name) for name in optional]
+    more = [place_of(name, there, where) if name in there else None for name in there_may_be]
     if [*names] == [None] and len(first) == 1:
         return Chosen([0], more, named)
     for name in wanted:
