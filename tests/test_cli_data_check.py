@@ -39,7 +39,7 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
         f"{folder}/train.tsv:41: 'text' is empty; take the row out",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
         f"{folder}/val.tsv:2: 'label' is empty; take the row out",
-        f"{folder}/val.tsv:3: the label '2' is none of those to learn from (2 times); objective.labels names all classes",
+        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); there are: 0, 1; objective.labels names all classes",
     ]
 
 

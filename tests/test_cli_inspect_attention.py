@@ -274,7 +274,7 @@ def test_options_that_choose_heads_add_up_and_others_are_given_once(run: Path) -
     assert shown.count("decoder self-attention L0 H") == 2
     refused = inspect(run, TEXT, "--query", "cat", "--query", "bear")
     assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert "--query: it is given 2 times, and takes one value" in refused.stderr
+    assert "--query: given 2 times, but takes one value" in refused.stderr
 
 
 def test_a_terminal_says_how_many_of_the_heads_it_shows(tmp_path: Path) -> None:

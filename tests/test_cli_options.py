@@ -88,7 +88,7 @@ def test_an_option_of_one_value_that_is_repeated_is_refused_by_every_command() -
     for path, option in single:
         done = minitf(*path, option.opts[0], "1", option.opts[-1], "2")
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), (path, option.opts)
-        assert "it is given 2 times, and takes one value" in done.stderr
+        assert "given 2 times, but takes one value" in done.stderr
     both = minitf("generate", "nothing", "--stream", "--no-stream")
-    assert (both.exit_code, "--stream/--no-stream: it is given 2 times" in both.stderr) == (2, True)
+    assert (both.exit_code, "--stream/--no-stream: given 2 times" in both.stderr) == (2, True)
     assert minitf("generate", "nothing", "-q", "-q").exit_code == 5

@@ -115,7 +115,7 @@ def test_assert_holds_predictions_to_the_labels_of_the_input(classifier: Path, t
     unknown = tiny_tasks.opinions(tmp_path / "unknown.jsonl", [OPINIONS[0], OPINIONS[1] | {"label": "nice"}])
     done = minitf("predict", classifier, "-i", unknown, "--assert", "accuracy>0")
     assert (done.exit_code, len(done.stdout.splitlines())) == (4, 1)
-    assert "unknown.jsonl:2: the label 'nice' is none" in done.stderr
+    assert "unknown.jsonl:2: the label 'nice' is not one of" in done.stderr
     refused(minitf("predict", classifier, "--assert", "accuracy>0"), "there is no text")
 
 

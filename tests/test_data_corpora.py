@@ -10,9 +10,9 @@ import pytest
 
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import grammar, python_docs
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.documents import read
 from mini_tf.data.formats.sources import Source, find
-from mini_tf.data.formats.tables import Columns
 from mini_tf.system.cache import cache_folder
 
 

@@ -159,7 +159,7 @@ def test_what_classes_there_are_is_kept_in_json() -> None:
 @pytest.mark.parametrize("form", ["classes", "tags"])
 def test_a_label_that_is_not_known_is_refused_with_its_line_and_the_nearest_way_out(form: str) -> None:
     assert refused(form, Example(["a"], ["god"], "f.csv:7")) == (
-        "f.csv:7: the label 'god' is none of those to learn from (did you mean 'good'? objective.labels names all classes)"
+        "f.csv:7: the label 'god' is not one of the classes (did you mean 'good'? objective.labels names all classes)"
     )
     assert "(there are: bad, good; objective.labels names all classes)" in refused(form, Example(["a"], ["99"], "f.csv:7"))
     many = Labels(tuple(f"c{n}" for n in range(30)), (1,) * 30)

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data.formats import cells
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.documents import read
 from mini_tf.data.formats.sources import find
-from mini_tf.data.formats.tables import Columns, Row, read_columns, rows_of
+from mini_tf.data.formats.tables import Row, read_columns, rows_of
 from mini_tf.system.errors import DataFault
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -199,10 +199,10 @@ def test_classes_are_those_of_the_training_side_in_the_order_of_their_values_or_
 def test_a_label_that_is_not_learnt_is_refused_with_its_line(tmp_path: Path) -> None:
     train = table(tmp_path / "a.csv", REVIEWS)
     val = table(tmp_path / "b.csv", [{"review": "good", "stars": "2"}, {"review": "strange", "stars": "22"}])
-    assert refusal(train, val=val).startswith(f"{val}:3: the label '22' is none of those to learn from (did you mean '2'?")
-    assert refusal(train, wanted=("1", "2")).startswith(f"{train}:4: the label '10' is none of those to learn from")
+    assert refusal(train, val=val).startswith(f"{val}:3: the label '22' is not one of the classes (did you mean '2'?")
+    assert refusal(train, wanted=("1", "2")).startswith(f"{train}:4: the label '10' is not one of the classes")
     text = opened(train)
-    with pytest.raises(DataFault, match=r"b\.csv:3: the label '22' is none"):
+    with pytest.raises(DataFault, match=r"b\.csv:3: the label '22' is not one of"):
         encoded(Data(train=val, fields=FIELDS), text.used, "classes", text.labels)
 
 

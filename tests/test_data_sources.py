@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mini_tf.data.formats import documents as formats
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.documents import read, read_raw
 from mini_tf.data.formats.sources import find
-from mini_tf.data.formats.tables import Columns
 from mini_tf.system.errors import DataFault, Unavailable
 
 

@@ -23,8 +23,8 @@ from hang import ending
 from hostile import STEERING
 
 from mini_tf.data.formats import documents as formats
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.sources import find
-from mini_tf.data.formats.tables import Columns
 from mini_tf.jobs.cost import chores
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data

@@ -58,6 +58,11 @@ def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
     refused(minitf("finetune", "my.txt"), "a task needs labels; a table with a text and a label in each row", exit_code=2)
     done = minitf("finetune", "reviews.csv", "train.steps=1")
     refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
+    Path("more.csv").write_text(Path("reviews.csv").read_text())
+    several = minitf("finetune", "reviews.csv", "more.csv")
+    refused(several, """`minitf finetune sst2-nano 'data.train=["reviews.csv", "more.csv"]'`""", exit_code=2)
+    refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labels", exit_code=2)
+    refused(minitf("finetune", "data.train=words.conll"), "`minitf finetune wnut17-nano data.train=words.conll`", exit_code=2)
 
 
 SMALL = ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "train.steps=1", "train.batch_size=4", "tokenizer.kind=char")
@@ -66,7 +71,7 @@ SMALL = ("model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "train.s
 def test_a_table_is_read_by_what_its_columns_are_called_even_where_a_recipe_counts_those_of_another() -> None:
     done = minitf("finetune", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert f"{Path('reviews.csv').absolute()}: of its columns text is 'review', label is 'stars'; data.fields names others" in done.stderr
+    assert f"{Path('reviews.csv').absolute()}: columns read: text = 'review', label = 'stars'; data.fields selects others" in done.stderr
     assert json.loads(Path("run/config.json").read_text())["labels"]["names"] == ["bad", "good"]
 
 
@@ -111,13 +116,15 @@ def test_blanks_around_an_equals_sign_are_answered_without_them() -> None:
 @pytest.mark.parametrize(("given", "exit_code"), [("data.train=https://example.com/a.txt", 4), ("https://example.com/a.txt", 3)])
 def test_an_address_is_answered_with_how_to_download_it(given: str, exit_code: int) -> None:
     refused(
-        minitf("pretrain", given), "minitf opens no connection; download it first: curl -LO https://example.com/a.txt", exit_code=exit_code
+        minitf("pretrain", given),
+        "minitf does not download files; download it first: curl -LO https://example.com/a.txt",
+        exit_code=exit_code,
     )
 
 
 def test_a_tab_in_yaml_is_named() -> None:
     Path("tab.yaml").write_text("data:\n\ttrain: my.txt\n")
-    refused(minitf("pretrain", "tab.yaml"), "tab.yaml:2:1: not YAML: the line is indented by a tab; YAML wants blanks", exit_code=3)
+    refused(minitf("pretrain", "tab.yaml"), "tab.yaml:2:1: not YAML: the line is indented by a tab; YAML requires spaces", exit_code=3)
 
 
 @pytest.mark.parametrize("override", ["model.n_heads=7", "model.d_model=100", "train.context=9", "model.d_k=3"])
@@ -130,21 +137,22 @@ def test_a_fault_of_the_command_line_is_not_laid_at_the_door_of_the_presets_file
 def test_a_vocabulary_that_the_text_does_not_bear_and_a_context_that_it_does_not_fill_are_warned_of() -> None:
     done = minitf("pretrain", TINY, "my.txt", *QUIET, "tokenizer={kind: bpe, vocab_size: 50k}", "train.steps=1", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert "(of tokenizer.vocab_size 50,000; the text gives no more) is much for" in done.stderr
+    assert "(tokenizer.vocab_size is 50,000, but the text yields no more) is large for" in done.stderr
     Path("short.txt").write_text(TEXT[:600])
     done = minitf("pretrain", TINY, "short.txt", *QUIET, "train.context=2000", "train.steps=1", "-d", "short")
     assert "train.context 2000 is longer than the whole text of" in done.stderr
     fits = int(done.stderr.partition("train.context=")[2].partition(" ")[0])
     again = minitf("pretrain", TINY, "short.txt", *QUIET, f"train.context={fits}", "train.steps=1", "-d", "fitting")
     assert "is longer than" not in again.stderr
-    assert "is much for" not in again.stderr  # characters choose no size
+    assert "is large for" not in again.stderr  # characters choose no size
 
 
 def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
     done = minitf("finetune", TINY, *QUIET, "train.steps=1", "-d", "run")
     assert done.exit_code == 0
     assert (
-        "warning: tiny trains from scratch, as `minitf pretrain tiny` does; model.init_from=RUN begins with a run's weights" in done.stderr
+        "warning: tiny trains from scratch, as `minitf pretrain tiny` does; model.init_from=RUN starts from the weights of a run"
+        in done.stderr
     )
 
 

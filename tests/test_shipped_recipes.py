@@ -78,6 +78,7 @@ def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: st
     other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, TwoFiles) else "data.train=a.tsv"
     assert home not in minitf("pretrain", name, other).stderr
     assert reading.read(name, [other]).recipe.data.home is None
+    assert reading.read(name, ["data.val=null"]).recipe.data.home == home, "null names no other files"
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from mini_tf.nn.state import State
 from mini_tf.system.errors import StorageFault
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine import tuning, tuning_cache
-from mini_tf.training.machine.crowd import crowded
+from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.trial import Trial
 from mini_tf.training.machine.tuning import BUSY, LONGEST, SHARE, SHORT, TOO_DEAR, TOO_SHORT, Work, choose, choose_compiling, tune
@@ -195,11 +195,11 @@ def test_a_machine_on_which_others_are_at_work_decides_nothing_that_is_remembere
     assert set(found.reasons.values()) == {BUSY}
 
 
-def test_threads_that_share_their_cores_with_others_are_crowded() -> None:
+def test_threads_that_share_their_cores_with_others_are_contended() -> None:
     cores = available_cores()
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores)]
     try:
-        assert any(crowded(cores) for _ in range(20))
+        assert any(contended(cores) for _ in range(20))
     finally:
         for other in others:
             other.kill()
@@ -345,7 +345,7 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
     monkeypatch.setattr(tuning, "SHARE", 1e9)
     monkeypatch.setattr(tuning, "SCATTERED", inf)
     monkeypatch.setattr(tuning, "LONGEST", inf)
-    monkeypatch.setattr(assembling, "crowded", lambda threads: False)
+    monkeypatch.setattr(assembling, "contended", lambda threads: False)
     measuring = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured")
     assert measuring.exit_code == 0, measuring.stderr
     auto = json.loads((tmp_path / "measured" / "run.json").read_text())["auto"]

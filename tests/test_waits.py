@@ -14,7 +14,7 @@ from commands import QUIET, TINY, minitf
 
 from mini_tf.cli.terminal import console, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
-from mini_tf.system.patience import interruptible_call
+from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.waiting import Reached, shown_by, waiting
 
 
@@ -30,7 +30,7 @@ class Paper:
         self.lines.append(line)
         self.told.set()
 
-    def sketch(self, line: str) -> None:
+    def status(self, line: str) -> None:
         assert self.live
         self.lines.append(line)
         self.told.set()
@@ -38,7 +38,7 @@ class Paper:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "PATIENCE", 0.0)
+    monkeypatch.setattr(waits, "DELAY", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -110,7 +110,7 @@ def test_work_that_cannot_be_interrupted_is_left_at_once() -> None:
         interruptible_call(lambda: 1 // 0)
     code = """
 import ctypes, sys, time
-from mini_tf.system.patience import interruptible_call
+from mini_tf.system.interruptible import interruptible_call
 sleep = ctypes.CDLL(None).sleep  # C code: Python answers no signal before it returns
 def work():
     print("at it", flush=True)
@@ -153,7 +153,7 @@ def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
     answers = [
         number
         for number, line in enumerate(rest)
-        if line.startswith("SIGINT: what is under way (a step, an evaluation) ends, and all is saved")
+        if line.startswith("SIGINT: stopping after the current step or evaluation, then saving; Ctrl-C again")
     ]
     stopped = [number for number, line in enumerate(rest) if re.match(r"stopped at step \d+, saved", line)]
     assert len(answers) == len(stopped) == 1

@@ -98,7 +98,7 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
     settings = trained.recipe.objective.pipeline()
     if settings is None or not can_measure(settings.WRITTEN):
         return {}, {}
-    with waiting(f"writing {store.n_documents:,} answers to be scored"):
+    with waiting(f"generating {store.n_documents:,} texts to score"):
         return pipeline.scores(pipeline.written(store)), pipeline.signatures()
 
 

@@ -13,19 +13,21 @@ TASK_RECIPE = Annotated[
 
 
 def _ask_for_recipe(overrides: list[str]) -> NoReturn:
+    """UsageFault: with the command to give, where the data are tables."""
     import shlex
+    from pathlib import Path
 
+    from mini_tf.recipe.arguments import data_given
     from mini_tf.recipe.data import FORMATS
     from mini_tf.system.errors import UsageFault
 
-    data = next((override.partition("=")[2].strip("\"'") for override in overrides if override.startswith("data.train=")), None)
-    if data is not None:
-        suffix = "." + data.rpartition(".")[2].lower()
-        if suffix not in FORMATS:
+    if data := data_given(overrides):
+        formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
+        if "txt" in formats:
             raise UsageFault(
                 "which task? give a recipe; a task needs labels", hint="a table with a text and a label in each row (csv, tsv, jsonl)"
             )
-        recipe = "wnut17-nano" if FORMATS[suffix].startswith("conll") else "sst2-nano"
+        recipe = "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
         ways = f"`minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
         raise UsageFault("which task? give a recipe", hint=ways)
     raise UsageFault("which task? give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")

@@ -88,7 +88,7 @@ def _at_once(texts: Sequence[str] | None, file: Path | None, wanted: int | None)
 
 def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
     """The arguments, the rows of a table, or lines, each as it comes; DataFault at the first that is none."""
-    from mini_tf.data.formats.sources import FORMATS
+    from mini_tf.recipe.data import FORMATS
 
     if file is not None and file.suffix.lower() in FORMATS:
         yield from reader.read(reader.dataset.find(str(file), "--input"))

@@ -68,7 +68,7 @@ def _unusual(command: str, resolved: "Resolved") -> str | None:
     """What is to be said where a recipe is given to the command that people do not mean it for; both do the same."""
     recipe, shown = resolved.recipe, resolved.name
     if command == "finetune" and not recipe.objective.TASK and recipe.model.init_from is None:
-        return f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN begins with a run's weights"
+        return f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the weights of a run"
     if command == "pretrain" and recipe.objective.TASK and not recipe.objective.PREDICTS_TOKENS:
         return f"{shown} is a recipe for a task, whose command is `minitf finetune {shown}`; this trains the same"
     return None

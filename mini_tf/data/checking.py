@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.lines import unreadable
+from mini_tf.data.labels import unknown_label
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import Division
 from mini_tf.data.store import Store
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
-from mini_tf.system.strict_json import short
 
 
 @dataclass
@@ -127,11 +126,7 @@ def _unknown_classes(dataset: Dataset, division: Division, sides: dict[str, Side
             if name not in known:
                 places.setdefault(name, example.where)
     for name, where in places.items():
-        near = get_close_matches(name, known, n=1)
-        n = sum(one.classes[name] for one in sides.values())
-        told = f"the label {short(name)!r} is none of those to learn from" + (f" ({n:,} times)" if n > 1 else "")
-        way = f"did you mean {short(near[0])!r}?" if near else "objective.labels names all classes"
-        faults.add(DataFault.located(where, told, hint=way))
+        faults.add(unknown_label(name, known, where, times=sum(one.classes[name] for one in sides.values())))
 
 
 def lengths(store: Store, context: int) -> dict[str, int]:

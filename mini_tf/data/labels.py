@@ -1,9 +1,13 @@
 """What the labels of labelled data are: the classes by name, or how numbers are spread; kept with the model that learnt them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import inf, isfinite
 from typing import Any
+
+from mini_tf.system.errors import DataFault
+from mini_tf.system.strict_json import short
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,12 @@ class Labels:
         if type(n_texts) is not int or n_texts not in (1, 2):
             raise ValueError("labels.n_texts must be 1 or 2")
         return cls(tuple(names), tuple(counts), mean, scale, n_texts)
+
+
+def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:
+    """What is said of a label that is none of the known classes, at its first place of so many."""
+    near = get_close_matches(name, known, n=1)
+    listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
+    hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed};"
+    message = f"the label {short(name)!r} is not one of the classes" + (f" ({times:,} times)" if times > 1 else "")
+    return DataFault.located(where, message, hint=f"{hint} objective.labels names all classes")

@@ -19,7 +19,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import as_cached
 from mini_tf.system.cache import cached, hash_of
-from mini_tf.system.patience import interruptible_call
+from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.strict_json import short
 from mini_tf.system.waiting import waiting
 
@@ -66,9 +66,9 @@ class Files:
         reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
         for source in self.sources:
             found = read_columns(source, reader.columns)
-            told = [f"{role} is {short(name)!r}" for role, name in zip(reader.roles, found, strict=False) if name != reader.names[role]]
+            told = [f"{role} = {short(name)!r}" for role, name in zip(reader.roles, found, strict=False) if name != reader.names[role]]
             if told:
-                yield f"{source.name}: of its columns {', '.join(told)}; data.fields names others"
+                yield f"{source.name}: columns read: {', '.join(told)}; data.fields selects others"
         texts = [source for source in self.sources if source.format != "parquet"]  # which knows no such bytes
         if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
             yield f"{n:,} bytes are not UTF-8; each is read as U+FFFD"

@@ -34,13 +34,7 @@ LARGEST_MAP = 64
 """Places that are compared with each other; of more, so many are taken, evenly spaced."""
 LARGEST_KERNEL = 1024
 """Places that the kernel goes over, from the first on."""
-NO_CURVE = {
-    True: "the scores they change depend on queries and keys, too, so there is no curve over distance; "
-    "`minitf inspect attention` shows where heads look in a text",
-    False: "this model is given no positions, so there is no curve over distance; "
-    "`minitf inspect attention` shows where heads look in a text",
-}
-"""By whether positions attach to anything."""
+NO_CURVE = "so there is no curve over distance; `minitf inspect attention` shows the attention weights of a text"
 COSINES = Scale(-1.0, 1.0, diverging=True, label="cosine")
 
 
@@ -161,7 +155,8 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     result = _result(kind, seen) | _untrained(trained.folder, step, seen) | ({"biases": seen.biases} if seen.biases else {})
     over_distance, vectors = _curves(kind, seen), seen.vectors
     if over_distance is None:
-        return View(result, [partial(sentence, f"positions: {kind}; {NO_CURVE[bool(positions.ATTACHES)]}")])
+        reason = "the scores they change depend on queries and keys, too" if positions.ATTACHES else "this model is given no positions"
+        return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")])
     title, run = f"{kind} positions: cosine of the vectors of two positions", origin(trained.folder, step)
     pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
     pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.ABOUT, seen, result))]

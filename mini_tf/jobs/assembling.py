@@ -26,7 +26,7 @@ from mini_tf.trained.architecture import Architecture, vocabulary_sizes
 from mini_tf.trained.opening import SOURCE_TOKENIZER, read_whole, write_config
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
-from mini_tf.training.machine.crowd import crowded
+from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.trial import Trial
@@ -129,12 +129,12 @@ def decide(parts: Parts, say: Say) -> Setup:
     shape = {**asked, **rows, "vocabulary": parts.text.tokenizer.vocabulary.size}
     work = Work(parts.plan.batch_size, parts.course.horizon)
 
-    cores = min(setup.threads, available_cores())  # more threads than these are crowded by themselves
+    cores = min(setup.threads, available_cores())  # more threads than these are contended by themselves
 
     def find() -> Setup:
         skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
-        with waiting(f"measuring what is fastest here, {LONGEST:g} s and a compilation at most ({skips}, where given, are not tried)"):
-            return tune(setup, work, Trial(parts.task, single_rows), partial(crowded, cores))
+        with waiting(f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"):
+            return tune(setup, work, Trial(parts.task, single_rows), partial(contended, cores))
 
     decided = remembered(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster

@@ -90,7 +90,5 @@ def _vocabulary(parts: Parts) -> str | None:
     fitting = max(300, round(tokens // RARE, -2))
     if fitting >= size:
         return None
-    asked = "" if size >= settings.vocab_size else f" (of tokenizer.vocab_size {settings.vocab_size:,}; the text gives no more)"
-    return (
-        f"a vocabulary of {size:,}{asked} is much for {tokens:,} tokens of text: most are rarely seen; try tokenizer.vocab_size={fitting}"
-    )
+    asked = "" if size >= settings.vocab_size else f" (tokenizer.vocab_size is {settings.vocab_size:,}, but the text yields no more)"
+    return f"a vocabulary of {size:,}{asked} is large for {tokens:,} training tokens: most are rare; try tokenizer.vocab_size={fitting}"

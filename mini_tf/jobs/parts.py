@@ -95,12 +95,12 @@ class Parts:
 
     @cached_property
     def sample_tokens(self) -> int | None:
-        """Of these, what an evaluation on the way reads; None = all. By the recipe alone: --extend changes nothing of it."""
+        """Of these, what an evaluation during training reads; None = all. By the recipe alone: --extend changes nothing of it."""
         return self.evaluations.tokens(self.course.horizon)
 
     @property
     def sample_size(self) -> int:
-        """Tokens that an evaluation on the way really reads: whole rows."""
+        """Tokens that an evaluation during training really reads: whole rows."""
         return int(self.val.held_out_tokens[self.val.eval_numbers(self.sample_tokens)].sum())
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:

@@ -28,7 +28,7 @@ class Samples:
             return {}
         few = self.parts.text.val.n_documents if whole else min(wanted, self.parts.text.val.n_documents)
         try:
-            with waiting(f"writing {few:,} answers to be scored"):
+            with waiting(f"generating {few:,} texts to score"):
                 return self.pipeline.scores(self.pipeline.written(self.parts.text.val, None if whole else wanted, each_chunk))
         except RunFault as fault:
             self.say(f"nothing written to be scored: {fault.message}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mini_tf.recipe.data import FORMATS
 from mini_tf.recipe.parsing.secrets import without_secrets
+from mini_tf.recipe.parsing.yaml_tree import parse
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
 
@@ -47,6 +48,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
         second, first = (show(without_secrets(argument)) for argument in (recipes[1], recipes[0]))
         raise UsageFault(f"{second} is not KEY=VALUE, and the recipe is {first} already")
     return (recipes[0] if recipes else None), overrides
+
+
+def data_given(overrides: Sequence[str]) -> list[str]:
+    """The files that data.train names among overrides; RecipeFault where it is written as YAML that is none."""
+    given = [override.partition("=")[2] for override in overrides if override.startswith("data.train=")]
+    if not given or given[-1][:1] not in YAML_BEGINS:
+        return given[-1:]
+    return [str(leaf.value) for leaf in parse(given[-1], "data.train", "data.train").leaves()]
 
 
 def is_data(argument: str) -> bool:

@@ -1,7 +1,7 @@
 """The section `data` of a recipe: where text or pairs come from, and how they are divided."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -96,6 +96,16 @@ class Data(Section):
     """Bytes that are not UTF-8: strict refuses the file, replace reads each as U+FFFD and says how many."""
     pack: Literal["docs", "concat", "none"] = "concat"
     """docs: several documents a row that do not see each other; concat: they do; none: one document a row."""
+
+    @classmethod
+    def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
+        if not given & {"train", "val"}:
+            return dict(below)
+        kept = {key: node for key, node in below.items() if key != "home"}
+        columns = kept["fields"].value if "fields" in kept and "fields" not in given else None
+        if isinstance(columns, dict) and columns and all(str(column.value).isdigit() for column in columns.values()):
+            kept["field_numbers"] = kept.pop("fields")
+        return kept
 
     def uses(self) -> Iterator[Kind]:
         for among in (self.train, self.val):

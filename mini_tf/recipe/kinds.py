@@ -6,7 +6,7 @@ listing the choices; only the chosen file is imported, here and nowhere else, an
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -51,6 +51,11 @@ class Section(BaseModel):
 
     FORMER: ClassVar[Mapping[str, Any]] = {}
     """Keys whose default is another one than at first, with the first one: runs keep the ids that they had then (`deciding.py`)."""
+
+    @classmethod
+    def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
+        """Of the keys of an earlier level (with their YAML nodes), those that still hold where a later level gives values for `given`."""
+        return dict(below)
 
     def rules(self) -> Rules:
         """What fields must be to each other: every rule that is broken. Called once all fields are valid."""

@@ -100,9 +100,9 @@ def read_data(own: Data, objective: ObjectiveSettings, data: str | None, fields:
     if fields is None and not isinstance(read.train, TwoFiles):
         kept += ["fields", "field_numbers", "header"]
     read = read.model_copy(update={key: getattr(own, key) for key in kept})
-    if data is not None and read.fields and all(name.isdigit() for name in read.fields.values()):
-        numbers = {role: int(name) for role, name in read.fields.items()} if fields is None else {}
-        read = read.model_copy(update={"fields": {}, "field_numbers": numbers} if numbers else {})
+    if data is not None and fields is None and read.fields and all(name.isdigit() for name in read.fields.values()):
+        numbers = {role: int(name) for role, name in read.fields.items()}
+        read = read.model_copy(update={"fields": {}, "field_numbers": numbers})
     rules = (Rule(*rule) for rule in reading_rules(read, objective.dataset(), objective.kind))
     if faults := [(options[rule.key.removeprefix("data.")][0], rule.message) for rule in rules]:
         raise recipe_fault([(f"{COMMAND_LINE}: {option}", message) for option, message in faults])
@@ -128,7 +128,7 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         path = resolved
     elif re.match(r"https?://", given):
         raise RecipeFault(
-            f"cannot read recipe {shown}: minitf opens no connection", hint=f"download it first: curl -LO {shown}", where=[shown]
+            f"cannot read recipe {shown}: minitf does not download files", hint=f"download it first: curl -LO {shown}", where=[shown]
         )
     elif not os.path.lexists(path) and is_data_name(given):
         with contextlib.suppress(OSError):

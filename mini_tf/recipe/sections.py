@@ -1,7 +1,7 @@
 """The schema of a recipe, once: reading, overrides, help, JSON Schema and the resolved recipe of a run all come from it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -91,6 +91,11 @@ class Train(Section):
     stop_above: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """A training loss above this ends the run as diverged (exit 7)."""
 
+    @classmethod
+    def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
+        replaced = {key for group in (HORIZONS, BATCHES) if given & {*group} for key in group}
+        return {key: node for key, node in below.items() if key not in replaced}
+
     def rules(self) -> Rules:
         given = [name for name in HORIZONS if getattr(self, name) is not None]
         if not given:
@@ -141,7 +146,7 @@ class Eval(Section):
     every_steps: Count | Literal["auto"] = "auto"
     """auto: ten times a run, or less often where a run takes seconds."""
     tokens: Count | Literal["auto"] | None = "auto"
-    """Held-out tokens that an evaluation on the way reads, spread evenly; auto: few enough to cost little; null: all. At the end all."""
+    """Validation tokens of each evaluation during training, spread evenly; auto: few enough to cost little; null: all. At the end all."""
     translations: int = Field(64, ge=0, le=10**6)
     """Held-out sources or prompts that are answered at each evaluation point, for BLEU, chrF and ROUGE; the last takes all. 0 = none."""
     patience: Count | None = None

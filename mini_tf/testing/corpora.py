@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.documents import read
 from mini_tf.data.formats.sources import Source
-from mini_tf.data.formats.tables import Columns, rows_of
+from mini_tf.data.formats.tables import rows_of
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.testing import Case, cases_of
 

@@ -17,9 +17,10 @@ that every repetition and continuation of a run does the same."""
 SPACING_SECONDS = 5.0
 """The same where the clock decides."""
 SHARE = 0.15
-"""Tokens that all evaluations on the way read together, by those that are trained on. A forward pass is a third of a step's work: 5 %."""
+"""Tokens that all evaluations during training read together, by those that are trained on. A forward pass is a third of a step's
+work: 5 %."""
 FEWEST = 4096
-"""Tokens of an evaluation on the way: fewer tell too little, so then there are fewer evaluations."""
+"""Tokens of an evaluation during training: fewer tell too little, so then there are fewer evaluations."""
 LINES = 30
 """Ordinary lines of a run's log, besides those after the first steps:"""
 EARLY = (1, 10)

@@ -13,9 +13,7 @@ from typing import Any
 
 _COMPILER = ("torch._inductor", "torch._dynamo")
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-AT_ONCE = "Ctrl-C now stops at once, and what came after the last checkpoint is lost"
+AGAIN = "Ctrl-C again stops at once and loses the steps since the last checkpoint"
 
 
 class Stopped(Exception):
@@ -73,7 +71,7 @@ class StopRequest:
         if self.signal is None:
             self._ask(signal.Signals(number))
             with suppress(RuntimeError):  # the signal came while a line was being written
-                self._answer(f"{signal.Signals(number).name}: what is under way (a step, an evaluation) ends, and all is saved; {AT_ONCE}")
+                self._answer(f"{signal.Signals(number).name}: stopping after the current step or evaluation, then saving; {AGAIN}")
         elif number == signal.SIGINT:
             self._put_back(signal.SIGINT)
             signal.raise_signal(number)

@@ -33,5 +33,5 @@ def positions(
     found = view(trained, stack, step, curve)
     if found.figure is None and (pictures := [file for file in files if file.suffix.lower() != ".json"]):
         said = f"--output {pictures[0]}: {found.result['positions']} positions have no curve or map to draw"
-        raise UsageFault(said, hint="`minitf inspect attention` shows where heads look in a text")
+        raise UsageFault(said, hint="`minitf inspect attention` shows the attention weights of a text")
     show(console, found, files, trained.folder)

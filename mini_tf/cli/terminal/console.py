@@ -26,7 +26,7 @@ import typer
 
 from mini_tf.cli.terminal.crash_files import keep_traceback
 from mini_tf.cli.terminal.interrupts import interruptible
-from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_conversation, write_product
+from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import Refusal, StorageFault
 from mini_tf.system.failures import is_bug, refusal_of
@@ -69,8 +69,8 @@ class Console:
         self.crash: Callable[[str], Path] | None = None
         self._answer: dict[str, Any] = {}
         self._bar: tqdm[Any] | None = None
-        self._sketched = False
-        self._lock = threading.RLock()  # a wait is sketched by a thread of its own
+        self._status_shown = False
+        self._lock = threading.RLock()  # a status is shown by a thread of its own
 
     @property
     def live(self) -> bool:
@@ -106,19 +106,19 @@ class Console:
         )
         return self._bar
 
-    def sketch(self, line: str) -> None:
+    def status(self, line: str) -> None:
         """A line on a live stderr that stays until the next one, which replaces it; "" removes it. On a bar it stands before it."""
         if self._bar is not None and not self._bar.disable:
             self._bar.set_description_str(safe_text(line))  # tqdm has a lock of its own; who waits for it must not hold this one
             return
         with self._lock:
             width = shutil.get_terminal_size((80, 24)).columns - 1
-            write_conversation(f"\r\x1b[K{safe_text(line)[:width]}")
-            self._sketched = bool(line)
+            write_stderr(f"\r\x1b[K{safe_text(line)[:width]}")
+            self._status_shown = bool(line)
 
     def print_product(self, text: str, end: str = "\n") -> None:
         """Text for stdout, flushed at once, made safe."""
-        write_product(safe_text(text) + end)
+        write_stdout(safe_text(text) + end)
 
     @property
     def colored(self) -> bool:
@@ -139,7 +139,7 @@ class Console:
 
         if not self.json:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
-            write_product(rendered(drawn, colored=self.colored, width=self.width))
+            write_stdout(rendered(drawn, colored=self.colored, width=self.width))
 
     def answer(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
@@ -154,7 +154,7 @@ class Console:
 
     def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
         """One envelope at once, for commands that print JSONL: one a line of input."""
-        write_product(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
+        write_stdout(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
 
     def close(self, exit_code: int, error: Refusal | None = None) -> None:
         """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
@@ -165,7 +165,7 @@ class Console:
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
         if exit_code:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
-        write_product(to_json(envelope | self._answer) + "\n")
+        write_stdout(to_json(envelope | self._answer) + "\n")
 
     def _tell(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
         line = safe_text(line)
@@ -177,11 +177,11 @@ class Console:
         if tone and wants_color(self.color, sys.stderr):
             line = f"{_COLORS[tone]}{line}\x1b[0m"
         with self._lock:
-            if self._sketched:
-                self.sketch("")
+            if self._status_shown:
+                self.status("")
             if self._bar is not None and not self._bar.disable:
                 self._bar.clear()
-            write_conversation(line + "\n")
+            write_stderr(line + "\n")
 
 
 def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, result: Any) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def refuse(console: Console, error: Exception) -> int:
         with suppress(OSError):
             console.log(trace)
     if console.debug:
-        write_conversation(safe_text(trace))
+        write_stderr(safe_text(trace))
     if is_bug(error):
         kept = keep_traceback(safe_text(trace), console.crash)
         refusal.hint = f"{kept} says where" if kept else "--debug shows where"

@@ -20,7 +20,7 @@ def refuse_repeated(command: Any) -> None:
         for parameter, times in Counter(given).items():
             if times > 1 and _takes_one(parameter):
                 name = "/".join([next(name for name in parameter.opts if name.startswith("--")), *parameter.secondary_opts])
-                raise typer.BadParameter(f"it is given {times} times, and takes one value", ctx=context, param_hint=name)
+                raise typer.BadParameter(f"given {times} times, but takes one value", ctx=context, param_hint=name)
         return parse(context, arguments)
 
     command.parse_args = parse_once

@@ -1,15 +1,15 @@
-"""The two streams of a command: stdout is its product, whose reader may leave; stderr the conversation, which may be cut off."""
+"""The two streams of a command: results on stdout, messages on stderr; the reader of either may be gone."""
 
 import os
 import sys
 from contextlib import suppress
 from typing import TextIO
 
-from mini_tf.system.backtraces import write_stderr
+from mini_tf.system import backtraces
 
 
 class ReaderLeft(Exception):
-    """Nobody reads stdout any more (`| head -1`)."""
+    """stdout was closed by its reader (`| head -1`)."""
 
 
 def wants_color(choice: str, stream: TextIO | None) -> bool:
@@ -25,7 +25,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     return False
 
 
-def write_product(text: str) -> None:
+def write_stdout(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -37,12 +37,12 @@ def write_product(text: str) -> None:
         raise
 
 
-def write_conversation(text: str) -> None:
+def write_stderr(text: str) -> None:
     # Training must outlive its terminal: a stderr that went away is no reason to stop.
     if sys.stderr is None:
         return
     try:
-        write_stderr(text)
+        backtraces.write_stderr(text)
     except (OSError, ValueError):
         silence(sys.stderr)
 

@@ -8,19 +8,19 @@ from typing import Protocol
 
 from mini_tf.system.waiting import Reached, Show
 
-PATIENCE = 1.0
+DELAY = 1.0
 """Seconds after which a wait is said; a shorter one is none."""
 AGAIN = 15.0
 """Seconds between two lines about the same wait, where nothing can be drawn in place."""
 
 
 class Display(Protocol):
-    """A terminal: `say` a line for good, or `sketch` one that the next replaces ("" removes it), where it is `live`."""
+    """A terminal: `say` a line for good, or `status` one that the next replaces ("" removes it), where it is `live`."""
 
     @property
     def live(self) -> bool: ...
     def say(self, line: str) -> None: ...
-    def sketch(self, line: str) -> None: ...
+    def status(self, line: str) -> None: ...
 
 
 def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> Show:
@@ -29,7 +29,7 @@ def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> S
     @contextmanager
     def show(what: str) -> Iterator[Reached]:
         wait = _Wait(display, what, clock)
-        timer = threading.Timer(PATIENCE, wait.begin)
+        timer = threading.Timer(DELAY, wait.begin)
         timer.daemon = True
         timer.start()
         try:
@@ -53,17 +53,20 @@ class _Wait:
         with self._lock:
             if not self._over:
                 self._said = self._clock()
-                (self._display.sketch if self._display.live else self._display.say)(f"{self._what} ...")
+                self._show(f"{self._what} ...")
 
     def reached(self, share: float) -> None:
         with self._lock:
             every = 0.2 if self._display.live else AGAIN
             if self._said is not None and self._clock() - self._said >= every:
                 self._said = self._clock()
-                (self._display.sketch if self._display.live else self._display.say)(f"{self._what}: {share:.0%}")
+                self._show(f"{self._what}: {share:.0%}")
 
     def end(self) -> None:
         with self._lock:
             self._over = True
             if self._said is not None and self._display.live:
-                self._display.sketch("")
+                self._display.status("")
+
+    def _show(self, line: str) -> None:
+        (self._display.status if self._display.live else self._display.say)(line)

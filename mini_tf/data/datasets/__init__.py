@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.formats.cells import Cell
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.sources import Source, find
-from mini_tf.data.formats.tables import Columns, Row, try_rows
+from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import Division, Known, Read, hold_out, keep_apart

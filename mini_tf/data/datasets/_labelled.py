@@ -4,7 +4,6 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from mini_tf.data.datasets import TEXTS, Dataset, Text
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
-from mini_tf.data.labels import Labels
+from mini_tf.data.labels import Labels, unknown_label
 from mini_tf.data.packing import OneEach, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -240,11 +239,7 @@ def class_numbers(example: Example, labels: Labels) -> list[int]:
     numbers = {name: n for n, name in enumerate(labels.names)}
     for name in example.answers:
         if name not in numbers:
-            near, known = get_close_matches(name, numbers, n=1), list(numbers)
-            listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
-            hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed};"
-            told = f"{example.where}: the label {short(name)!r} is none of those to learn from"
-            raise DataFault(told, hint=f"{hint} objective.labels names all classes", where=(example.where,))
+            raise unknown_label(name, labels.names, example.where)
     return [numbers[name] for name in example.answers]
 
 

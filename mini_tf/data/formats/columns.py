@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
+from mini_tf.data.formats.lines import Errors
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.strict_json import short
@@ -16,6 +18,30 @@ def _roles() -> frozenset[str]:
     """What columns may hold, of all datasets."""
     datasets: Any = kinds_of("data.datasets").values()
     return frozenset(role for dataset in datasets for role in (*dataset.REQUIRED, *dataset.OPTIONAL))
+
+
+Likely = Mapping[str, Sequence[str]]
+"""By a name that is asked for, what the same column is often called, in small letters."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are read, and what becomes of bytes that are not UTF-8.
+
+    `names`: each is a column's name, or its number from 0 in a table without names; None takes the one called `text`, else the
+    only one. `optional`: columns that there may be. In CoNLL, whose columns have no names, `text` is the first one and `label` the
+    last (in CoNLL-U: form and upos). `header` auto: the first line names the columns if one of its cells is `text` or a name asked
+    for, or if there are two or more of them and all are different single words that begin with a letter; where numbers are asked
+    for, it does not. `errors` replace: each bad byte is read as U+FFFD. For names that are not given but assumed: `likely` are those
+    that such columns often have, of which one is read where the name itself is not there; `numbers` the columns of a file without names.
+    """
+
+    names: tuple[str | None, ...] = (None,)
+    header: Literal["auto"] | bool = "auto"
+    errors: Errors = "strict"
+    optional: tuple[str, ...] = ()
+    likely: Likely = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Chosen(NamedTuple):
@@ -29,42 +55,27 @@ class Chosen(NamedTuple):
     named: bool
 
 
-Likely = Mapping[str, Sequence[str]]
-"""By a name that is asked for, what the same column is often called, in small letters."""
-
-
 def meant(name: str, there: Sequence[str], likely: Likely) -> str:
     """The column that a name stands for: itself, else the only one that is called as such columns often are, else itself all the same."""
     others = [column for column in there if column.strip().lower() in likely.get(name, ())]
     return others[0] if name not in there and len(others) == 1 else name
 
 
-def choose(
-    first: Sequence[str],
-    names: Sequence[str | None],
-    optional: Sequence[str],
-    header: Literal["auto"] | bool,
-    where: str,
-    key: str,
-    likely: Likely,
-    numbers: Mapping[str, str],
-) -> Chosen:
-    """Find the columns in the first row of a table; `names` to `numbers` as in Columns, `key` of its Source.
-
-    DataFault where one is missing.
-    """
-    wanted = [name or "text" for name in names]
-    if header != "auto":
-        named = header
+def choose(first: Sequence[str], columns: Columns, where: str, key: str) -> Chosen:
+    """Find the columns in the first row of a table; key: of its Source. DataFault where one is missing."""
+    likely, numbers = columns.likely, columns.numbers
+    wanted = [name or "text" for name in columns.names]
+    if columns.header != "auto":
+        named = columns.header
     elif numbers:  # so a single cell that is called as a column is proves nothing
         named = _are_words(first) or all(meant(name, first, likely) in first for name in wanted or numbers)
     else:
         named = _names_columns(first, wanted)
     wanted = [meant(name, first, likely) if named else numbers.get(name, name) for name in wanted]
     there = first if named else [str(n) for n in range(len(first))]
-    there_may_be = [name if named else numbers.get(name, name) for name in optional]
+    there_may_be = [name if named else numbers.get(name, name) for name in columns.optional]
     more = [place_of(name, there, where) if name in there else None for name in there_may_be]
-    if [*names] == [None] and len(first) == 1:
+    if columns.names == (None,) and len(first) == 1:
         return Chosen([0], more, named)
     for name in wanted:
         if name not in there:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mini_tf.data.formats.cells import text_of
+from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.lines import lines_of
 from mini_tf.data.formats.sources import Source
-from mini_tf.data.formats.tables import Columns, try_rows
+from mini_tf.data.formats.tables import try_rows
 from mini_tf.system.errors import DataFault, raising
 
 PART = 1 << 20

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mini_tf.data.formats import lines
 from mini_tf.recipe.corpora import built_in, corpus_of
-from mini_tf.recipe.data import FORMATS as FORMATS
+from mini_tf.recipe.data import FORMATS
 from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.drafts import draft_of
 from mini_tf.system.errors import DataFault, Unavailable
@@ -93,7 +93,7 @@ def _find_one(spec: str, key: str) -> list[Source]:
         raise Unavailable(f"{key}: {spec}: data sets of Hugging Face cannot be read yet", hint="save it as a jsonl or parquet file")
     if url := re.search(r"https?:/.*", spec):
         address = re.sub(":/+", "://", url[0], count=1)
-        raise DataFault(f"{key}: {address}: minitf opens no connection", hint=f"download it first: curl -LO {address}")
+        raise DataFault(f"{key}: {address}: minitf does not download files", hint=f"download it first: curl -LO {address}")
     if not spec or "\0" in spec:
         raise DataFault(f"{key}: {spec!r} is not a file name")
     path = Path(os.path.expanduser(spec))

@@ -4,38 +4,18 @@ Nothing doubtful is repaired: it is refused with `file:line`.
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from mini_tf.data.formats.cells import Cell
-from mini_tf.data.formats.columns import Chosen, Likely, choose, meant, no_column, place_of
+from mini_tf.data.formats.columns import Columns, choose, meant, no_column, place_of
 from mini_tf.data.formats.conll import sentences
-from mini_tf.data.formats.lines import Errors, lines_of
+from mini_tf.data.formats.lines import lines_of
 from mini_tf.data.formats.sources import Source
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, Unavailable, raising
 from mini_tf.system.limits import limits, spoken
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a table are read, and what becomes of bytes that are not UTF-8.
-
-    `names`: each is a column's name, or its number from 0 in a table without names; None takes the one called `text`, else the
-    only one. `optional`: columns that there may be. In CoNLL, whose columns have no names, `text` is the first one and `label` the
-    last (in CoNLL-U: form and upos). `header` auto: the first line names the columns if one of its cells is `text` or a name asked
-    for, or if there are two or more of them and all are different single words that begin with a letter; where numbers are asked
-    for, it does not. `errors` replace: each bad byte is read as U+FFFD. For names that are not given but assumed: `likely` are those
-    that such columns often have, of which one is read where the name itself is not there; `numbers` the columns of a file without names.
-    """
-
-    names: tuple[str | None, ...] = (None,)
-    header: Literal["auto"] | bool = "auto"
-    errors: Errors = "strict"
-    optional: tuple[str, ...] = ()
-    likely: Likely = field(default_factory=dict)
-    numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Row(NamedTuple):
@@ -67,7 +47,7 @@ def read_columns(source: Source, columns: Columns) -> list[str]:
         first = next(filter(None, _cells(source, columns)), [])
         if not first:
             return []
-        chosen = _chosen(first, columns, source.name, source.key)
+        chosen = choose(first, columns, source.name, source.key)
         return [first[n] for n in chosen.wanted] if chosen.named else []
     if source.format == "jsonl":
         first = next(
@@ -137,17 +117,13 @@ def _table(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
         if not row:
             continue
         if chosen is None:
-            chosen, width = _chosen(row, columns, where, source.key), len(row)
+            chosen, width = choose(row, columns, where, source.key), len(row)
             if chosen.named:
                 continue
         if len(row) != width:
             yield DataFault.located(where, f"{len(row)} columns, but the first line has {width}")
             continue
         yield Row([row[n] for n in chosen.wanted], where, [None if n is None else row[n] for n in chosen.optional])
-
-
-def _chosen(first: Sequence[str], columns: Columns, where: str, key: str) -> Chosen:
-    return choose(first, columns.names, columns.optional, columns.header, where, key, columns.likely, columns.numbers)
 
 
 def _cells(source: Source, columns: Columns) -> Any:
@@ -171,8 +147,9 @@ def _conll(source: Source, columns: Columns) -> Iterator[Row | DataFault]:
             usual = {"text": "1", "label": "3"} if source.format == "conllu" else {"text": "0"}
             if source.format == "conll" and width > 1:
                 usual["label"] = str(width - 1)
-            names = [usual.get(name or "text", name) for name in columns.names]
-            chosen = choose(words[0], names, [usual.get(name, name) for name in columns.optional], False, where, source.key, {}, {})
+            names = tuple(usual.get(name or "text", name) for name in columns.names)
+            optional = tuple(usual.get(name, name) for name in columns.optional)
+            chosen = choose(words[0], Columns(names, header=False, optional=optional), where, source.key)
         more = [None if n is None else [word[n] for word in words] for n in chosen.optional]
         yield Row([[word[n] for word in words] for n in chosen.wanted], where, [*more])
 

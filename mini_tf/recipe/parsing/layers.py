@@ -1,17 +1,14 @@
 """Recipes on top of each other: default < extends < recipe < command line.
 
-A kind given later drops the settings of the old kind; a horizon given later replaces the earlier one, and so does a size of batches.
-Data files given later drop what was said of the earlier ones (data.home).
+A kind given later drops the settings of the old kind. What else a later level drops, its section says (`Section.inherited`).
 """
 
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from mini_tf.recipe.data import Data
 from mini_tf.recipe.kinds import Kind, KindOf, Section, usable
 from mini_tf.recipe.parsing.yaml_tree import Node
-from mini_tf.recipe.sections import BATCHES, HORIZONS, Train
 from mini_tf.recipe.values import Written, members
 
 _BLANK = ("", "~", "null")
@@ -85,24 +82,14 @@ def part_of(field: FieldInfo | None, node: Node | None) -> type[Section] | None:
 
 def merge(below: Node, above: Node, section: type[Section] | None) -> Node:
     """The mapping `above` on top of the mapping `below`, both of `section` (None = not known, or parts of one level)."""
-    merged: dict[str, Node] = dict(below.value)
-    for group in (HORIZONS, BATCHES) if section is Train else ():
-        if any(key in group and not is_blank(node) for key, node in above.value.items()):
-            merged = {key: node for key, node in merged.items() if key not in group}
-    if section is Data and {"train", "val"} & above.value.keys():
-        merged.pop("home", None)  # it tells of the files that are replaced
-        if "fields" in merged and "fields" not in above.value and _are_numbers(merged["fields"]):
-            merged["field_numbers"] = merged.pop("fields")
+    given = {key for key, node in above.value.items() if not is_blank(node)}
+    merged: dict[str, Node] = (section or Section).inherited(below.value, given)
     for key, node in above.value.items():
         field = section.model_fields.get(key) if section else None
         merged[key] = _join(merged[key], node, field) if key in merged else node
         if key not in merged or merged[key] is node:
             node.before = below.value.get(key)
     return Node(merged, below.where if above.where.startswith("command line") else above.where)
-
-
-def _are_numbers(node: Node) -> bool:
-    return isinstance(node.value, dict) and bool(node.value) and all(str(one.value).isdigit() for one in node.value.values())
 
 
 def _join(below: Node, above: Node, field: FieldInfo | None) -> Node:

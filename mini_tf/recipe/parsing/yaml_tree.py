@@ -147,7 +147,7 @@ class _Reader:
         lines = self.text.split("\n")
         line = lines[mark.line] if mark and mark.line < len(lines) else ""
         return (
-            "the line is indented by a tab; YAML wants blanks, two for each level" if "\t" in line[: len(line) - len(line.lstrip())] else ""
+            "the line is indented by a tab; YAML requires spaces, two per level" if "\t" in line[: len(line) - len(line.lstrip())] else ""
         )
 
     def node(self, event: Any, events: Iterator[Any], depth: int) -> Node:

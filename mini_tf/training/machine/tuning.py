@@ -49,23 +49,23 @@ class Work:
         return self.horizon.seconds if self.horizon.steps is None else self.horizon.steps * step  # type: ignore[return-value]
 
 
-def tune(setup: Setup, work: Work, measure: Measure, crowded: Callable[[], bool] = lambda: False) -> Setup:
+def tune(setup: Setup, work: Work, measure: Measure, contended: Callable[[], bool] = lambda: False) -> Setup:
     """`setup` with all that is undecided decided, the reasons, and the figures they rest on.
 
-    Its micro_batch_size must be the largest that fits into memory. crowded: whether others are at work on this machine just now.
+    Its micro_batch_size must be the largest that fits into memory. contended: whether others are at work on this machine just now.
     """
     bench = _Bench(measure, work)
     bench.look(setup)
     if work.seconds(bench.step) < SHORT:
         return _all_safe(setup, TOO_SHORT)
-    if crowded():
+    if contended():
         return replace(_all_safe(setup, BUSY), provisional=True)
     safe = setup
     for key in ("precision", "threads", "micro_batch_size"):
         if key in setup.undecided:
             setup = _compare(key, setup, bench)
     setup = _compile(setup, bench) if "compile" in setup.undecided else setup
-    if crowded():  # meanwhile
+    if contended():  # meanwhile
         return replace(_all_safe(safe, BUSY), provisional=True)
     return replace(setup, provisional=bench.busy or (bench.too_dear and not setup.measured))
 

@@ -9,7 +9,7 @@ LEAST = 0.8
 _BLOCK = bytes(1 << 20)
 
 
-def crowded(threads: int, seconds: float = 0.1) -> bool:
+def contended(threads: int, seconds: float = 0.1) -> bool:
     """Whether so many threads that compute all the time get clearly less than a core each, for `seconds`."""
     shares = [0.0] * threads
     together = threading.Barrier(threads)
