@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mini_tf.data.datasets import Dataset, Text
+from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.labels import Labels
 from mini_tf.data.opening import Say, encode, open_text
 from mini_tf.data.store import Store, Tokenizers
@@ -35,7 +35,7 @@ def opened(
     say: Say = lambda line: None,
     used: Tokenizers | None = None,
     **settings: Any,
-) -> Text:
+) -> TokenizedData:
     """Both sides; settings: of the objective."""
     return open_text(data, tokenizer, objective_for(dataset, **settings), say, used)
 

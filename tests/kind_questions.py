@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 DECLARED = {"DATASET": "datasets", "PIPELINE": "pipelines"}
 """What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it is."""
-CONTRACTS = {"Mixer": "attention", "Position": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
+CONTRACTS = {"Mixer": "attention", "PositionalEncoding": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
 """The classes that every kind of a package is; what stands between them and a kind (`Headed`, `OneStack`) is some kinds' class."""
 _GATHERED = (ast.Tuple, ast.List, ast.Set)
 

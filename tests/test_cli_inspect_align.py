@@ -11,7 +11,7 @@ from commands import QUIET, Done, minitf, refused, trained
 from rich.cells import cell_len
 from safetensors import safe_open
 
-from mini_tf.generation.translating import Translator
+from mini_tf.generation.translation import Translator
 from mini_tf.system.safe_text import safe_text
 from mini_tf.trained.opening import open_trained
 

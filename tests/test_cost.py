@@ -13,10 +13,10 @@ from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from mini_tf.data.opening import open_text
-from mini_tf.generation.translating import Translator
+from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
-from mini_tf.jobs.cost.chores import Chores, chores_of, how_often
-from mini_tf.jobs.cost.steps import SEEN, memory_of, pace_of, usual_step, work_of
+from mini_tf.jobs.cost.overhead import Overhead, how_often, overhead_of
+from mini_tf.jobs.cost.steps import SEEN, memory_of, pace_of, step_flops, usual_step
 from mini_tf.jobs.cost.whole import whole_run
 from mini_tf.jobs.parts import Parts
 from mini_tf.recipe.reading import read
@@ -55,7 +55,7 @@ def training_of(*changes: str) -> tuple[Parts, Training]:
     text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
     parts = build(recipe, text, settle(recipe.runtime))
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
-    return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.course, parts.setup)
+    return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.schedule, parts.setup)
 
 
 def counted_by_torch(parts: Parts, training: Training) -> int:
@@ -77,9 +77,9 @@ def test_work_in_nanogpts_shape_is_the_papers_formula() -> None:
     """6 N + 12 n_layers L d a token (PaLM, appendix B; nanoGPT's estimate_mfu), N without the tables that are only looked up."""
     shape = "model={kind: decoder, d_model: 128, n_layers: 4, n_heads: 4, d_ff: 512, activation: gelu}"
     parts, training = training_of(shape, "tokenizer.kind=char", "train.context=64", "train.batch_size=12")
-    vocabulary = parts.text.tokenizer.vocabulary.size
+    vocabulary = parts.data.tokenizer.vocabulary.size
     matrices = 4 * 12 * 128**2 + 128 * vocabulary
-    work = work_of(parts, training)
+    work = step_flops(parts, training)
     assert work.tokens == 12 * 64
     assert work.flops == 768 * (6 * matrices + 12 * 4 * 64 * 128)
     with_65_characters = work.flops - 768 * 6 * 128 * (vocabulary - 65)
@@ -104,7 +104,7 @@ def test_work_in_nanogpts_shape_is_the_papers_formula() -> None:
 )
 def test_work_is_what_torch_counts_of_forward_and_backward(changes: tuple[str, ...]) -> None:
     parts, training = training_of(*changes)
-    work = work_of(parts, training)
+    work = step_flops(parts, training)
     assert work.flops == counted_by_torch(parts, training)
     assert work.tokens == sum(batch.counts["tokens"] for batch in training.feed.micro_batches(usual_step(training)))
 
@@ -112,7 +112,7 @@ def test_work_is_what_torch_counts_of_forward_and_backward(changes: tuple[str, .
 def test_work_of_a_window_is_nearly_what_torch_counts() -> None:
     """Its backward pass has a few products more than twice those of its forward pass."""
     parts, training = training_of("model.attention={kind: window, window: 8}")
-    assert work_of(parts, training).flops == pytest.approx(counted_by_torch(parts, training), rel=0.02)
+    assert step_flops(parts, training).flops == pytest.approx(counted_by_torch(parts, training), rel=0.02)
 
 
 def test_a_usual_step_is_neither_the_smallest_nor_the_largest_and_memory_is_of_the_largest() -> None:
@@ -120,7 +120,7 @@ def test_a_usual_step_is_neither_the_smallest_nor_the_largest_and_memory_is_of_t
     seen = [training.feed.micro_batches(step) for step in range(SEEN)]
     tokens = [sum(batch.counts["tokens"] for batch in step) for step in seen]
     assert sorted(tokens).index(tokens[usual_step(training)]) in (2, 3)
-    assert work_of(parts, training).tokens == tokens[usual_step(training)]
+    assert step_flops(parts, training).tokens == tokens[usual_step(training)]
     kept = [saved_bytes(partial(parts.task, batch, None), parts.setup, parts.task) for step in seen for batch in step]
     assert min(kept) < memory_of(parts, training).activations >= 0.9 * max(kept)
     assert usual_step(training_of()[1]) == 0
@@ -129,15 +129,15 @@ def test_a_usual_step_is_neither_the_smallest_nor_the_largest_and_memory_is_of_t
 def test_tokens_of_pairs_are_those_of_the_targets_that_a_step_asks_for() -> None:
     parts, training = training_of(*PAIRS)
     chosen = training.feed.plan.rows(usual_step(training)).rows
-    assert work_of(parts, training).tokens == sum(len(parts.text.train.document(int(row))) + 1 for row in chosen)
+    assert step_flops(parts, training).tokens == sum(len(parts.data.train.document(int(row))) + 1 for row in chosen)
 
 
 def test_a_head_works_only_where_something_is_asked() -> None:
     few, many = (training_of(*ENCODER, f"objective.mask_rate={rate}") for rate in (0.1, 0.5))
     asked = [sum(len(batch.labels) for batch in training.feed.micro_batches(0)) for _, training in (few, many)]
-    scores = 3 * 2 * 32 * few[0].text.tokenizer.vocabulary.size
+    scores = 3 * 2 * 32 * few[0].data.tokenizer.vocabulary.size
     # What the last layer computes at the asked places alone comes on top of the scores.
-    assert work_of(*many).flops - work_of(*few).flops >= scores * (asked[1] - asked[0]) > 0
+    assert step_flops(*many).flops - step_flops(*few).flops >= scores * (asked[1] - asked[0]) > 0
 
 
 def test_fused_attention_is_counted_as_its_two_products() -> None:
@@ -237,7 +237,7 @@ def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: 
     assert len(list((folder / "checkpoints").glob("step-*"))) == saves
 
 
-CHORES = Chores(evaluation=0.5, whole=3.0, sample=0.25, save=0.125, closing=1.0)
+CHORES = Overhead(evaluation=0.5, whole=3.0, sample=0.25, save=0.125, closing=1.0)
 
 
 def test_the_time_is_the_sum_of_what_is_done() -> None:
@@ -261,17 +261,17 @@ def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(cha
 def test_chores_are_timed_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     parts, _ = training_of("eval.tokens=500", "eval.every_steps=1")
-    chores = chores_of(parts, 1000)
-    assert chores.whole / chores.evaluation == pytest.approx(parts.held_out_tokens / parts.sample_size)
+    overhead = overhead_of(parts, 1000)
+    assert overhead.whole / overhead.evaluation == pytest.approx(parts.held_out_tokens / parts.sample_size)
     assert 500 <= parts.sample_size < 600
-    assert min(vars(chores).values()) > 0
+    assert min(vars(overhead).values()) > 0
     assert list(tmp_path.iterdir()) == []
-    pairs, few = (chores_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))
+    pairs, few = (overhead_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))
     assert min(vars(pairs).values()) > 0
     assert few.sample > 0  # translations that are shown, though not judged
-    answers = chores_of(training_of(*TURNS)[0], 1000)
+    answers = overhead_of(training_of(*TURNS)[0], 1000)
     assert min(vars(answers).values()) > 0
-    silent = chores_of(training_of(*ENCODER)[0], 1000)
+    silent = overhead_of(training_of(*ENCODER)[0], 1000)
     assert (silent.sample, silent.whole) == (0.0, silent.evaluation)
 
 

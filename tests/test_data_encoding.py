@@ -95,7 +95,7 @@ def test_no_text_can_hold_a_special_token(form: str, kind: str) -> None:
     """Names of special tokens are characters like any other: as many separators as there are borders between texts."""
     names = list(tokenizer(kind).special_tokens)
     example = Example([f"a{names[0]}b", *names], ["good"] if form == "classes" else ["good"] * (1 + len(names)), "f:1")
-    example = example._replace(answers=[ASSISTANT] * (1 + len(names))) if form == "chats" else example
+    example = example._replace(labels=[ASSISTANT] * (1 + len(names))) if form == "chats" else example
     ids = encoded(form, example, replace(CLASSES, n_texts=1 + len(names)), kind).ids
     vocabulary = tokenizer(kind).vocabulary
     assert (ids == vocabulary.separator).sum() == (0 if form == "tags" else len(names))
@@ -289,7 +289,7 @@ def test_a_conversation_ends_with_what_the_assistant_says_last_and_is_known_by_w
         return dataset_of("chats").example({"messages": messages}, "f:1", {"messages": "messages"}, labelled=True)
 
     one = read("user", ASSISTANT, "user", ASSISTANT, "user", "system")
-    assert (one.answers, one.texts[-1], one.n_later) == (["user", ASSISTANT, "user", ASSISTANT], "assistant 3", 2)
+    assert (one.labels, one.texts[-1], one.n_later) == (["user", ASSISTANT, "user", ASSISTANT], "assistant 3", 2)
     assert read("user", ASSISTANT, "user", ASSISTANT) == one._replace(n_later=0)
     known_by = dataset_of("chats").known_by
     assert known_by(one._replace(texts=[*one.texts[:-1], "another"])) == known_by(one)

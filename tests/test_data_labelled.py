@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from data_of import dataset_of, encoded
 
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Example
 from mini_tf.data.split import hash_text
 from mini_tf.data.store import Store, in_memory
@@ -47,7 +47,7 @@ def table(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     return str(path)
 
 
-def opened(file: object, dataset: str = "classes", said: Any = None, wanted: Sequence[str] = (), **given: Any) -> Text:
+def opened(file: object, dataset: str = "classes", said: Any = None, wanted: Sequence[str] = (), **given: Any) -> TokenizedData:
     data = Data(train=file, **{"fields": FIELDS} | given)  # type: ignore[arg-type]
     settings = {"labels": tuple(wanted)} if wanted else {}
     return data_of.opened(data, BYTE, dataset, (said if said is not None else []).append, **settings)
@@ -62,7 +62,7 @@ def refusal(file: object, dataset: str = "classes", **given: Any) -> str:
 
 
 def raw(store: Store) -> list[tuple[list[str], list[str]]]:
-    return [(one.texts, one.answers) for one in written(store)]
+    return [(one.texts, one.labels) for one in written(store)]
 
 
 def written(store: Store) -> list[Example]:
@@ -70,11 +70,11 @@ def written(store: Store) -> list[Example]:
     return list(dataset_of("classes").examples(store))
 
 
-def remade(examples: list[Example], dataset: str, text: Text) -> Store:
+def remade(examples: list[Example], dataset: str, text: TokenizedData) -> Store:
     return in_memory(dataset_of(dataset).encode(examples, text.used, text.labels), text.used)
 
 
-def both(text: Text) -> list[tuple[list[str], list[str]]]:
+def both(text: TokenizedData) -> list[tuple[list[str], list[str]]]:
     return raw(text.train) + raw(text.val)
 
 
@@ -116,12 +116,12 @@ def test_a_store_in_memory_equals_the_one_in_files(form: str, tmp_path: Path) ->
     file = table(tmp_path / "a.jsonl", MANY[form])
     text, dataset = opened(file, form, fields={}), dataset_of(form)
     read = list(dataset.read(dataset.find(file, "data.train"), Data(train=file), file))
-    assert sorted(both(text)) == sorted((one.texts, one.answers) for one in read)
+    assert sorted(both(text)) == sorted((one.texts, one.labels) for one in read)
     for store in (text.train, text.val):
         same(remade(written(store), form, text), store)
     again = encoded(Data(train=file), text.used, form, text.labels)
     same(again, remade(read, form, text))
-    assert raw(again) == [(one.texts, one.answers) for one in read]
+    assert raw(again) == [(one.texts, one.labels) for one in read]
 
 
 def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp_path: Path) -> None:

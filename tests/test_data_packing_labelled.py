@@ -76,16 +76,16 @@ def whole(example: Example, form: str) -> Row:
     ids: list[int] = [SEP]  # type: ignore[list-item]
     labels: list[float | None] = [None]
     if form in ("classes", "two texts"):
-        labels = [float(TAGS.names.index(example.answers[0]))]
+        labels = [float(TAGS.names.index(example.labels[0]))]
     if form == "numbers":
-        labels = [float(np.float32((float(example.answers[0]) - 0.5) / 2.0))]
+        labels = [float(np.float32((float(example.labels[0]) - 0.5) / 2.0))]
     if form == "tags":
-        for word, tag in zip(example.texts, example.answers, strict=True):
+        for word, tag in zip(example.texts, example.labels, strict=True):
             blank = " " if len(ids) > 1 else ""
             ids += CHAR.encode(blank + word).tolist()
             labels += [*[None] * len(blank), float(TAGS.names.index(tag)), *[None] * (len(word) - 1)]
         return [*ids, SEP], [*labels, None]  # type: ignore[list-item]
-    for who, text in zip(example.answers if form == "chats" else [""] * 2, example.texts, strict=False):
+    for who, text in zip(example.labels if form == "chats" else [""] * 2, example.texts, strict=False):
         ids += [*CHAR.encode(text).tolist(), SEP]  # type: ignore[list-item]
         labels += [1.0 if who == ASSISTANT else None] * (len(text) + 1)
     return ids, labels
@@ -132,7 +132,7 @@ def test_of_two_texts_the_longer_one_loses_its_end_first_and_both_are_there(cont
             (one if len(one) > len(other) else other).pop()
         assert one
         assert other
-        labels = [float(TAGS.names.index(example.answers[0])), *[None] * (len(one) + len(other) + 2)]
+        labels = [float(TAGS.names.index(example.labels[0])), *[None] * (len(one) + len(other) + 2)]
         expected.append(([SEP, *one, SEP, *other, SEP], labels))
     assert every_row("two texts", context) == expected
 

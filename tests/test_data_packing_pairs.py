@@ -9,7 +9,7 @@ import torch
 from data_of import dataset_of, opened
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.packing import Packing, Shape, spread
 from mini_tf.objectives.seq2seq import Settings as Seq2Seq
 from mini_tf.recipe import sections
@@ -20,7 +20,7 @@ LENGTHS = [(n * 7 % 13 + 1, n * 5 % 11 + 1) for n in range(50)]
 
 
 @pytest.fixture(scope="module", params=["one vocabulary", "two"])
-def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Text:
+def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TokenizedData:
     """Pairs of all lengths from 1 to 13 and 1 to 11 characters; the first half of the alphabet is the source's."""
     folder = tmp_path_factory.mktemp("pairing")
     rows = [{"source": "abcdefghijklm"[-n:], "target": "nopqrstuvwx"[-m:]} for n, m in LENGTHS]
@@ -32,7 +32,7 @@ def text(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return opened(data, sections.Tokenizer(kind="char", source=side), "pairs")
 
 
-def documents(text: Text) -> list[tuple[list[int], list[int]]]:
+def documents(text: TokenizedData) -> list[tuple[list[int], list[int]]]:
     """The ids of every pair, each by its tokenizer from its characters."""
     store, pairs = text.train, []
     assert store.source is not None
@@ -42,13 +42,13 @@ def documents(text: Text) -> list[tuple[list[int], list[int]]]:
     return pairs
 
 
-def by_hand(text: Text, context: int) -> list[tuple[list[int], list[int]]]:
+def by_hand(text: TokenizedData, context: int) -> list[tuple[list[int], list[int]]]:
     """(source row, target row) of every pair."""
     ends = text.source_tokenizer.vocabulary.separator, text.tokenizer.vocabulary.separator
     return [([*source[: context - 1], ends[0]], [ends[1], *target, ends[1]][: context + 1]) for source, target in documents(text)]
 
 
-def rows_of(text: Text, context: int) -> Packing:
+def rows_of(text: TokenizedData, context: int) -> Packing:
     return dataset_of("pairs").packing(text.train, Shape(context, 1))
 
 
@@ -71,7 +71,7 @@ def both(rows: Rows) -> list[tuple[list[int], list[int]]]:
 
 
 @pytest.mark.parametrize("context", [1, 2, 5, 10, 12, 13, 14, 64])
-def test_rows_are_those_put_together_by_hand(text: Text, context: int) -> None:
+def test_rows_are_those_put_together_by_hand(text: TokenizedData, context: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
     assert pairing.n_rows == len(expected)
     order = np.random.default_rng(0).permutation(len(expected))
@@ -84,7 +84,7 @@ def test_rows_are_those_put_together_by_hand(text: Text, context: int) -> None:
 
 
 @pytest.mark.parametrize("context", [1, 2, 5, 10, 12, 13, 14, 64])
-def test_sizes_are_those_of_the_rows(text: Text, context: int) -> None:
+def test_sizes_are_those_of_the_rows(text: TokenizedData, context: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
     assert pairing.lengths.tolist() == [max(len(source), len(target) - 1) for source, target in expected]
     assert pairing.row_tokens == pytest.approx(np.mean([len(target) - 1 for _, target in expected]))
@@ -94,7 +94,7 @@ def test_sizes_are_those_of_the_rows(text: Text, context: int) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 7, 50])
 @pytest.mark.parametrize("context", [4, 64])
-def test_evaluation_reads_every_pair_once_and_in_order(text: Text, context: int, batch_size: int) -> None:
+def test_evaluation_reads_every_pair_once_and_in_order(text: TokenizedData, context: int, batch_size: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
     batches = list(pairing.eval_rows(batch_size))
     assert [pair for rows in batches for pair in both(rows)] == expected
@@ -103,7 +103,7 @@ def test_evaluation_reads_every_pair_once_and_in_order(text: Text, context: int,
 
 
 @pytest.mark.parametrize("context", [4, 64])
-def test_evaluation_of_some_tokens_reads_pairs_that_have_them(text: Text, context: int) -> None:
+def test_evaluation_of_some_tokens_reads_pairs_that_have_them(text: TokenizedData, context: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
     lengths = np.array([len(target) - 1 for _, target in expected])
     for tokens in (1, lengths[0], lengths.sum() // 2, lengths.sum(), lengths.sum() + 100):
@@ -112,12 +112,12 @@ def test_evaluation_of_some_tokens_reads_pairs_that_have_them(text: Text, contex
         assert [pair for rows in pairing.eval_rows(3, int(tokens)) for pair in both(rows)] == [expected[n] for n in chosen]
 
 
-def test_the_documents_of_rows_are_their_pairs(text: Text) -> None:
+def test_the_documents_of_rows_are_their_pairs(text: TokenizedData) -> None:
     assert rows_of(text, 8).documents(np.array([4, 1, 4]), 2).tolist() == [1, 4]
 
 
 @pytest.mark.parametrize("context", [3, 64])
-def test_every_target_is_asked_for_once_by_the_objective(text: Text, context: int) -> None:
+def test_every_target_is_asked_for_once_by_the_objective(text: TokenizedData, context: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
     objective: Any = Seq2Seq().build(text.tokenizer.vocabulary)
     asked: list[int] = []
@@ -131,7 +131,7 @@ def test_every_target_is_asked_for_once_by_the_objective(text: Text, context: in
     assert len(asked) == round(pairing.row_tokens * pairing.n_rows)
 
 
-def test_rows_are_cut_into_parts_with_their_sources(text: Text) -> None:
+def test_rows_are_cut_into_parts_with_their_sources(text: TokenizedData) -> None:
     rows = rows_of(text, 9).take(np.arange(8), 0, np.arange(8, dtype=np.uint64))
     parts = [rows.part(0, 3), rows.part(3, 8)]
     for whole, cut in ((rows, parts), (rows.source, [part.source for part in parts])):
@@ -139,7 +139,7 @@ def test_rows_are_cut_into_parts_with_their_sources(text: Text) -> None:
         assert np.array_equal(np.concatenate([part.ids for part in cut if part is not None]), whole.ids)
 
 
-def test_the_summary_says_how_long_both_sides_are(text: Text) -> None:
+def test_the_summary_says_how_long_both_sides_are(text: TokenizedData) -> None:
     pairs, sources, targets = dataset_of("pairs").summary(text)
     assert pairs == f"data: {text.train.n_documents} training pairs, {text.val.n_documents} validation pairs"
     for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data import raw
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Pair
 from mini_tf.data.split import Division
 from mini_tf.data.store import Store
@@ -84,7 +84,7 @@ def refusal(spec: object, **given: Any) -> str:
     return f"{caught.value.message} ({caught.value.hint})"
 
 
-def open_pairs(data: Data, tokenizer: sections.Tokenizer, **more: Any) -> Text:
+def open_pairs(data: Data, tokenizer: sections.Tokenizer, **more: Any) -> TokenizedData:
     return opened(data, tokenizer, "pairs", **more)
 
 
@@ -96,7 +96,7 @@ def keep_apart(train: list[Pair], val: list[Pair]) -> Division:
     return PAIRED.divide(lambda: iter(train), lambda: iter(val), Split(share=0.05))
 
 
-def texts_of(store: Store, text: Text) -> list[tuple[str, str]]:
+def texts_of(store: Store, text: TokenizedData) -> list[tuple[str, str]]:
     decode = text.source_tokenizer.decode, text.tokenizer.decode
     assert store.source is not None
     return [(decode[0](store.source.document(n)), decode[1](store.document(n))) for n in range(store.n_documents)]
@@ -402,7 +402,7 @@ def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:
     assert "3 of 4 pairs of data.val also stand in data.train; they were left out of it" in text.notes
 
 
-def changed(text: Text, other: Text) -> set[str]:
+def changed(text: TokenizedData, other: TokenizedData) -> set[str]:
     return {key for key in text.hashes if text.hashes[key] != other.hashes[key]}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mini_tf.data import encoding
 from mini_tf.data.corpora import python_docs
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.opening import reopen
@@ -52,7 +52,7 @@ def many(n: int = 200) -> list[str]:
     return [f"document number {i}\nof {n} – it is number {i}" for i in range(n)]
 
 
-def documents_of(store: Store, text: Text) -> list[str]:
+def documents_of(store: Store, text: TokenizedData) -> list[str]:
     return [text.tokenizer.decode(store.document(n)) for n in range(store.n_documents)]
 
 

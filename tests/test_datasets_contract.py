@@ -39,7 +39,7 @@ Classes: Any = settings_of("data.datasets", "classes")
 
 class Forgets(Classes):
     def to_json(self, example: Any) -> list[Any]:
-        return [example.texts[:1], example.answers, ()]
+        return [example.texts[:1], example.labels, ()]
 
 
 class TellsNoPlace(Classes):

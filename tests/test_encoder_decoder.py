@@ -12,8 +12,8 @@ from toys import FadingMean, mixer_kinds, mixer_settings, seeded
 from mini_tf.models.encoder_decoder import EncoderDecoder, Settings, Side
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Memory
+from mini_tf.nn.stack import SourceMemory
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.parsing.faults import faults_of
@@ -57,24 +57,26 @@ def pairs(padded: bool) -> tuple[Tokens, Tokens]:
     target, source = some_ids(B, L), some_ids(B, M, seed=2)
     if not padded:
         return Tokens(target), Tokens(source)
-    return Tokens(target, Places.packed(WRITTEN)), Tokens(source, Places.packed(READ))
+    return Tokens(target, TokenPositions.packed(WRITTEN)), Tokens(source, TokenPositions.packed(READ))
 
 
-def scores(model: Model, inputs: Tokens, source: Tokens | Memory, **more: Any) -> Tensor:
+def scores(model: Model, inputs: Tokens, source: Tokens | SourceMemory, **more: Any) -> Tensor:
     return model.logits(model(inputs, source, **more).y)
 
 
 def cut(tokens: Tokens, first: int, last: int) -> Tokens:
     """Tokens first..last-1; those of plain rows stand where the state says."""
-    places = tokens.places
+    places = tokens.token_positions
     if places is None:
         return Tokens(tokens.ids[:, first:last])
     assert places.segments is not None
     assert places.positions is not None
-    return Tokens(tokens.ids[:, first:last], Places(last - first, 0, places.segments[:, first:last], places.positions[:, first:last]))
+    return Tokens(
+        tokens.ids[:, first:last], TokenPositions(last - first, 0, places.segments[:, first:last], places.positions[:, first:last])
+    )
 
 
-def in_blocks(model: EncoderDecoder, inputs: Tokens, memory: Memory, sizes: tuple[int, ...]) -> Tensor:
+def in_blocks(model: EncoderDecoder, inputs: Tokens, memory: SourceMemory, sizes: tuple[int, ...]) -> Tensor:
     """The scores of `inputs`, fed in blocks of these sizes with state."""
     state: states.State | None = model.start(len(inputs.ids))
     parts, first = [], 0
@@ -110,8 +112,8 @@ def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positio
     memory, changed = model.read(source), target.ids.clone()
     changed[:, t:] = (changed[:, t:] + 1) % V
     for places, score in (
-        (target.places, lambda given: scores(model, given, source)),
-        (Places.packed(CONTINUED) if padded else None, lambda given: in_blocks(model, given, memory, (4, 3, 2))),
+        (target.token_positions, lambda given: scores(model, given, source)),
+        (TokenPositions.packed(CONTINUED) if padded else None, lambda given: in_blocks(model, given, memory, (4, 3, 2))),
     ):
         before, after = (score(Tokens(ids, places)) for ids in (target.ids, changed))
         assert torch.equal(before[:, :t], after[:, :t])
@@ -139,7 +141,7 @@ def test_what_pads_of_the_source_hold_reaches_nobody(mixer: str, norm_place: str
     model = model_of(mixer, norm_place=norm_place)
     target, source = pairs(padded=True)
     before = scores(model, target, source)
-    assert torch.equal(scores(model, target, Tokens((source.ids + (READ == 0)) % V, source.places)), before)
+    assert torch.equal(scores(model, target, Tokens((source.ids + (READ == 0)) % V, source.token_positions)), before)
     _, hook = heard(model, loud=READ == 0)
     assert torch.equal(scores(model, target, source), before)
     hook.remove()
@@ -155,7 +157,7 @@ def test_a_padded_pair_is_scored_as_it_is_alone(mixer: str, positions: str) -> N
         n, m = int(WRITTEN[row].sum()), int(READ[row].sum())
         alone = scores(model, Tokens(target.ids[row : row + 1, :n]), Tokens(source.ids[row : row + 1, :m]))
         torch.testing.assert_close(together[row : row + 1, :n], alone, **EXACT)
-    again = scores(model, Tokens(torch.where(WRITTEN == 0, V - 1, target.ids), target.places), source)
+    again = scores(model, Tokens(torch.where(WRITTEN == 0, V - 1, target.ids), target.token_positions), source)
     assert torch.equal(again[WRITTEN == 1], together[WRITTEN == 1])
 
 
@@ -186,7 +188,7 @@ def test_a_source_must_be_given() -> None:
 def test_a_target_fed_in_blocks_scores_as_fed_whole(mixer: str, positions: str, padded: bool) -> None:
     """Padded sources and targets too, those to the left: a row that ends in padding cannot be continued."""
     model, source = model_of(mixer, positions), pairs(padded)[1]
-    target = Tokens(some_ids(B, L), Places.packed(CONTINUED) if padded else None)
+    target = Tokens(some_ids(B, L), TokenPositions.packed(CONTINUED) if padded else None)
     whole, memory, real = scores(model, target, source), model.read(source), CONTINUED == 1 if padded else torch.ones(B, L) == 1
     assert torch.equal(scores(model, target, memory), whole)
     torch.testing.assert_close(in_blocks(model, target, memory, (4, 1, 1, 3))[real], whole[real], **EXACT)
@@ -214,7 +216,7 @@ def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(posi
     memory = model.read(pairs(padded)[1])
     rows = torch.arange(B).repeat_interleave(k)
     ids = some_ids(B * k, L, seed=5)
-    inputs = Tokens(ids, Places.packed(WRITTEN[torch.tensor([1, 0, 2, 1, 0, 2])]) if padded else None)
+    inputs = Tokens(ids, TokenPositions.packed(WRITTEN[torch.tensor([1, 0, 2, 1, 0, 2])]) if padded else None)
     own = memory.select(rows)
     torch.testing.assert_close(scores(model, inputs, memory), scores(model, inputs, own), **EXACT)
     torch.testing.assert_close(in_blocks(model, Tokens(ids), memory, (1, 1, 4, 3)), scores(model, Tokens(ids), own), **EXACT)
@@ -247,12 +249,12 @@ def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None
     target, source = pairs(padded=True)
     memory = model.read(source)
     assert memory.layers is not None
-    assert memory.places.segments is not None
-    assert memory.places.positions is not None
+    assert memory.token_positions.segments is not None
+    assert memory.token_positions.positions is not None
     layers = [{name: kept.index_select(kept.dim() - 2, order) for name, kept in layer.items()} for layer in memory.layers]
-    places = Places(M, 0, memory.places.segments[:, order], memory.places.positions[:, order])
-    torch.testing.assert_close(scores(model, target, Memory(layers, places)), scores(model, target, memory), **EXACT)
-    assert not torch.equal(scores(model, target, Memory(layers, memory.places)), scores(model, target, memory))
+    places = TokenPositions(M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order])
+    torch.testing.assert_close(scores(model, target, SourceMemory(layers, places)), scores(model, target, memory), **EXACT)
+    assert not torch.equal(scores(model, target, SourceMemory(layers, memory.token_positions)), scores(model, target, memory))
 
 
 def test_a_memory_is_made_once_and_read_unchanged() -> None:
@@ -315,7 +317,9 @@ def test_token_vectors_are_scaled_by_the_root_of_their_sides_width() -> None:
     side = {"d_model": 16, "n_heads": 4}
     model, (target, source) = model_of(positions="none", embed_scale=True, encoder=side), pairs(False)
     for embedding, tokens, width in ((model.embedding, target, D), (model.source_embedding, source, 16)):
-        torch.testing.assert_close(embedding(tokens, Places(tokens.ids.shape[1])), embedding.tokens(tokens.ids) * width**0.5, **EXACT)
+        torch.testing.assert_close(
+            embedding(tokens, TokenPositions(tokens.ids.shape[1])), embedding.tokens(tokens.ids) * width**0.5, **EXACT
+        )
 
 
 # Files, recipes, fresh weights
@@ -382,8 +386,8 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
 def test_what_writes_into_a_residual_stream_starts_small_or_at_zero_on_both_sides(init: str) -> None:
     model = model_of(init=init, init_std=0.02, encoder={"n_layers": 5})
     for stack, n_writers in ((model.encoder, 5 * 2), (model.stack, 2 * 3)):
-        assert len(stack.writers) == n_writers
-        spread = torch.cat([writer.weight.flatten() for writer in stack.writers]).std().item()
+        assert len(stack.residual_outputs) == n_writers
+        spread = torch.cat([writer.weight.flatten() for writer in stack.residual_outputs]).std().item()
         assert spread == pytest.approx(0.0 if init == "zero" else 0.02 * n_writers**-0.5, rel=0.05)
     ids = some_ids(8, 16)
     loss = torch.nn.functional.cross_entropy(scores(model, Tokens(ids), Tokens(some_ids(8, 5))).flatten(0, 1), some_ids(8, 16, 3).flatten())

@@ -108,8 +108,8 @@ class Count:
         return {self.name: self.seen}
 
 
-def test_a_judge_is_shown_every_answer() -> None:
-    assert evaluate(Guess(), Asked(), PACKING, Setup(), 4, judge=Count("given"))["given"] == 49
+def test_a_metric_accumulator_is_given_every_output() -> None:
+    assert evaluate(Guess(), Asked(), PACKING, Setup(), 4, accumulator=Count("given"))["given"] == 49
 
 
 def test_only_a_loss_that_is_declared_the_cross_entropy_of_tokens_has_a_perplexity_and_bits() -> None:

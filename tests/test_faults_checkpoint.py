@@ -30,7 +30,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.hashes import Hashes
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
-from mini_tf.run.opening import Place, begin, open_run
+from mini_tf.run.opening import RunLocation, begin, open_run
 from mini_tf.run.tensors import pack, specs
 from mini_tf.system.errors import RunFault, StorageFault
 
@@ -565,7 +565,7 @@ def kept_at(step: int) -> Tensors:
 
 def live(folder: Path, disk: Disk | None = None, until: int = 2) -> Run:
     """A run's whole life, or the rest of it, with a tiny model that is its own step."""
-    with open_run(Place(folder), ONE, disk=disk) as run:
+    with open_run(RunLocation(folder), ONE, disk=disk) as run:
         begin(run, ONE)
         saved = run.resume(fail_on_warning)
         left = [path for path in run.folder.rglob(".t*-*") if path.name.startswith((".tmp-", ".trash-"))]
@@ -795,7 +795,7 @@ def test_a_checkpoint_whose_parts_do_not_fit_is_refused(tmp_path: Path, harm: di
     run = live(tmp_path / "run", until=1)
     parts = {name: (run.checkpoints.path(1) / name).read_bytes() for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
     run.checkpoints.save(2, parts | harm, None)
-    with open_run(Place(run.folder), ONE) as again_opened, pytest.raises(RunFault) as told:
+    with open_run(RunLocation(run.folder), ONE) as again_opened, pytest.raises(RunFault) as told:
         again_opened.resume(fail_on_warning, specs(kept_at(1).model), specs(kept_at(1).optimizer))
     assert words in told.value.message
 
@@ -811,7 +811,7 @@ def test_c17_moments_come_back_in_their_own_type_and_a_narrower_one_is_refused()
 
 def test_c6_what_fails_while_a_checkpoint_is_taken_over_is_its_fault(tmp_path: Path) -> None:
     live(tmp_path / "run", until=1)
-    with open_run(Place(tmp_path / "run"), ONE) as run:
+    with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         saved = run.resume(fail_on_warning)
         assert saved is not None
         with pytest.raises(RunFault, match=r"step-00000001: does not fit this run: there is no 'good_steps'"), saved.taken_over():
@@ -946,16 +946,16 @@ def test_p8_a_refused_start_leaves_an_empty_folder_as_it_stood(tmp_path: Path) -
     folder = tmp_path / "mine"
     folder.mkdir(mode=0o700)
     before = folder.stat()
-    with pytest.raises(RunFault), open_run(Place(folder), ONE):
+    with pytest.raises(RunFault), open_run(RunLocation(folder), ONE):
         raise RunFault("no")
     assert (os.listdir(folder), folder.stat().st_ino, folder.stat().st_mode) == ([], before.st_ino, before.st_mode)
 
 
 def test_p8_a_folder_in_use_is_not_looked_into(tmp_path: Path) -> None:
-    with open_run(Place(tmp_path / "run"), ONE) as run:
+    with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         (run.folder / ".tmp-loss.png").symlink_to("elsewhere")  # what its process may just be writing
         with pytest.raises(RunFault, match=f"is in use by process {os.getpid()} on"):
-            open_run(Place(run.folder), ONE)
+            open_run(RunLocation(run.folder), ONE)
 
 
 def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -967,7 +967,7 @@ def test_p8_of_two_new_starts_at_once_the_second_continues_what_the_first_began(
         return hold(folder)
 
     monkeypatch.setattr(opening, "try_to_hold", later)
-    with open_run(Place(tmp_path / "run"), ONE) as run:
+    with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         assert run.status == "continued"
         begin(run, ONE)
         saved = run.resume(fail_on_warning)
@@ -988,10 +988,10 @@ def test_a_start_survives_another_that_is_refused_and_takes_the_folder_away(
         return lock if held_first else hold(folder)
 
     monkeypatch.setattr(opening, "try_to_hold", too_late)
-    with open_run(Place(tmp_path / "run"), ONE) as run:
+    with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         assert run.status == "new"
         with pytest.raises(RunFault, match="is in use"):
-            open_run(Place(tmp_path / "run"), ONE)
+            open_run(RunLocation(tmp_path / "run"), ONE)
         raised = RunFault("no")
         run.__exit__(RunFault, raised, None)
     assert os.listdir(tmp_path) == []
@@ -1002,7 +1002,7 @@ def test_p8_a_start_that_the_disk_ends_lets_the_folder_go(tmp_path: Path) -> Non
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(operation.arguments[0]))
 
     with pytest.raises(StorageFault):
-        open_run(Place(tmp_path / "run"), ONE, disk=FaultyDisk(4, fail))
+        open_run(RunLocation(tmp_path / "run"), ONE, disk=FaultyDisk(4, fail))
     live(tmp_path / "run")
 
 
@@ -1056,6 +1056,6 @@ def test_where_the_file_system_has_no_locks_that_is_said(tmp_path: Path, monkeyp
 
     monkeypatch.setattr("fcntl.flock", no_locks)
     warned: list[str] = []
-    with open_run(Place(tmp_path / "run"), ONE) as run:
+    with open_run(RunLocation(tmp_path / "run"), ONE) as run:
         run.resume(warned.append)
     assert warned == [f"{run.folder}: its file system has no locks; take care that no other process trains there"]

@@ -25,7 +25,7 @@ from hostile import STEERING
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.sources import find
-from mini_tf.jobs.cost import chores
+from mini_tf.jobs.cost import overhead
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
 from mini_tf.system import cache, drafts
@@ -504,12 +504,12 @@ def test_what_an_estimate_wrote_for_a_trial_is_swept_where_it_was_killed(here: P
     root = Path(os.environ["MINITF_CACHE"])
 
     def die() -> None:
-        with chores._run():
+        with overhead._run():
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert forked(die) == -signal.SIGKILL
     assert len(list(root.iterdir())) == 1
-    with chores._run() as trial:
+    with overhead._run() as trial:
         assert list(root.iterdir()) == [trial.folder]
     assert list(root.iterdir()) == []
 

@@ -7,10 +7,10 @@ import torch
 from test_models import V, model_of, usable
 from torch import Tensor
 
-from mini_tf.generation.decoding import Reading, padded
-from mini_tf.generation.lean import Lean
+from mini_tf.generation.decoding import DecodingState, padded
+from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 
@@ -24,7 +24,7 @@ def some_ids(*shape: int, seed: int = 3) -> Tensor:
 
 def cached(model: Model, texts: Sequence[Sequence[int]], following: Tensor, context: int) -> Tensor:
     """Log-probabilities (n + 1, B, V) after the texts and after each of the ids (n, B) that follow."""
-    reading = Reading(model, texts, context)
+    reading = DecodingState(model, texts, context)
     scores = [reading.scores(), *(reading.after(ids) for ids in following)]
     return torch.stack(scores).log_softmax(dim=-1)
 
@@ -75,7 +75,7 @@ def test_positions_that_run_on_are_read_through_any_context(positions: str, cont
 def test_rows_leave_and_change_places_at_any_step(lengths: tuple[int, ...]) -> None:
     model, following = model_of("decoder", positions="rotary"), some_ids(STEPS, 3, seed=4)
     texts = [some_ids(length, seed=length).tolist() for length in lengths]
-    reading = Reading(model, texts, model.context)
+    reading = DecodingState(model, texts, model.context)
     reading.scores()
     expected = [uncached(model, text, following[:, row].tolist(), model.context) for row, text in enumerate(texts)]
     rows = torch.arange(3)
@@ -101,21 +101,21 @@ def test_equal_texts_are_read_once_and_go_their_own_ways() -> None:
 
 
 def test_texts_of_one_length_need_no_places() -> None:
-    assert padded([[1, 2], [3, 4]], torch.device("cpu")).places is None
+    assert padded([[1, 2], [3, 4]], torch.device("cpu")).token_positions is None
     tokens = padded([[1, 2], [3]], torch.device("cpu"))
     assert tokens.ids.tolist() == [[1, 2], [0, 3]]
-    assert tokens.places is not None
-    assert tokens.places.segments is not None
-    assert tokens.places.segments.tolist() == [[1, 1], [0, 1]]
+    assert tokens.token_positions is not None
+    assert tokens.token_positions.segments is not None
+    assert tokens.token_positions.segments.tolist() == [[1, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("kind", ["softmax", "simple"])
 def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) -> None:
     """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths side by side."""
     model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
-    assert Lean.fits(model) == (kind == "softmax")
+    assert FastDecoder.fits(model) == (kind == "softmax")
     prompts, follow = [[3, 1, 4, 1, 5, 2, 6, 5, 3, 5], [2, 7]], [[6, 2], [8, 8]]
-    reading = Reading(model, prompts, 16, prefix=True)
+    reading = DecodingState(model, prompts, 16, prefix=True)
     found = [reading.scores(), *(reading.after(torch.tensor(ids)) for ids in zip(*follow, strict=True))]
     for row, (prompt, more) in enumerate(zip(prompts, follow, strict=True)):
         whole = prefixed(model, prompt + more, len(prompt))
@@ -128,7 +128,7 @@ def prefixed(model: Model, text: Sequence[int], n: int) -> Tensor:
     """Scores (L, V) of a text whose first n tokens see each other."""
     positions = torch.arange(len(text))
     orders = torch.where(positions < n, n - 1, positions)[None]
-    return model.logits(model(Tokens(torch.tensor([text]), Places(len(text), orders=orders))).y)[0]
+    return model.logits(model(Tokens(torch.tensor([text]), TokenPositions(len(text), orders=orders))).y)[0]
 
 
 @pytest.mark.parametrize("kind", ["softmax", "simple"])
@@ -136,7 +136,7 @@ def test_a_text_that_outgrows_the_context_keeps_what_is_left_of_its_prefix(kind:
     """And the one beside it keeps its own: what is written does not become a part of a prefix."""
     model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
     long, short, more = [3, 1, 4, 1, 5, 2, 6], [2, 7, 5], [[6, 2], [8, 3]]
-    reading = Reading(model, [long, short], 8, prefix=True)
+    reading = DecodingState(model, [long, short], 8, prefix=True)
     reading.scores()
     for ids in more:
         scores = reading.after(torch.tensor(ids))

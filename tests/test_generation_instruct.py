@@ -9,14 +9,14 @@ import pytest
 from commands import DATA, minitf, refused, tiny_model, trained
 from conversations import BY_HEART, learnt_in, turned
 from data_of import both, dataset_of
-from test_generation_writing import Parrot
+from test_generation_text_generator import Parrot
 from test_models import model_of
 
 from mini_tf.data.examples import Example
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.writing import Prompt, Writer
+from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.pipelines.chat import Chat
 from mini_tf.recipe import reading, sections
 from mini_tf.recipe.recipe import Recipe
@@ -34,8 +34,8 @@ def recipe_with(**wish: Any) -> Recipe:
     return recipe.model_copy(update={"generate": Generate(**{"temperature": 0.0, **wish})})
 
 
-def writer_of(context: int, tokenizer: Tokenizer = BYTES) -> Writer:
-    return Writer(model_of("decoder"), tokenizer, recipe_with(), context=context, in_turns=True)
+def writer_of(context: int, tokenizer: Tokenizer = BYTES) -> TextGenerator:
+    return TextGenerator(model_of("decoder"), tokenizer, recipe_with(), context=context, in_turns=True)
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +90,11 @@ def test_special_tokens_in_a_prompt_are_plain_text() -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
 def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> None:
-    """Written as it was learnt: no blank joins its first word to the prompt's last."""
+    """GeneratedText as it was learnt: no blank joins its first word to the prompt's last."""
     tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=300), ["the cat sat on a mat and the dog sat too"] * 9)
     separator = int(tokenizer.vocabulary.separator or 0)
     script = [*map(int, tokenizer.encode("sat on")), separator, *map(int, tokenizer.encode("the dog"))]
-    writer = Writer(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), in_turns=True)
+    writer = TextGenerator(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), in_turns=True)
     heard: list[str] = []
     [[written]] = writer.write([writer.prompt("the cat")], 0, rows=1, hear=heard.append)
     assert (written.text, "".join(heard)) == ("sat on", "sat on")
@@ -150,11 +150,11 @@ def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, mo
     assert done.stdout == "blue red\n" * 4
     read: list[list[str]] = []
 
-    def conversation(writer: Writer, turns: list[str]) -> Prompt:
+    def conversation(writer: TextGenerator, turns: list[str]) -> Prompt:
         read.append(turns)
         return Prompt([0], 0, 0)
 
-    monkeypatch.setattr(Writer, "conversation", conversation)
+    monkeypatch.setattr(TextGenerator, "conversation", conversation)
     minitf("generate", run, messages(("system", "</s>"), one, ("assistant", "blue red"), ("user", "sun")), "--max-new-tokens", "1")
     assert read[0] == ["</s>", "turn red blue", "blue red", "sun"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mini_tf.generation.sampling import AHEAD, Uniform, distribution, draw, penalised
+from mini_tf.generation.sampling import AHEAD, UniformNumbers, apply_repetition_penalty, distribution, draw
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.seeds import seed_of
 
@@ -75,7 +75,7 @@ def test_ids_are_drawn_as_often_as_the_exact_distribution_says(sampling: Generat
 
 def test_the_numbers_of_a_seed_are_uniform() -> None:
     """In a hundred equal parts, by chi-square, over many samples."""
-    uniform = Uniform(7, [(sample,) for sample in range(50)], torch.device("cpu"))
+    uniform = UniformNumbers(7, [(sample,) for sample in range(50)], torch.device("cpu"))
     numbers = torch.cat([uniform.next() for _ in range(2000)])
     counts = (numbers.flatten() * 100).long().bincount(minlength=100)
     assert 0 <= numbers.min() < numbers.max() < 1
@@ -126,24 +126,24 @@ def test_only_temperature_0_and_top_k_1_leave_nothing_to_chance() -> None:
 def test_the_penalty_divides_positive_scores_and_multiplies_the_others() -> None:
     scores = torch.tensor([[2.0, -2.0, 3.0, -3.0, 0.0]])
     seen = torch.tensor([[True, True, False, False, True]])
-    assert penalised(scores, seen, 2.0).tolist() == [[1.0, -4.0, 3.0, -3.0, 0.0]]
-    assert torch.equal(penalised(scores, seen, 1.0), scores)
+    assert apply_repetition_penalty(scores, seen, 2.0).tolist() == [[1.0, -4.0, 3.0, -3.0, 0.0]]
+    assert torch.equal(apply_repetition_penalty(scores, seen, 1.0), scores)
 
 
 def test_a_sample_draws_the_same_numbers_alone_and_among_others() -> None:
     cpu, seed = torch.device("cpu"), 5
-    together = Uniform(seed, [(0,), (1,), (2,)], cpu)
-    alone = [Uniform(seed, [(sample,)], cpu) for sample in (0, 1, 2)]
+    together = UniformNumbers(seed, [(0,), (1,), (2,)], cpu)
+    alone = [UniformNumbers(seed, [(sample,)], cpu) for sample in (0, 1, 2)]
     for step in range(2100):  # past what is drawn ahead, twice
         if step == 1500:
             together.select(torch.tensor([2, 0]))
             alone = [alone[2], alone[0]]
         assert together.next().flatten().tolist() == [float(one.next()) for one in alone]
-    assert Uniform(seed + 1, [(0,)], cpu).next() != Uniform(seed, [(0,)], cpu).next()
+    assert UniformNumbers(seed + 1, [(0,)], cpu).next() != UniformNumbers(seed, [(0,)], cpu).next()
 
 
 def test_a_row_gets_all_numbers_of_its_generator_in_their_order() -> None:
-    uniform = Uniform(7, [(3,)], torch.device("cpu"))
+    uniform = UniformNumbers(7, [(3,)], torch.device("cpu"))
     found = torch.stack([uniform.next()[0, 0] for _ in range(2 * AHEAD + 1)])
     generator = torch.Generator().manual_seed(seed_of("draw", 7, 3))
     assert torch.equal(found[: 2 * AHEAD], torch.cat([torch.rand(AHEAD, generator=generator) for _ in range(2)]))

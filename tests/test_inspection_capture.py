@@ -5,7 +5,7 @@ import torch
 from test_models import model_of, usable
 
 from mini_tf.inspection.capture import capture
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import RunFault
@@ -41,7 +41,7 @@ def test_hidden_vectors_are_those_after_the_embedding_and_each_layer() -> None:
     model, inputs = model_of("encoder", ("softmax",), "learned"), Tokens(some_ids())
     [(rows, hidden)] = capture(model, inputs).hidden
     assert rows == "own"
-    x = model.embedding(inputs, Places(9))
+    x = model.embedding(inputs, TokenPositions(9))
     torch.testing.assert_close(hidden[0], x)
     torch.testing.assert_close(model.stack.norm(hidden[-1]), model(inputs).y)
     assert len(hidden) == 1 + len(model.stack.layers)
@@ -57,7 +57,7 @@ def test_packed_rows_are_shown_apart() -> None:
     """Two documents in a row: no weight from one to the other."""
     model = model_of("encoder", ("softmax",), "rotary")
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0]])
-    for reading in capture(model, Tokens(some_ids(), Places.packed(segments))).readings:
+    for reading in capture(model, Tokens(some_ids(), TokenPositions.packed(segments))).readings:
         own = segments[:, :, None] == segments[:, None, :]
         assert (reading.weights.movedim(1, 0)[:, ~own] == 0).all()
 

@@ -6,7 +6,7 @@ import pytest
 from test_models import CASES, CONTEXT, V, model_of
 from torch import nn
 
-from mini_tf.inspection.parameters import folded, memory_of, parts_of, work_of
+from mini_tf.inspection.parameters import folded, forward_flops, memory_of, parts_of
 from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import listing
 from mini_tf.training import optimizer
@@ -63,7 +63,7 @@ def test_work_is_two_a_parameter_of_a_matrix_and_four_a_layer_token_and_dimensio
     """2 N + 4 n_layers L d (Kaplan et al. 2020, table 1: 2 N + 2 n_layers L d, which halves the square of a causal mask)."""
     model = model_of(kind, ("softmax",), positions, **ALIKE).float()
     matrices = sum(part.weight.numel() for part in model.stack.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
-    work = work_of(model)
+    work = forward_flops(model)
     mapped = {"fourier": 2 * (2 * 32 + 1) * 24}.get(positions, 0)  # its linear map, of 32 bands
     assert work.stack == 2 * matrices + 4 * 3 * CONTEXT * 24 + mapped
     assert work.scores == 2 * V * 24
@@ -74,7 +74,7 @@ def test_work_counts_free_widths_of_heads_as_the_kernel_computes_them() -> None:
     """d_k 6 and d_v 8: the fused kernel wants both equally wide, so both are 8."""
     model = model_of("decoder").float()
     matrices = sum(part.weight.numel() for part in model.stack.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
-    assert work_of(model).stack == 2 * matrices + 2 * 3 * CONTEXT * 4 * (8 + 8)
+    assert forward_flops(model).stack == 2 * matrices + 2 * 3 * CONTEXT * 4 * (8 + 8)
 
 
 def test_training_holds_gradients_and_two_moments_of_adamw_or_one_of_muon_for_matrices() -> None:

@@ -1,4 +1,4 @@
-"""Places: cosines and kernels by brute force and by known values, and the rows that an optimizer never touched."""
+"""Positions: cosines and kernels by brute force and by known values, and the rows that an optimizer never touched."""
 
 import math
 

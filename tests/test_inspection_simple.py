@@ -8,16 +8,16 @@ import torch
 from toys import own_view, seeded, tiny_mixer
 
 from mini_tf.inspection.simple import AXES, HAND_MADE, walk
-from mini_tf.nn.mixer import Width
-from mini_tf.nn.places import Places
+from mini_tf.nn.mixer import AttentionDims
+from mini_tf.nn.token_positions import TokenPositions
 
 MADE = ["I", "love", "bears"]
 
 
 def attended(x: torch.Tensor) -> torch.Tensor:
     """softmax(X X^T) X of (T, d) by the mixer."""
-    width = Width(x.shape[1], x.shape[1], 1, 1, x.shape[1], x.shape[1])
-    return tiny_mixer("simple", width=width)(x[None], x[None], own_view(False, Places(len(x)))).y[0]
+    width = AttentionDims(x.shape[1], x.shape[1], 1, 1, x.shape[1], x.shape[1])
+    return tiny_mixer("simple", width=width)(x[None], x[None], own_view(False, TokenPositions(len(x)))).y[0]
 
 
 def test_each_step_follows_from_the_one_before() -> None:

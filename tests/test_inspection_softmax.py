@@ -10,7 +10,7 @@ from toys import own_view, seeded
 
 from mini_tf.inspection.capture import Capture, Reading, capture
 from mini_tf.inspection.softmax import Sharpness, sharpness
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
 NUMBERS = ("entropy", "normalised", "largest", "saturated", "gradient", "logit_range")
@@ -31,7 +31,7 @@ def test_every_number_follows_from_queries_and_keys(kind: str, mixer: str, reach
     rows: dict[int, list[list[float]]] = {head: [] for head in range(4)}
     for ids in texts:
         step = model.stack.layers[0].own  # type: ignore[union-attr, index]
-        x = step.before(model.embedding(Tokens(ids), Places(ids.shape[1])))  # type: ignore[union-attr, operator]
+        x = step.before(model.embedding(Tokens(ids), TokenPositions(ids.shape[1])))  # type: ignore[union-attr, operator]
         qkv = (x @ step.part.qkv.weight.T)[0].tolist()  # type: ignore[union-attr, operator]
         for head in range(4):
             for i in range(len(qkv)):
@@ -73,7 +73,7 @@ def test_unscaled_wide_products_saturate_and_scaled_ones_do_not() -> None:
 
 
 def test_rows_that_see_one_token_do_not_count_and_without_others_nothing_is_known() -> None:
-    causal = own_view(True, Places(4)).mask(torch.device("cpu"))[0]
+    causal = own_view(True, TokenPositions(4)).mask(torch.device("cpu"))[0]
     [head] = of_weights((torch.eye(4) * 9).masked_fill(~causal, -torch.inf).softmax(dim=-1)[None], causal)
     assert head.rows == 3
     [alone] = of_weights(torch.ones(1, 1, 1))
@@ -90,7 +90,7 @@ def test_a_weight_too_small_for_its_type_makes_the_range_a_lower_bound() -> None
 
 
 def test_columns_that_belong_to_no_token_are_seen_by_all() -> None:
-    causal = own_view(True, Places(2)).mask(torch.device("cpu"))[0]
+    causal = own_view(True, TokenPositions(2)).mask(torch.device("cpu"))[0]
     [head] = of_weights(torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]]), causal, lead=1)
     assert head.rows == 2
     assert head.normalised == pytest.approx((1 + (0.5 * math.log(4) + 0.5 * math.log(2)) / math.log(3)) / 2)

@@ -13,7 +13,7 @@ from mini_tf.inspection.framing import Framed, framed
 from mini_tf.inspection.sentences import Sentence, find_word, read, word_spans
 from mini_tf.inspection.word import Layer, locate, study
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
@@ -50,7 +50,7 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def hidden_of(model: Model, ids: list[int]) -> list[torch.Tensor]:
     """What follows the embedding and each layer, (L, D), by calling one after the other."""
-    places = Places(len(ids))
+    places = TokenPositions(len(ids))
     x = model.embedding(Tokens(torch.tensor([ids])), places)  # type: ignore[operator]
     found = [x[0]]
     for block in model.stack.layers:  # type: ignore[union-attr]

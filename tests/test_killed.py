@@ -368,9 +368,9 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 
 SMALLER = """
 import mini_tf.cli.app, mini_tf.data.corpora.grammar as grammar
-from mini_tf.jobs.resume_proof import rehearse as rehearsal, trial
+from mini_tf.jobs.resume_proof import killed_run, rehearse as rehearsal
 grammar.N_SENTENCES, rehearsal.LEAST_KILLS, rehearsal.SECONDS = 500, 2, 0.0
-trial.RECIPE = trial.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
+killed_run.RECIPE = killed_run.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
 """
 LOSING_MOMENTS = """
 import mini_tf.optimizers

@@ -12,10 +12,10 @@ from toys import mixer_kinds, mixer_settings, own_view, seeded
 
 from mini_tf.nn import state as states
 from mini_tf.nn.layers import attend
-from mini_tf.nn.mixer import MixerSettings, Place
+from mini_tf.nn.mixer import LayerSpec, MixerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
-from mini_tf.testing.mixer_trials import EXACT, WIDTH, B, L, laid_out
+from mini_tf.testing.mixer_trials import DIMS, EXACT, B, L, laid_out
 
 
 def every_mixer() -> dict[str, MixerSettings]:
@@ -40,9 +40,9 @@ def test_positions_of_other_people_attach_to_our_mixers(kind: str) -> None:
 
 @pytest.mark.parametrize("word", ["others", "sharp", "trailing", "spans"])
 def test_a_mixer_made_of_headed_is_not_taken_for_softmax_by_the_fast_decoder(word: str) -> None:
-    mixer = made("attention")[word].build(WIDTH, Place(0, 1))
+    mixer = made("attention")[word].build(DIMS, LayerSpec(0, 1))
     assert mixer.fast_decoding() is None
-    assert mixer_settings("softmax").build(WIDTH, Place(0, 1)).fast_decoding() is not None
+    assert mixer_settings("softmax").build(DIMS, LayerSpec(0, 1)).fast_decoding() is not None
 
 
 def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
@@ -62,9 +62,9 @@ def test_attention_weights_are_dropped_in_training_alone(
     """Values that are rows of the identity give the weights themselves; `blocks`: where a mask is too large to be made whole."""
     if blocks:
         monkeypatch.setattr(attend, "MASK_ELEMENTS", 70)
-    settings, width = settings_of("attention", kind)(**given, dropout_rate=0.5), replace(WIDTH, d_v=L)
-    biasing = settings_of("positions", position)().build(WIDTH.d_model, WIDTH.n_heads, WIDTH.d_k, 64)  # type: ignore[attr-defined]
-    mixer = settings.build(width, Place(0, 1, "self", biasing.double()))  # type: ignore[attr-defined, arg-type]
+    settings, width = settings_of("attention", kind)(**given, dropout_rate=0.5), replace(DIMS, d_v=L)
+    biasing = settings_of("positions", position)().build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, 64)  # type: ignore[attr-defined]
+    mixer = settings.build(width, LayerSpec(0, 1, "self", biasing.double()))  # type: ignore[attr-defined, arg-type]
     q, k = seeded(B, 4, L, 6), seeded(B, 2, L, 6, seed=2)
     v, view = torch.eye(L).double().expand(B, 2, L, L), mixer.view(own_view(causal, laid_out("packed" if packed else "plain")))
     torch.manual_seed(0)

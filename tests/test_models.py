@@ -8,16 +8,16 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import WIDTH, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded, tiny_mixer
+from toys import DIMS, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, seeded, tiny_mixer
 
 from mini_tf.nn import state as states
-from mini_tf.nn.block import Block, Read, Step
+from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers import attend
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Across, Stack
+from mini_tf.nn.stack import CrossAttentionSpec, Stack
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 
@@ -60,7 +60,7 @@ def test_a_decoder_fed_in_steps_and_left_padded_scores_as_fed_whole(mixer: str, 
         parts.append(model.logits(mixed.y))
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-9)
 
-    padded = Places.packed(torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]))
+    padded = TokenPositions.packed(torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]))
     begin = torch.stack([ids[0, :6], torch.cat([ids[1, :2] * 0 + 7, ids[1, :4]])])
     mixed = model(Tokens(begin, padded), state=model.start(2))
     follow = model(Tokens(torch.stack([ids[0, 6:9], ids[1, 4:7]])), state=mixed.state)
@@ -95,7 +95,7 @@ def test_documents_that_share_a_row_are_scored_as_each_alone(positions: str, kin
     """Positions of each begin at 0, pairs of tokens do not reach over its beginning, and it sees itself alone."""
     model, ids = model_of(kind, positions=positions, n_layers=2, ngrams=(50,)), some_ids(2, 9)
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 2, 2], [1, 1, 2, 2, 2, 3, 3, 0, 0]])
-    together = scores(model, Tokens(ids, Places.packed(segments)))
+    together = scores(model, Tokens(ids, TokenPositions.packed(segments)))
     for row, document in ((0, 1), (0, 2), (1, 1), (1, 2), (1, 3)):
         own = segments[row] == document
         torch.testing.assert_close(together[row, own], scores(model, Tokens(ids[row, own][None]))[0], rtol=0, atol=1e-9)
@@ -138,21 +138,21 @@ def test_a_stack_of_own_and_cross_mixers_reads_a_source_with_state() -> None:
     """The decoder of an encoder-decoder: blocks equal the whole, and padding of the source reaches nobody."""
     torch.manual_seed(0)
     settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2, init_std=0.3)
-    stack = Stack(settings, True, None, Across(settings.attention[0], 10)).double().eval()  # type: ignore[arg-type, attr-defined]
+    stack = Stack(settings, True, None, CrossAttentionSpec(settings.attention[0], 10)).double().eval()  # type: ignore[arg-type, attr-defined]
     x, source = seeded(2, 6, 16), seeded(2, 5, 10, seed=4)
     segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])
-    places = Places.packed(segments)
-    memory, state, parts = stack.recall(source, places), stack.start(2), []
-    whole = stack(x, Places(6), memory).y
+    token_positions = TokenPositions.packed(segments)
+    memory, state, parts = stack.recall(source, token_positions), stack.start(2), []
+    whole = stack(x, TokenPositions(6), memory).y
     for first, last in ((0, 3), (3, 4), (4, 6)):
-        mixed = stack(x[:, first:last], Places(last - first, first), memory, state=state)
+        mixed = stack(x[:, first:last], TokenPositions(last - first, first), memory, state=state)
         state = mixed.state
         parts.append(mixed.y)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10)
     loud = torch.where((segments == 0)[..., None], 1e6, source)
-    assert torch.equal(stack(x, Places(6), stack.recall(loud, places)).y, whole)
+    assert torch.equal(stack(x, TokenPositions(6), stack.recall(loud, token_positions)).y, whole)
     with pytest.raises(ValueError, match="needs a source"):
-        stack(x, Places(6))
+        stack(x, TokenPositions(6))
 
 
 def test_mixers_are_tiled_over_the_layers() -> None:
@@ -178,15 +178,15 @@ def test_the_penalties_of_all_layers_are_summed_whichever_have_one() -> None:
 def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, cross: float | None) -> None:
     class Punished(Fading):
         def __init__(self, penalty: float | None) -> None:
-            super().__init__(WIDTH)
+            super().__init__(DIMS)
             self.penalty = None if penalty is None else torch.tensor(penalty)
 
         def forward(self, *given: Any, **more: Any) -> Mixed:
             return super().forward(*given, **more)._replace(penalty=self.penalty)
 
-    block = Block(Punished(own), Punished(cross), None, lambda part: Step(part, nn.Identity(), False, True, 0.0)).double()
-    x, view = seeded(2, 3, 12), own_view(True, Places(3))
-    penalty = block(x, view, Read(x, view)).penalty
+    block = Block(Punished(own), Punished(cross), None, lambda part: ResidualStep(part, nn.Identity(), False, True, 0.0)).double()
+    x, view = seeded(2, 3, 12), own_view(True, TokenPositions(3))
+    penalty = block(x, view, CrossInput(x, view)).penalty
     assert (None if penalty is None else penalty.item()) == (None if own is cross is None else (own or 0) + (cross or 0))
 
 
@@ -296,14 +296,14 @@ def assert_dropped(some: Tensor, whole: Tensor, rate: float) -> None:
 
 def test_embeddings_are_dropped_in_training_after_their_norm() -> None:
     model, tokens = model_of("decoder", positions="learned", embed_norm=True, dropout_rate=0.25), Tokens(some_ids(2, 9))
-    whole = model.embedding(tokens, Places(9))
-    assert_dropped(model.train().embedding(tokens, Places(9)), whole, 0.25)
+    whole = model.embedding(tokens, TokenPositions(9))
+    assert_dropped(model.train().embedding(tokens, TokenPositions(9)), whole, 0.25)
 
 
 @pytest.mark.parametrize("post", [False, True])
 def test_what_a_part_adds_is_dropped_in_training_and_not_the_stream_that_it_is_added_to(post: bool) -> None:
     part, x = nn.Linear(8, 8).double(), seeded(4, 5, 8)
-    step = Step(part, nn.Identity(), post, True, 0.25)
+    step = ResidualStep(part, nn.Identity(), post, True, 0.25)
     assert_dropped(step(x) - x, part(x), 0.25)
     torch.testing.assert_close(step.eval()(x) - x, part(x))
 
@@ -345,10 +345,10 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
     settings = settings_of("models", "decoder")(**width, attention=(mixer,), positions=settings_of("positions", positions)())
     torch.manual_seed(0)
     mixer = settings.build(V, length).mixers()[0]  # type: ignore[attr-defined]
-    places = Places.packed(torch.arange(length)[None] // 750 + 1) if packed else Places(length)
+    token_positions = TokenPositions.packed(torch.arange(length)[None] // 750 + 1) if packed else TokenPositions(length)
     x, saved, largest = torch.randn(1, length, 32, requires_grad=True), [], Largest()
     with largest, torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        mixer(x, x, own_view(causal, places)).y.sum().backward()
+        mixer(x, x, own_view(causal, token_positions)).y.sum().backward()
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
     assert sum(storages.values()) < 16 * 2**20
     assert largest.elements < length * length / 8
@@ -358,7 +358,7 @@ def test_long_texts_take_memory_that_is_linear_in_their_length(
 def test_a_window_makes_nothing_that_grows_with_the_square_of_a_short_text(causal: bool) -> None:
     mixer, x = tiny_mixer("window"), seeded(1, 300, 12)
     with Largest() as largest, torch.no_grad():
-        mixer(x, x, own_view(causal, Places(300)))
+        mixer(x, x, own_view(causal, TokenPositions(300)))
     assert largest.elements < 300 * 300 / 4
 
 
@@ -367,7 +367,7 @@ def test_a_text_of_8192_tokens_is_read_in_blocks_without_asking_for_them() -> No
     settings = settings_of("models", "decoder")(d_model=8, n_layers=1, n_heads=1, positions=settings_of("positions", "alibi")())
     mixer = settings.build(V, 8192).mixers()[0]  # type: ignore[attr-defined]
     with Largest() as largest, torch.no_grad():
-        mixer(x, x, own_view(True, Places(8192)))
+        mixer(x, x, own_view(True, TokenPositions(8192)))
     assert largest.elements < 8192 * 8192 / 8
 
 
@@ -379,18 +379,18 @@ def test_toy_mixers_may_be_handed_to_a_model() -> None:
 def test_a_cross_mixers_empty_state_survives_a_file() -> None:
     """It has no tensors, so a file does not hold it; the stack goes on as if it did."""
     settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2)
-    stack = Stack(settings, True, None, Across(settings.attention[0], 16)).double().eval()  # type: ignore[arg-type, attr-defined]
-    x, source = seeded(1, 4, 16), stack.recall(seeded(1, 3, 16, seed=2), Places(3))
-    state = stack(x[:, :2], Places(2), source, state=stack.start(1)).state
+    stack = Stack(settings, True, None, CrossAttentionSpec(settings.attention[0], 16)).double().eval()  # type: ignore[arg-type, attr-defined]
+    x, source = seeded(1, 4, 16), stack.recall(seeded(1, 3, 16, seed=2), TokenPositions(3))
+    state = stack(x[:, :2], TokenPositions(2), source, state=stack.start(1)).state
     again = states.load(states.save(state))
     assert again != state
-    torch.testing.assert_close(stack(x[:, 2:], Places(2, 2), source, state=again).y, stack(x, Places(4), source).y[:, 2:])
+    torch.testing.assert_close(stack(x[:, 2:], TokenPositions(2, 2), source, state=again).y, stack(x, TokenPositions(4), source).y[:, 2:])
 
 
 def test_a_row_that_ends_in_padding_cannot_be_continued() -> None:
     model = model_of("decoder")
     with pytest.raises(ValueError, match="pad prompts on the left"):
-        model(Tokens(some_ids(1, 3), Places.packed(torch.tensor([[1, 1, 0]]))), state=model.start(1))
+        model(Tokens(some_ids(1, 3), TokenPositions.packed(torch.tensor([[1, 1, 0]]))), state=model.start(1))
 
 
 def test_queries_are_normalised_alike_in_half_and_full_precision() -> None:

@@ -20,7 +20,7 @@ from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
 from mini_tf.nn.layers.head import Transform
 from mini_tf.nn.layers.norm import NORMS, build_norm, in_few_operations, rms_norm
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 
 
@@ -162,7 +162,7 @@ def test_a_norm_in_few_operations_is_the_norm(kind: str, weight: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rotary_turns_as_real_numbers_do(dtype: torch.dtype) -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
-    x, places = drawn(2, 5, 3, 8, dtype=dtype), Places(5, 3)
+    x, token_positions = drawn(2, 5, 3, 8, dtype=dtype), TokenPositions(5, 3)
 
     def plain(x: Tensor) -> Tensor:
         angle = torch.arange(3, 8)[:, None] * 100.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
@@ -170,9 +170,9 @@ def test_rotary_turns_as_real_numbers_do(dtype: torch.dtype) -> None:
         first, second = x[..., :4], x[..., 4:]
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
-    assert_same(lambda x: rotary.turn(x, places), plain, x)
+    assert_same(lambda x: rotary.turn(x, token_positions), plain, x)
     if dtype == torch.float64:
-        assert gradcheck(lambda x: rotary.turn(x, places), x)
+        assert gradcheck(lambda x: rotary.turn(x, token_positions), x)
 
 
 @pytest.mark.usefixtures("path")
@@ -180,8 +180,8 @@ def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
     """Pair i is made of the dimensions i and i + K/2, and turns by base^(-2i/K) a token; positions are any, row by row."""
     rotary = settings_of("positions", "rotary")(base=50.0).build(12, 2, 6, 16)  # type: ignore[attr-defined]
     positions = torch.tensor([[0, 1, 2, 100], [7, 0, 1, 3]])
-    x, places = drawn(2, 4, 3, 6), Places(4, positions=positions)
-    turned = rotary.turn(x, places)
+    x, token_positions = drawn(2, 4, 3, 6), TokenPositions(4, positions=positions)
+    turned = rotary.turn(x, token_positions)
     assert turned.dtype == torch.float64
     for row, place in product(range(2), range(4)):
         for i in range(3):
@@ -193,9 +193,9 @@ def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
 
 def test_places_that_were_met_in_single_precision_are_turned_in_double_as_if_they_were_new() -> None:
     rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
-    x, places = drawn(1, 5, 3, 8), Places(5, 1000)
-    rotary.turn(x.float(), places)
-    assert_close(rotary.turn(x, places), rotary.turn(x, Places(5, 1000)), rtol=0, atol=1e-12)
+    x, token_positions = drawn(1, 5, 3, 8), TokenPositions(5, 1000)
+    rotary.turn(x.float(), token_positions)
+    assert_close(rotary.turn(x, token_positions), rotary.turn(x, TokenPositions(5, 1000)), rtol=0, atol=1e-12)
 
 
 class Made(TorchFunctionMode):
@@ -217,22 +217,22 @@ class Made(TorchFunctionMode):
 def test_layers_turn_by_the_same_angles_as_complex_numbers_where_there_is_no_compiler(
     compiling: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compiler knows no complex numbers. Angles are made once where the input is, and anew for other places."""
+    """A compiler knows no complex numbers. Angles are made once where the input is, and anew for other positions."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
-    x, places = drawn(2, 5, 3, 8), Places(5)
+    x, token_positions = drawn(2, 5, 3, 8), TokenPositions(5)
     with Made() as made:
-        turned = [rotary.turn(x, places) for _ in range(3)]
+        turned = [rotary.turn(x, token_positions) for _ in range(3)]
     assert made.complex is not compiling
     assert (made.names.count("cos"), made.names.count("cpu")) == (1, 0)
     assert torch.equal(turned[0], turned[2])
-    assert not torch.equal(rotary.turn(x, Places(5, 1)), turned[0])
+    assert not torch.equal(rotary.turn(x, TokenPositions(5, 1)), turned[0])
 
 
 def test_rotary_in_half_precision_is_near_the_exact_one() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x = drawn(2, 5, 3, 8, dtype=torch.float32).detach()
-    assert_close(rotary.turn(x.bfloat16(), Places(5)).float(), rotary.turn(x, Places(5)), rtol=0.05, atol=0.05)
+    assert_close(rotary.turn(x.bfloat16(), TokenPositions(5)).float(), rotary.turn(x, TokenPositions(5)), rtol=0.05, atol=0.05)
 
 
 @pytest.mark.usefixtures("path")
@@ -345,12 +345,12 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
     """In values and gradients, those of a learned bias too; a window of 3 makes a mask necessary."""
     torch.manual_seed(0)
     position = None if positions is None else settings_of("positions", positions)().build(8, 4, 2, 16).double()  # type: ignore[attr-defined]
-    places = Places.packed(torch.tensor([[1] * 11, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]])) if packed else Places(11)
+    token_positions = TokenPositions.packed(torch.tensor([[1] * 11, [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 0]])) if packed else TokenPositions(11)
     q, k, v = drawn(2, 4, 11, 2), drawn(2, 2, 11, 2, seed=1), drawn(2, 2, 11, 3, seed=2)
     inputs = (q, k, v, *(() if position is None else position.parameters()))
 
     def read(q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
-        return attend(q, k, v, Visibility(causal, places, places, 3), 0.7, position)
+        return attend(q, k, v, Visibility(causal, token_positions, token_positions, 3), 0.7, position)
 
     whole = gradients(read, *inputs)
     monkeypatch.setattr("mini_tf.nn.layers.attend.MASK_ELEMENTS", 2 * 4 * 11 * 3)
@@ -373,14 +373,14 @@ def test_keys_and_values_may_be_of_any_two_widths(d_k: int, d_v: int) -> None:
             k, v = (torch.stack([t[:, head // 2] for head in range(4)], dim=1) for t in (k, v))
             return (q @ k.transpose(-1, -2) * 0.3).masked_fill(~keep, -torch.inf).softmax(-1) @ v
 
-        view = Visibility(True, Places(5), Places(5), window)
+        view = Visibility(True, TokenPositions(5), TokenPositions(5), window)
         assert_same(lambda q, k, v, view=view: attend(q, k, v, view, 0.3), plain, q, k, v)
 
 
 def test_attention_weights_in_half_precision_are_dropped_too() -> None:
     """Values that are rows of the identity give the weights themselves."""
     q, k = (drawn(1, 1, 8, 8, seed=seed).detach().bfloat16().requires_grad_() for seed in range(2))
-    v, view = torch.eye(8).bfloat16()[None, None], Visibility(False, Places(8), Places(8))
+    v, view = torch.eye(8).bfloat16()[None, None], Visibility(False, TokenPositions(8), TokenPositions(8))
     whole, some = (attend(q, k, v, view, 0.3, None, rate) for rate in (0.0, 0.5))
     kept = some != 0
     assert 0 < kept.sum() < 64
@@ -388,7 +388,7 @@ def test_attention_weights_in_half_precision_are_dropped_too() -> None:
 
 
 def test_attention_in_half_precision_bears_a_bias() -> None:
-    alibi, view = settings_of("positions", "alibi")().build(8, 2, 4, 16), Visibility(True, Places(5), Places(5))  # type: ignore[attr-defined]
+    alibi, view = settings_of("positions", "alibi")().build(8, 2, 4, 16), Visibility(True, TokenPositions(5), TokenPositions(5))  # type: ignore[attr-defined]
     q, k, v = (drawn(1, 2, 5, 4, seed=seed).detach().bfloat16().requires_grad_() for seed in range(3))
     read = attend(q, k, v, view, 0.3, alibi)
     assert_close(read.double(), attend(q.double(), k.double(), v.double(), view, 0.3, alibi), rtol=0, atol=2e-2)
@@ -398,9 +398,9 @@ def test_attention_in_half_precision_has_the_gradients_of_full_within_its_digits
     """On a CPU it is read in fp32 where gradients are wanted; with a mask and a row that sees nothing."""
     q, k, v = (drawn(2, 3, 5, 8, seed=seed, dtype=torch.float32).detach().bfloat16().requires_grad_() for seed in range(3))
     segments = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    places = Places.packed(segments)
+    token_positions = TokenPositions.packed(segments)
     full = [t.detach().double().requires_grad_() for t in (q, k, v)]
-    read = attend(q, k, v, Visibility(True, places, places), 0.3)
+    read = attend(q, k, v, Visibility(True, token_positions, token_positions), 0.3)
     keep = (
         torch.ones(5, 5, dtype=torch.bool).tril() & (segments[:, None, None] == segments[:, None, :, None]) & (segments[:, None, None] != 0)
     )

@@ -12,9 +12,9 @@ from test_models import V, model_of, some_ids
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.generation.lean import Lean
+from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.models.encoder_decoder import EncoderDecoder
-from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.lora import adapt, merge, merged_weights
@@ -91,7 +91,7 @@ def test_only_a_and_b_have_gradients_and_learn(kind: str) -> None:
 
 def test_what_is_added_to_each_part_is_its_own_product_and_has_its_rank_at_most() -> None:
     torch.manual_seed(0)
-    joined = Joined(10, (12, 6, 8), bias=True).double()
+    joined = FusedLinear(10, (12, 6, 8), bias=True).double()
     before = joined.weight.detach().clone()
     adapt(nn.ModuleDict({"stack": joined}), Adapter(rank=2, alpha=3.0, targets=("stack",)))
     drawn(joined)
@@ -220,7 +220,7 @@ def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 def test_the_lean_step_reads_the_adapted_weights(positions: str) -> None:
     model = learnt(positions=positions, bias=True)
-    assert Lean.fits(model)
+    assert FastDecoder.fits(model)
     text, following = some_ids(1, 5)[0].tolist(), some_ids(6, 1, seed=4)
     expected = uncached(model, text, following[:, 0].tolist(), model.context)
     with torch.no_grad():
@@ -275,13 +275,13 @@ def test_a_sketch_of_an_adapted_model_imports_no_compiler_and_has_its_shapes() -
         import sys, torch
         from mini_tf.models.decoder import Settings
         from mini_tf.nn.weights.lora import adapt
-        from mini_tf.nn.weights.sketch import sketched
+        from mini_tf.nn.weights.meta_model import on_meta_device
         from mini_tf.recipe.sections import Adapter
         def adapted():
             model = Settings(d_model=16, n_layers=1, n_heads=2).build({V}, 8)
             adapt(model, Adapter())
             return model
-        sketch = sketched(adapted).weights()
+        sketch = on_meta_device(adapted).weights()
         assert "torch._dynamo" not in sys.modules
         assert {{name: t.shape for name, t in sketch.items()}} == {{name: t.shape for name, t in adapted().weights().items()}}
     """

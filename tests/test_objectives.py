@@ -31,7 +31,7 @@ from mini_tf.training.loop import Training, train
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
-from mini_tf.training.schedule import Course, Horizon
+from mini_tf.training.schedule import Horizon, TrainingSchedule
 
 Pack = Literal["concat", "docs", "none"]
 SEPARATOR = 2
@@ -254,7 +254,7 @@ def test_every_next_token_is_asked_once_after_what_its_document_says(store: Stor
     objective, found = objective_of("next_token", store.vocabulary), []
     for rows in Windows(store, Shape(context, 1, pack)).eval_rows(3):
         batch = objective.prepare(rows)
-        ids, places, labels = batch.inputs.ids, batch.inputs.places, iter(batch.labels.tolist())
+        ids, places, labels = batch.inputs.ids, batch.inputs.token_positions, iter(batch.labels.tolist())
         for row, place in np.argwhere(judged(batch)):
             segments = torch.ones(ids.shape[1]) if places is None or places.segments is None else places.segments[row]
             found.append((ids[row, : place + 1][segments[: place + 1] == segments[place]].tolist(), next(labels)))
@@ -327,8 +327,8 @@ def trained(model_kind: str, objective: Objective, micro: int, steps: int, dtype
     model = model_of(model_kind).to(dtype)
     optimizer = Watched(adamw.Settings(), {name: Parameter(p) for name, p in model.named_parameters()})
     feed = Feed(RowPlan(20, 8, 0), Corpus(), objective.prepare, micro)  # type: ignore[arg-type]
-    course = Course(cosine.Settings(), 1e-2, Horizon(steps))
-    training = Training(objective.task(model), feed, optimizer, course, Setup(), clip=1.0)
+    schedule = TrainingSchedule(cosine.Settings(), 1e-2, Horizon(steps))
+    training = Training(objective.task(model), feed, optimizer, schedule, Setup(), clip=1.0)
     return [report.loss for report in train(training)], optimizer, model
 
 
@@ -363,8 +363,8 @@ def test_a_stream_is_judged_as_the_one_long_text_that_it_is() -> None:
 
     objective = objective_of("next_token")
     feed = Feed(RowPlan(32, 4, 0, stream=True), Windows(), objective.prepare, 2)  # type: ignore[arg-type]
-    course, optimizer = Course(cosine.Settings(), 1e-300, Horizon(8)), build(adamw.Settings(), model)
-    streamed = [report.loss for report in train(Training(objective.task(model), feed, optimizer, course, Setup()))]
+    schedule, optimizer = TrainingSchedule(cosine.Settings(), 1e-300, Horizon(8)), build(adamw.Settings(), model)
+    streamed = [report.loss for report in train(Training(objective.task(model), feed, optimizer, schedule, Setup()))]
     texts = torch.from_numpy(np.stack([ids[reader * 48 : reader * 48 + 49] for reader in range(4)]))
     scores = model.logits(model(Tokens(texts[:, :-1])).y)
     whole = F.cross_entropy(scores.flatten(0, 1), texts[:, 1:].flatten(), reduction="none").view(4, 8, 6).mean(dim=(0, 2))

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.testing.objectives import CONTRACT
-from mini_tf.trained.judging import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, text_of
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate
 

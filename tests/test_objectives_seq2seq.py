@@ -20,7 +20,7 @@ from mini_tf.objectives import Objective
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.schedules import inverse_sqrt
 from mini_tf.system.errors import DataFault
-from mini_tf.training.schedule import Course, Horizon
+from mini_tf.training.schedule import Horizon, TrainingSchedule
 
 PAD, SEP, V = 0, 2, 40
 VOCABULARY = Vocabulary(V, pad=PAD, unk=1, separator=SEP, mask=3)
@@ -69,22 +69,22 @@ def test_a_target_is_read_from_its_opening_separator_and_asked_for_up_to_its_clo
     assert batch.at is not None
     assert batch.at.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.labels.tolist() == [11, 12, 13, SEP, 21, SEP]
-    assert batch.inputs.places is not None
+    assert batch.inputs.token_positions is not None
     # The second row's closing separator is asked for, but is not read: to the model it is padding.
-    assert batch.inputs.places.segments is not None
-    assert batch.inputs.places.segments.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
+    assert batch.inputs.token_positions.segments is not None
+    assert batch.inputs.token_positions.segments.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
     assert batch.source is not None
-    assert batch.source.places is not None
+    assert batch.source.token_positions is not None
     assert batch.source.ids.tolist() == [[7, 8, 9, SEP], [5, SEP, PAD, PAD]]
-    assert batch.source.places.segments is not None
-    assert batch.source.places.segments.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
+    assert batch.source.token_positions.segments is not None
+    assert batch.source.token_positions.segments.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
     assert batch.counts == {"seq2seq": 6, "tokens": 6, "penalty": 6}
 
 
 def test_pairs_of_equal_lengths_take_no_tensor_of_places() -> None:
     batch = seq2seq().prepare(rows_of([([7, 8], [11, 12, 13]), ([5, 6], [21, 22, 23])]))
     assert batch.source is not None
-    assert (batch.at, batch.inputs.places, batch.source.places) == (None, None, None)
+    assert (batch.at, batch.inputs.token_positions, batch.source.token_positions) == (None, None, None)
     assert batch.labels.tolist() == [11, 12, 13, SEP, 21, 22, 23, SEP]
     assert batch.counts["seq2seq"] == 8
 
@@ -215,6 +215,6 @@ def test_smoothed_cross_entropy_passes_gradcheck_and_is_least_at_the_smoothed_la
 @pytest.mark.parametrize(("d_model", "warmup"), [(512, 4000), (64, 10)])
 def test_the_rate_of_the_2017_paper_is_an_inverse_root_with_its_peak_at_the_end_of_the_warmup(d_model: int, warmup: int) -> None:
     """Section 5.3: d_model^-0.5 min(step^-0.5, step warmup^-1.5), whose steps count from 1."""
-    course = Course(inverse_sqrt.Settings(warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000))
+    schedule = TrainingSchedule(inverse_sqrt.Settings(warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000))
     for step in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 99_999):
-        assert course.rate(step - 1, 0.0) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12)
+        assert schedule.rate(step - 1, 0.0) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12)

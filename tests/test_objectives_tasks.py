@@ -77,10 +77,10 @@ def rows_of(kind: str, n: int = 8, seed: int = 0, pad: int = PAD, only: int | No
     return Rows(ids, keys, None if segments.all() else segments, **given)
 
 
-def judge_of(objective: Objective, labels: Labels) -> Any:
+def accumulator_of(objective: Objective, labels: Labels) -> Any:
     """What makes figures of a task's outputs."""
     recipe = SimpleNamespace(objective=objective.settings)
-    return pipeline_of(SimpleNamespace(recipe=recipe, labels=labels)).judge()  # type: ignore[arg-type]
+    return pipeline_of(SimpleNamespace(recipe=recipe, labels=labels)).metric_accumulator()  # type: ignore[arg-type]
 
 
 def sums_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> Sums:
@@ -119,9 +119,9 @@ def test_padding_and_company_change_no_rows_loss_nor_answer(kind: str, given: di
         for part, loss in together.parts.items():
             torch.testing.assert_close(torch.stack([one.parts[part] for one in alone]).sum(), loss, **CLOSE)
             torch.testing.assert_close(strange.parts[part], loss, **CLOSE)
-        if not training and together.answers is not None:
-            answers = [one.answers for one in alone if one.answers is not None]
-            torch.testing.assert_close(torch.cat(answers), together.answers, **CLOSE)
+        if not training and together.outputs is not None:
+            answers = [one.outputs for one in alone if one.outputs is not None]
+            torch.testing.assert_close(torch.cat(answers), together.outputs, **CLOSE)
 
 
 # The judgement
@@ -129,7 +129,7 @@ def test_padding_and_company_change_no_rows_loss_nor_answer(kind: str, given: di
 
 def answers_of(objective: Objective, model: Model, rows: Rows) -> tuple[Tensor, Tensor]:
     """Scores, in doubles, and what is right."""
-    answers = sums_of(objective, model, rows).answers
+    answers = sums_of(objective, model, rows).outputs
     assert answers is not None
     return answers.double(), objective.prepare(rows).labels
 
@@ -227,9 +227,9 @@ def test_answers_in_half_precision_are_judged_in_full(kind: str) -> None:
     objective = objective_of(kind)
     model, rows = model_of("encoder", objective).bfloat16(), rows_of(kind)
     batch, sums = objective.prepare(rows), sums_of(objective, model, rows)
-    assert sums.answers is not None
-    assert sums.answers.dtype == torch.float32
-    answers = sums.answers.double()
+    assert sums.outputs is not None
+    assert sums.outputs.dtype == torch.float32
+    answers = sums.outputs.double()
     if kind == "regress":
         expected = (answers[:, 0] - batch.labels).square().sum()
     else:
@@ -251,20 +251,20 @@ def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained(
     for parameter in model.head.parameters():
         parameter.data.zero_()  # the mean, whatever the text
     assert loss_of(objective, model, rows).item() / 50 == pytest.approx(1, rel=1e-5)
-    judge = judge_of(objective, labels)
+    accumulator = accumulator_of(objective, labels)
     for part in (rows.part(0, 30), rows.part(30, 50)):
-        judge.add(objective.prepare(part), torch.from_numpy(part.row_labels) + 2.0)  # type: ignore[arg-type]
-    assert judge.scores()["rmse"] == pytest.approx(2.0 * labels.scale, rel=1e-5)
+        accumulator.add(objective.prepare(part), torch.from_numpy(part.row_labels) + 2.0)  # type: ignore[arg-type]
+    assert accumulator.scores()["rmse"] == pytest.approx(2.0 * labels.scale, rel=1e-5)
 
 
 def test_numbers_far_from_0_lose_nothing_in_their_figures() -> None:
     """At 1e6 two floats are a sixteenth apart, which would drown an error of a hundredth."""
     labels = Labels(mean=1e6, scale=0.01)
     objective = objective_of("regress", labels)
-    judge, rows = judge_of(objective, labels), rows_of("regress", 50)
+    accumulator, rows = accumulator_of(objective, labels), rows_of("regress", 50)
     assert rows.row_labels is not None
-    judge.add(objective.prepare(rows), torch.from_numpy(rows.row_labels) + 1.0)
-    scores = judge.scores()
+    accumulator.add(objective.prepare(rows), torch.from_numpy(rows.row_labels) + 1.0)
+    scores = accumulator.scores()
     assert (scores["rmse"], scores["pearson"]) == pytest.approx((0.01, 1.0), rel=1e-5)
 
 
@@ -278,12 +278,12 @@ def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
     ids[:, [0, 3]], labels[:, 1:3] = SEP, np.array([true, [0, 1, 0, 1]]).reshape(4, 2)
     chosen = torch.tensor([named, [0, 1, 0, 1]]).reshape(4, 2)
     rows = Rows(ids, np.arange(4, dtype=np.uint64), labels=labels, examples=np.array([5, 5, 6, 6]))
-    judge = judge_of(objective, tags)
+    accumulator = accumulator_of(objective, tags)
     for first in range(0, 4, size):
-        judge.add(objective.prepare(rows.part(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
+        accumulator.add(objective.prepare(rows.part(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
     sentences = [[[names[tag] for tag in words] for words in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])]
-    assert judge.scores() == entity_scores(*sentences, names)
-    alone = judge_of(objective, tags)
+    assert accumulator.scores() == entity_scores(*sentences, names)
+    alone = accumulator_of(objective, tags)
     alone.add(objective.prepare(rows.part(0, 2)), F.one_hot(torch.tensor(named), 3).float())
     assert alone.scores()["entity_f1"] == 0
 
@@ -292,11 +292,11 @@ def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
 def test_figures_are_of_all_batches_together(kind: str) -> None:
     objective, rows = objective_of(kind), rows_of(kind, 20)
     for wrong in (0, 1):
-        judge = judge_of(objective, LABELS)
+        accumulator = accumulator_of(objective, LABELS)
         for first in range(0, 20, 7):
             batch = objective.prepare(rows.part(first, first + 7))
-            judge.add(batch, F.one_hot((batch.labels + wrong * (first > 0)) % 3, 3).float())
-        scores = judge.scores()
+            accumulator.add(batch, F.one_hot((batch.labels + wrong * (first > 0)) % 3, 3).float())
+        scores = accumulator.scores()
         share = [len(objective.prepare(part).labels) for part in (rows.part(0, 7), rows)]
         if kind == "classify":
             assert scores["accuracy"] == pytest.approx(share[0] / share[1] if wrong else 1.0)
@@ -526,6 +526,6 @@ def test_a_tagger_reproduces_hugging_faces_token_classification() -> None:
         expected = theirs(ids, attention_mask=mask, labels=truth)
         sums = sums_of(objective, ours, rows)
     batch = objective.prepare(rows)
-    assert sums.answers is not None
-    torch.testing.assert_close(sums.answers, expected.logits.flatten(0, 1)[batch.at], rtol=0, atol=1e-5)
+    assert sums.outputs is not None
+    torch.testing.assert_close(sums.outputs, expected.logits.flatten(0, 1)[batch.at], rtol=0, atol=1e-5)
     torch.testing.assert_close(sums.parts["tag"] / batch.counts["tag"], expected.loss, rtol=0, atol=1e-5)

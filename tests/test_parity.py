@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toys import WIDTH, own_view, seeded, tiny_mixer
+from toys import DIMS, own_view, seeded, tiny_mixer
 
-from mini_tf.nn.mixer import Explicit, Mixer, Place, Width
+from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixer
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.positions.alibi import slopes
 from mini_tf.positions.sinusoidal import sinusoids
@@ -22,20 +22,20 @@ EXACT = {"rtol": 0, "atol": 1e-10}
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_softmax_equals_torch_multihead_attention(causal: bool) -> None:
-    mixer = tiny_mixer("softmax", width=Width(12, 12, 3, 3, 4, 4))
+    mixer = tiny_mixer("softmax", width=AttentionDims(12, 12, 3, 3, 4, 4))
     theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
     theirs.in_proj_weight.data, theirs.in_proj_bias.data = mixer.qkv.weight.data, mixer.qkv.bias.data  # type: ignore[union-attr]
     theirs.out_proj.load_state_dict(mixer.out.state_dict())  # type: ignore[operator]
     x = seeded(2, 7, 12)
     mask = nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64) if causal else None
     expected, weights = theirs(x, x, x, attn_mask=mask, average_attn_weights=False)
-    torch.testing.assert_close(mixer(x, x, own_view(causal, Places(7))).y, expected, **EXACT)
-    torch.testing.assert_close(mixer.explicit(x, x, own_view(causal, Places(7))).weights, weights, **EXACT)
+    torch.testing.assert_close(mixer(x, x, own_view(causal, TokenPositions(7))).y, expected, **EXACT)
+    torch.testing.assert_close(mixer.explicit(x, x, own_view(causal, TokenPositions(7))).weights, weights, **EXACT)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_softmax_equals_the_papers_formula_with_free_d_k_and_d_v(causal: bool) -> None:
-    width = Width(d_model=10, d_memory=10, n_heads=3, n_kv_heads=3, d_k=4, d_v=7)
+    width = AttentionDims(d_model=10, d_memory=10, n_heads=3, n_kv_heads=3, d_k=4, d_v=7)
     mixer, x = tiny_mixer("softmax", width=width), seeded(2, 5, 10)
     weight, bias = mixer.qkv.weight.detach().numpy(), mixer.qkv.bias.detach().numpy()  # type: ignore[union-attr]
     out, shift = mixer.out.weight.detach().numpy(), mixer.out.bias.detach().numpy()  # type: ignore[union-attr]
@@ -52,7 +52,7 @@ def test_softmax_equals_the_papers_formula_with_free_d_k_and_d_v(causal: bool) -
                 read = sum(r / sum(raw) * v[j] for r, j in zip(raw, seen, strict=True))
                 expected[b, i] += out[:, h * 7 : h * 7 + 7] @ read
     expected += shift
-    torch.testing.assert_close(mixer(x, x, own_view(causal, Places(5))).y, torch.from_numpy(expected), **EXACT)
+    torch.testing.assert_close(mixer(x, x, own_view(causal, TokenPositions(5))).y, torch.from_numpy(expected), **EXACT)
 
 
 @pytest.mark.parametrize("given", [{}, {"scale": "none"}, {"scale": 0.3}, {"qk_norm": True}, {"qk_norm": True, "scale": 2.0}], ids=str)
@@ -62,7 +62,7 @@ def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(k
     torch.manual_seed(0)
     windowed = {"window": 2} if kind == "window" else {}
     settings = settings_of("attention", kind)(**given, **windowed)
-    mixer = settings.build(WIDTH, Place(0, 1, side)).double().eval()  # type: ignore[attr-defined]
+    mixer = settings.build(DIMS, LayerSpec(0, 1, side)).double().eval()  # type: ignore[attr-defined]
     x = seeded(2, 9, 12)
     source = seeded(2, 5, 12, seed=2) if side == "cross" else x
     if side == "cross":
@@ -80,15 +80,15 @@ def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(k
         scores = q[:, :, head] @ k[:, :, head // 2].transpose(1, 2) * scale
         read.append(scores.masked_fill(~seen, -torch.inf).softmax(dim=-1) @ v[:, :, head // 2])
     expected = torch.cat(read, dim=-1) @ mixer.out.weight.T
-    view = Visibility(False, Places(9), Places(source.shape[1]))
+    view = Visibility(False, TokenPositions(9), TokenPositions(source.shape[1]))
     torch.testing.assert_close(mixer(x, source, view).y, expected, **EXACT)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", ["none", "rsqrt_d", "cosine"])
 def test_simple_attention_compares_vectors_as_its_scale_says(scale: str, causal: bool) -> None:
-    mixer = settings_of("attention", "simple")(scale=scale).build(WIDTH, Place(0, 1)).eval()  # type: ignore[attr-defined]
-    x, view = seeded(2, 5, 12), own_view(causal, Places(5))
+    mixer = settings_of("attention", "simple")(scale=scale).build(DIMS, LayerSpec(0, 1)).eval()  # type: ignore[attr-defined]
+    x, view = seeded(2, 5, 12), own_view(causal, TokenPositions(5))
     length = x.square().sum(dim=-1).sqrt()
     divided = {"none": torch.ones(1), "rsqrt_d": torch.tensor(12.0).double().sqrt(), "cosine": length[:, :, None] * length[:, None]}[scale]
     scores = x @ x.transpose(1, 2) / divided
@@ -102,43 +102,45 @@ def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
     for d_k in (4, 64, 512):
         scores = seeded(400, d_k) @ seeded(500, d_k, seed=2).T
         assert scores.var().item() == pytest.approx(d_k, rel=0.1)
-        width = Width(8, 8, 1, 1, d_k, d_k)
+        width = AttentionDims(8, 8, 1, 1, d_k, d_k)
         assert tiny_mixer("softmax", width=width).scale == pytest.approx(1 / math.sqrt(d_k))
 
 
 def test_the_worked_example_of_softmax() -> None:
     """softmax([1, 2, 3, 4]), as weights of a mixer whose scores are those numbers."""
-    mixer = tiny_mixer("simple", width=Width(4, 4, 1, 1, 4, 4), side="cross")
+    mixer = tiny_mixer("simple", width=AttentionDims(4, 4, 1, 1, 4, 4), side="cross")
     query, memory = torch.tensor([[[1.0, 0, 0, 0]]]).double(), torch.eye(4).double()[None].clone()
     memory[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    shown = mixer.explicit(query, memory, Visibility(False, Places(1), Places(4)))
+    shown = mixer.explicit(query, memory, Visibility(False, TokenPositions(1), TokenPositions(4)))
     assert shown.weights.flatten().tolist() == pytest.approx([0.0321, 0.0871, 0.2369, 0.6439], abs=5e-5)
 
 
 def test_simple_attention_is_softmax_attention_with_identities_for_projections() -> None:
-    width = Width(6, 6, 1, 1, 6, 6)
+    width = AttentionDims(6, 6, 1, 1, 6, 6)
     simple = tiny_mixer("simple", width=width)
-    place = Place(0, 1, "self", None, bias=False)
+    place = LayerSpec(0, 1, "self", None, bias=False)
     full = settings_of("attention", "softmax")(scale="none").build(width, place).double().eval()  # type: ignore[attr-defined]
     assert isinstance(full, Mixer)
     with torch.no_grad():
         full.qkv.weight.copy_(torch.eye(6).repeat(3, 1))  # type: ignore[union-attr, operator]
         full.out.weight.copy_(torch.eye(6))  # type: ignore[union-attr, operator]
     x = seeded(2, 5, 6)
-    view = own_view(False, Places(5))
+    view = own_view(False, TokenPositions(5))
     torch.testing.assert_close(simple(x, x, view).y, full(x, x, view).y, **EXACT)
     # One token alone reads itself; an orthogonal change of axes commutes with the mixer.
-    torch.testing.assert_close(simple(x[:, :1], x[:, :1], own_view(False, Places(1))).y, x[:, :1], **EXACT)
+    torch.testing.assert_close(simple(x[:, :1], x[:, :1], own_view(False, TokenPositions(1))).y, x[:, :1], **EXACT)
     turn = torch.linalg.qr(seeded(6, 6)).Q
     torch.testing.assert_close(simple(x @ turn, x @ turn, view).y, simple(x, x, view).y @ turn, **EXACT)
 
 
 def test_a_window_that_covers_the_text_is_softmax_attention() -> None:
     softmax, x = tiny_mixer("softmax"), seeded(2, 9, 12)
-    window = settings_of("attention", "window")(window=8).build(softmax.width, Place(0, 1, bias=True)).double().eval()  # type: ignore[attr-defined]
+    window = settings_of("attention", "window")(window=8).build(softmax.dims, LayerSpec(0, 1, bias=True)).double().eval()  # type: ignore[attr-defined]
     window.load_state_dict(softmax.state_dict())
     for causal in (False, True):
-        torch.testing.assert_close(window(x, x, own_view(causal, Places(9))).y, softmax(x, x, own_view(causal, Places(9))).y, **EXACT)
+        torch.testing.assert_close(
+            window(x, x, own_view(causal, TokenPositions(9))).y, softmax(x, x, own_view(causal, TokenPositions(9))).y, **EXACT
+        )
 
 
 def test_sinusoids_follow_the_paper() -> None:
@@ -156,7 +158,7 @@ def test_sinusoids_follow_the_paper() -> None:
 def test_rotary_scores_depend_on_distance_alone() -> None:
     rotary = settings_of("positions", "rotary")().build(8, 2, 4, 16).double()  # type: ignore[attr-defined]
     q, k = seeded(1, 1, 2, 4), seeded(1, 1, 2, 4, seed=2)
-    scores = [(rotary.turn(q, Places(1, start)) * rotary.turn(k, Places(1, start - 5))).sum(-1) for start in (5, 9, 300)]
+    scores = [(rotary.turn(q, TokenPositions(1, start)) * rotary.turn(k, TokenPositions(1, start - 5))).sum(-1) for start in (5, 9, 300)]
     torch.testing.assert_close(scores[0], scores[1], **EXACT)
     torch.testing.assert_close(scores[0], scores[2], **EXACT)
 
@@ -165,7 +167,7 @@ def test_rotary_turns_pairs_by_the_formula() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(4, 1, 4, 16).double()  # type: ignore[attr-defined]
     x, p = seeded(1, 1, 1, 4), 3
     a, b, c, d = x.flatten().tolist()
-    turned = rotary.turn(x, Places(1, p)).flatten().tolist()
+    turned = rotary.turn(x, TokenPositions(1, p)).flatten().tolist()
     pairs = {(0, 1): (a, c, p * 1.0), (2, 3): (b, d, p / 10.0)}
     for (i, j), (u, v, angle) in pairs.items():
         assert turned[i] == pytest.approx(u * math.cos(angle) - v * math.sin(angle))
@@ -187,7 +189,7 @@ def test_with_alibi_weights_fall_by_the_slope_a_token_to_both_sides(causal: bool
     mixer, x = tiny_mixer("softmax", position="alibi"), seeded(1, 6, 12)
     nn.init.zeros_(mixer.qkv.weight)  # type: ignore[union-attr, arg-type]
     nn.init.zeros_(mixer.qkv.bias)  # type: ignore[union-attr, arg-type]
-    weights = mixer.explicit(x, x, own_view(causal, Places(6))).weights[0]
+    weights = mixer.explicit(x, x, own_view(causal, TokenPositions(6))).weights[0]
     for head, slope in enumerate([2**-2, 2**-4, 2**-6, 2**-8]):
         for query in range(6):
             seen = range(query + 1 if causal else 6)
@@ -199,14 +201,14 @@ def test_learned_positions_refuse_what_stands_past_their_end() -> None:
     from mini_tf.system.errors import DataFault
 
     learned = settings_of("positions", "learned")(length=4).build(6, 1, 6, 99)  # type: ignore[attr-defined]
-    for places in (Places(4), Places(1, 3), Places(1, 0, None, torch.tensor([[3]]))):
+    for places in (TokenPositions(4), TokenPositions(1, 3), TokenPositions(1, 0, None, torch.tensor([[3]]))):
         embedded = learned.embed(torch.ones(1, places.length, 6), places)
         torch.testing.assert_close(embedded[0, -1], 1 + learned.table.weight[3])
-    for places in (Places(5), Places(1, 4), Places(2, 3), Places(1, 0, None, torch.tensor([[4]]))):
+    for places in (TokenPositions(5), TokenPositions(1, 4), TokenPositions(2, 3), TokenPositions(1, 0, None, torch.tensor([[4]]))):
         with pytest.raises(DataFault, match="5 tokens is longer than the 4 learned positions"):
             learned.embed(torch.zeros(1, places.length, 6), places)
     with pytest.raises(DataFault, match="6 tokens is longer than the 4 learned positions"):
-        learned.embed(torch.zeros(1, 2, 6), Places(2, 0, None, torch.tensor([[0, 5]])))
+        learned.embed(torch.zeros(1, 2, 6), TokenPositions(2, 0, None, torch.tensor([[0, 5]])))
 
 
 @pytest.mark.parametrize("word", listing("positions"))
@@ -228,14 +230,14 @@ def test_fourier_features_follow_the_paper(n_bands: int, length: int) -> None:
         angles = [math.pi * f * p for f in frequencies]
         assert row == pytest.approx([p, *map(math.sin, angles), *map(math.cos, angles)], abs=1e-12)
     x = seeded(2, 3, 6)
-    added = fourier.double().embed(x, Places(3, 1)) - x
+    added = fourier.double().embed(x, TokenPositions(3, 1)) - x
     torch.testing.assert_close(added, (fourier.features(torch.arange(1, 4)) @ fourier.map.weight.T).expand(2, -1, -1), **EXACT)
 
 
 def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None:
     build = {"d_model": 6, "n_heads": 1, "d_k": 6, "context": 8}
     concat = settings_of("positions", "fourier")(n_bands=3, combine="concat").build(**build).double()  # type: ignore[attr-defined]
-    x, places = seeded(2, 8, 6), Places(8)
+    x, places = seeded(2, 8, 6), TokenPositions(8)
     features = concat.features(torch.arange(8)[None])
     tokens, own = concat.map.weight.split([6, 7], dim=1)
     torch.testing.assert_close(concat.embed(x, places), x @ tokens.T + features @ own.T, **EXACT)
@@ -345,7 +347,7 @@ def test_an_encoder_reproduces_hugging_faces_bert() -> None:
     segments[1, 12:] = 0
     with torch.no_grad():
         expected = theirs(ids, token_type_ids=types, attention_mask=segments, output_attentions=True)
-        got = ours.logits(ours(Tokens(ids, Places.packed(segments), types)).y)
+        got = ours.logits(ours(Tokens(ids, TokenPositions.packed(segments), types)).y)
         torch.testing.assert_close(got[segments == 1], expected.logits[segments == 1], rtol=0, atol=1e-5)
         plain = theirs(ids, output_attentions=True)
     for shown, attention in zip(maps_of(ours, ids), plain.attentions, strict=True):

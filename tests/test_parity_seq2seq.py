@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mini_tf.inspection.capture import capture
 from mini_tf.models.encoder_decoder import EncoderDecoder
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.positions.t5 import buckets
 from mini_tf.recipe.kinds import settings_of
@@ -88,13 +88,13 @@ def assert_same(ours: EncoderDecoder, theirs: Any) -> None:
     everything = torch.ones_like(read), torch.ones_like(written)
     for seen, here in (everything, (read, everything[1]), (read, written)):
         plain = bool(seen.all())
-        inputs = Tokens(target) if bool(here.all()) else Tokens(target, Places.packed(here))
-        shown = capture(ours, inputs, Tokens(source) if plain else Tokens(source, Places.packed(seen)))
+        inputs = Tokens(target) if bool(here.all()) else Tokens(target, TokenPositions.packed(here))
+        shown = capture(ours, inputs, Tokens(source) if plain else Tokens(source, TokenPositions.packed(seen)))
         with torch.no_grad():
             expected = theirs(
                 source, attention_mask=seen, decoder_input_ids=target, decoder_attention_mask=here, output_attentions=True, use_cache=False
             )
-            y = ours(inputs, Tokens(source) if plain else Tokens(source, Places.packed(seen))).y
+            y = ours(inputs, Tokens(source) if plain else Tokens(source, TokenPositions.packed(seen))).y
         torch.testing.assert_close(ours.logits(y)[here == 1], expected.logits[here == 1], **CLOSE)
         groups = {
             "encoder.self": (expected.encoder_attentions, seen),
@@ -165,7 +165,7 @@ def test_what_bart_reads_is_what_its_bare_model_reads() -> None:
     ours = built(**BART_SIDES, norm_place="post", embed_norm=True, positions="learned")
     copied(ours, {f"model.{name}": tensor for name, tensor in bart_weights(theirs).items()}, BART_NAMES, BART_LAYERS, (3, 2))
     source, target, read, _ = asked()
-    places = Places.packed(read)
+    places = TokenPositions.packed(read)
     with torch.no_grad():
         expected = theirs(source, attention_mask=read, decoder_input_ids=target)
         y = ours(Tokens(target), Tokens(source, places)).y
@@ -282,7 +282,7 @@ def test_the_table_of_relative_positions_learns_as_theirs_does() -> None:
     source, target, read, _ = asked()
     weights = torch.randn(3, 9, V)
     (theirs(source, attention_mask=read, decoder_input_ids=target).logits * weights).mean().backward()
-    (ours.logits(ours(Tokens(target), Tokens(source, Places.packed(read))).y) * weights).mean().backward()
+    (ours.logits(ours(Tokens(target), Tokens(source, TokenPositions.packed(read))).y) * weights).mean().backward()
     mine, expected = dict(ours.named_parameters()), dict(theirs.named_parameters())
     for name, theirs_name in T5_NAMES.items():
         gradient, by_theirs = mine[name].grad, expected[theirs_name].grad

@@ -67,8 +67,8 @@ class HasNoProbabilities(Classification):
 
     def build(self, subject: Any) -> Any:
         built = super().build(subject)
-        judge = built.judge()
-        built.judge = lambda: SimpleNamespace(add=judge.add, scores=judge.scores)
+        accumulator = built.metric_accumulator()
+        built.metric_accumulator = lambda: SimpleNamespace(add=accumulator.add, scores=accumulator.scores)
         return built
 
 

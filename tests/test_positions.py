@@ -3,14 +3,14 @@
 import pytest
 from strangers import made
 
-from mini_tf.nn.position import PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import Case, positions
 
 
-def every_position() -> dict[str, PositionSettings]:
+def every_position() -> dict[str, PositionalEncodingSettings]:
     kinds = {word: settings_of("positions", word)() for word in listing("positions")}
-    return {word: one for word, one in kinds.items() if isinstance(one, PositionSettings)} | made("positions")
+    return {word: one for word, one in kinds.items() if isinstance(one, PositionalEncodingSettings)} | made("positions")
 
 
 # What a kind does with each mixer is tried by test_mixers.py, from the mixer's side.

@@ -110,7 +110,7 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
         found = [one for first in range(0, 6, size) for one in predictor.predict(examples[first : first + size])]
         scores.append(predictor.scores())
     given = [list(one.label) for one in found if isinstance(one.label, list)]
-    assert scores == [entity_scores([example.answers for example in examples], given, ["B-PER"])] * 3
+    assert scores == [entity_scores([example.labels for example in examples], given, ["B-PER"])] * 3
 
 
 def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:

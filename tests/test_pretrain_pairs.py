@@ -12,12 +12,12 @@ import pytest
 import yaml
 from commands import DATA, EXACT, TINY, Done, content, minitf, refused, tiny_model, trained
 
-from mini_tf.generation.translating import Translator
+from mini_tf.generation.translation import Translator
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
-from mini_tf.trained.judging import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, text_of
 from mini_tf.trained.opening import Trained, open_trained
 
 WORDS = ["red", "dog", "sun", "tree", "blue", "cat", "moon", "fish", "green", "bird"]
@@ -326,11 +326,11 @@ def test_training_and_evaluate_go_on_without_what_scores_and_a_gate_that_needs_i
     assert told in without.stderr
     assert "loss" in without.stdout
     assert "bleu" not in without.stdout
-    monkeypatch.setattr("mini_tf.trained.judging.evaluate_trained", None)  # what would be the work
+    monkeypatch.setattr("mini_tf.trained.evaluating.evaluate_trained", None)  # what would be the work
     missing = minitf("evaluate", two, "--assert", "bleu>1")
     refused(missing, "BLEU and chrF need sacrebleu; pip install", exit_code=9)
     assert missing.stderr.count("\n") == 1
-    monkeypatch.setattr("mini_tf.trained.judging.evaluate_trained", evaluate_trained)
+    monkeypatch.setattr("mini_tf.trained.evaluating.evaluate_trained", evaluate_trained)
     assert minitf("evaluate", trained(tmp_path / "decoder", "train.steps=1")).exit_code == 0
     assert minitf("generate", two, "red dog").exit_code == 0
 

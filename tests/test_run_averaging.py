@@ -18,7 +18,7 @@ from mini_tf.run.hashes import Hashes
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.trained.averaging import average
-from mini_tf.trained.judging import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, text_of
 from mini_tf.trained.opening import open_trained
 
 KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")

@@ -19,7 +19,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import load_model, strange_counts
 from mini_tf.run.metrics import curve, read_lines
-from mini_tf.run.opening import Place, begin, check_exact, not_exact, open_run
+from mini_tf.run.opening import RunLocation, begin, check_exact, not_exact, open_run
 from mini_tf.run.seed_runs import adopt
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
@@ -55,7 +55,7 @@ def train(run: Run, first: int, last: int, every: int = 10) -> None:
 
 def test_the_same_command_finds_the_same_folder() -> None:
     for status in ("new", "continued"):
-        with open_run(Place(), TINY) as run:
+        with open_run(RunLocation(), TINY) as run:
             assert run.status == status
             assert run.folder == Path("outputs").absolute() / TINY.default_name
 
@@ -72,12 +72,12 @@ def test_the_name_hashes_what_decides_the_result_and_contents_instead_of_paths()
 @pytest.mark.parametrize(
     ("place", "folder"),
     [
-        (Place(name="a b"), "outputs/a b"),
-        (Place(directory=Path("out dir/x")), "out dir/x"),
-        (Place(directory=Path("out dir"), name="x"), "out dir/x"),
+        (RunLocation(name="a b"), "outputs/a b"),
+        (RunLocation(directory=Path("out dir/x")), "out dir/x"),
+        (RunLocation(directory=Path("out dir"), name="x"), "out dir/x"),
     ],
 )
-def test_a_place_is_a_name_a_folder_or_both(place: Place, folder: str) -> None:
+def test_a_place_is_a_name_a_folder_or_both(place: RunLocation, folder: str) -> None:
     with open_run(place, TINY) as run:
         assert run.folder == Path(folder).absolute()
         assert (run.folder / "recipe.yaml").read_text() == TINY.text
@@ -87,18 +87,18 @@ def test_a_place_is_a_name_a_folder_or_both(place: Place, folder: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "last", "a\nb", "x" * 300])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageFault, match="cannot be the name of a run"):
-        open_run(Place(name=name), TINY)
+        open_run(RunLocation(name=name), TINY)
     assert os.listdir() == []
 
 
 def test_an_interrupted_run_continues_as_if_nothing_had_happened() -> None:
-    with open_run(Place(name="whole"), TINY) as whole:
+    with open_run(RunLocation(name="whole"), TINY) as whole:
         train(whole, 1, 40)
-    with open_run(Place(name="parts"), TINY) as run:
+    with open_run(RunLocation(name="parts"), TINY) as run:
         train(run, 1, 27)
         with open(run.folder / "metrics.jsonl", "a") as file:
             file.write('{"step": 28, "lo')
-    with open_run(Place(name="parts"), TINY) as run:
+    with open_run(RunLocation(name="parts"), TINY) as run:
         saved = run.resume(fail_on_warning, expected=specs(tensors(0).model))
         assert saved is not None
         assert (saved.step, saved.counters) == (20, {"tokens": 20 * 64})
@@ -109,41 +109,41 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened() -> None:
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_with_empty_metrics() -> None:
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         train(run, 1, 5)
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         assert run.resume(fail_on_warning) is None
         assert (run.folder / "metrics.jsonl").read_bytes() == b""
 
 
 def test_a_finished_run_is_said_to_be_and_nothing_is_written() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.finish("done", metrics={"val.loss": 1.5})
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
-    with open_run(Place(), TINY) as again:
+    with open_run(RunLocation(), TINY) as again:
         assert again.status == "finished"
         assert again.manifest.metrics == {"val.loss": 1.5}
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")} == before
 
 
 def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_out() -> None:
-    with open_run(Place(name="x"), TINY):
+    with open_run(RunLocation(name="x"), TINY):
         pass
     before = Path("outputs/x/run.json").read_bytes()
     with pytest.raises(RunFault, match=r"was started with other contents \(train\)") as caught:
-        open_run(Place(name="x"), replace(TINY, hashes={"train": "bb", "tokenizer": "cc"}))
+        open_run(RunLocation(name="x"), replace(TINY, hashes={"train": "bb", "tokenizer": "cc"}))
     assert caught.value.hint is not None
     assert "--fresh" in caught.value.hint
     with pytest.raises(RunFault, match=r"belongs to another recipe: train.steps: 100 -> 200"):
-        open_run(Place(name="x"), replace(TINY, decides={"data.train": "files", "data.split": "5%", "train.steps": 200}))
+        open_run(RunLocation(name="x"), replace(TINY, decides={"data.train": "files", "data.split": "5%", "train.steps": 200}))
     with pytest.raises(RunFault, match=r"k0: absent -> 1; .*k4: absent -> 1 \(and 2 more\)$"):
-        open_run(Place(name="x"), replace(TINY, decides={**TINY.decides, **{f"k{n}": 1 for n in range(7)}}))
+        open_run(RunLocation(name="x"), replace(TINY, decides={**TINY.decides, **{f"k{n}": 1 for n in range(7)}}))
     assert Path("outputs/x/run.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("start", [Place(name="x", fresh=True), Place(directory=Path("outputs/x"), fresh=True)])
-def test_fresh_starts_beside_the_folder_and_the_same_command_then_means_the_newest(start: Place) -> None:
-    with open_run(Place(name="x"), TINY):
+@pytest.mark.parametrize("start", [RunLocation(name="x", fresh=True), RunLocation(directory=Path("outputs/x"), fresh=True)])
+def test_fresh_starts_beside_the_folder_and_the_same_command_then_means_the_newest(start: RunLocation) -> None:
+    with open_run(RunLocation(name="x"), TINY):
         pass
     with open_run(start, TINY) as second:
         assert (second.name, second.status) == ("x.2", "new")
@@ -154,11 +154,11 @@ def test_fresh_starts_beside_the_folder_and_the_same_command_then_means_the_newe
 def test_a_fresh_start_of_another_recipe_is_found_by_that_recipe_alone() -> None:
     other = replace(TINY, hashes={"train": "bb"})
     for place, identity, name in [
-        (Place(name="v1"), TINY, "v1"),
-        (Place(name="v1", fresh=True), other, "v1.2"),
-        (Place(name="v1"), TINY, "v1"),
-        (Place(name="v1"), other, "v1.2"),
-        (Place(name="v1", fresh=True), TINY, "v1.3"),
+        (RunLocation(name="v1"), TINY, "v1"),
+        (RunLocation(name="v1", fresh=True), other, "v1.2"),
+        (RunLocation(name="v1"), TINY, "v1"),
+        (RunLocation(name="v1"), other, "v1.2"),
+        (RunLocation(name="v1", fresh=True), TINY, "v1.3"),
     ]:
         with open_run(place, identity) as run:
             assert run.name == name
@@ -168,21 +168,21 @@ def test_a_foreign_folder_is_never_overwritten() -> None:
     Path("mine").mkdir()
     Path("mine/thesis.tex").write_text("...")
     with pytest.raises(RunFault, match="is not empty and no run folder of minitf"):
-        open_run(Place(directory=Path("mine")), TINY)
+        open_run(RunLocation(directory=Path("mine")), TINY)
     Path("link").symlink_to("elsewhere")
     for refused in ("mine/thesis.tex", "link", "/", "~"):
         with pytest.raises(RunFault, match="cannot be a run folder"):
-            open_run(Place(directory=Path(refused).expanduser()), TINY)
+            open_run(RunLocation(directory=Path(refused).expanduser()), TINY)
     assert os.listdir("mine") == ["thesis.tex"]
 
 
 def test_a_second_writer_is_told_who_holds_the_folder() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         with pytest.raises(RunFault, match=f"is in use by process {os.getpid()} on "):
-            open_run(Place(), TINY)
+            open_run(RunLocation(), TINY)
         assert finding.state_of(run.folder, run.manifest) == "running"
     assert finding.state_of(run.folder, manifest.read(run.folder)) == "killed"
-    with open_run(Place(), TINY) as again:
+    with open_run(RunLocation(), TINY) as again:
         assert again.status == "continued"
 
 
@@ -191,27 +191,27 @@ def test_a_second_writer_is_told_who_holds_the_folder() -> None:
     [(Diverged("loss is not finite"), "diverged", 7), (OSError(28, "full"), "failed", 6), (KeyError("x"), "failed", 1)],
 )
 def test_an_error_is_written_into_run_json(error: Exception, state: str, code: int) -> None:
-    with pytest.raises(type(error)), open_run(Place(), TINY) as run:
+    with pytest.raises(type(error)), open_run(RunLocation(), TINY) as run:
         raise error
     fields = json.loads((run.folder / "run.json").read_text())
     assert (fields["format"], fields["state"], fields["exit_code"]) == (3, state, code)
 
 
 def test_a_refused_start_leaves_no_folder_and_a_refusal_later_does() -> None:
-    def refused(place: Place, steps: int) -> Run:
+    def refused(place: RunLocation, steps: int) -> Run:
         with suppress(DataFault), open_run(place, TINY) as run:
             train(run, 1, steps)
             raise DataFault("the text changed")
         return run
 
     Path("stood").mkdir()
-    assert not refused(Place(name="x"), 0).folder.exists()
-    assert os.listdir(refused(Place(directory=Path("stood")), 0).folder) == []
-    assert manifest.read(refused(Place(name="x"), 5).folder).state == "failed"
+    assert not refused(RunLocation(name="x"), 0).folder.exists()
+    assert os.listdir(refused(RunLocation(directory=Path("stood")), 0).folder) == []
+    assert manifest.read(refused(RunLocation(name="x"), 5).folder).state == "failed"
 
 
 def test_model_safetensors_is_the_best_by_validation_loss_and_load_finds_each_step() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         train(run, 1, 40)  # scores 15 5 5 15
         run.rotate(keep_last=1, keep_best=1)
         run.publish()
@@ -225,7 +225,7 @@ def test_model_safetensors_is_the_best_by_validation_loss_and_load_finds_each_st
 
 
 def test_a_worse_checkpoint_is_not_published_over_a_better_one() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         train(run, 1, 20)
         run.publish()
         train(run, 21, 40)
@@ -239,7 +239,7 @@ def test_a_worse_checkpoint_is_not_published_over_a_better_one() -> None:
 
 def scored(folder: str, scores: dict[int, float]) -> Path:
     """An interrupted run with a checkpoint for each score, the best of which is published."""
-    with open_run(Place(name=folder), TINY) as run:
+    with open_run(RunLocation(name=folder), TINY) as run:
         for step, score in scores.items():
             run.save(step, tensors(step), {}, score)
         run.publish()
@@ -263,7 +263,7 @@ def test_where_the_best_checkpoint_was_the_newest_and_is_lost_the_best_before_it
     folder = scored("x", {10: 3.0, 20: 2.0, 30: 2.5, 40: 1.0})
     lost(folder, 40, how)
     warned: list[str] = []
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         saved = run.resume(warned.append)
         assert saved is not None
         assert (saved.step, run.manifest.step) == (30, 30)
@@ -283,7 +283,7 @@ def test_where_an_earlier_best_checkpoint_is_lost_its_published_model_stays_and_
     if how == "damaged":
         with pytest.raises(RunFault, match=r"step-00000020 is damaged: model\.safetensors: 0 bytes, not "):
             load_model(folder, "best")
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         assert run.resume(lambda line: None) is not None
         assert run.manifest.best == {"step": 20, "loss": 1.0}
         run.save(50, tensors(50), {}, 1.5)
@@ -296,22 +296,22 @@ def test_where_an_earlier_best_checkpoint_is_lost_its_published_model_stays_and_
 def test_a_checkpoint_that_was_saved_before_run_json_told_of_it_is_found_to_be_the_best() -> None:
     folder = scored("x", {10: 3.0, 20: 2.0})
     before = (folder / "run.json").read_bytes()
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         run.save(30, tensors(30), {}, 1.0)
     (folder / "run.json").write_bytes(before)  # killed in between
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         run.resume(fail_on_warning)
         assert run.manifest.best == {"step": 30, "loss": 1.0}
     assert load_model(folder)["w"][0, 0] == 30
 
 
 def test_a_step_that_was_repeated_with_other_last_bits_and_published_before_run_json_told_of_it_is_sound() -> None:
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         run.save(10, tensors(1), {})
         run.publish("last")
     before = (run.folder / "run.json").read_bytes()
     shutil.rmtree(run.folder / "checkpoints" / "step-00000010")
-    with open_run(Place(name="x"), TINY) as run:
+    with open_run(RunLocation(name="x"), TINY) as run:
         run.save(10, tensors(2), {})
         run.publish("last")
     (run.folder / "run.json").write_bytes(before)  # killed in between
@@ -328,7 +328,7 @@ def test_of_equal_losses_the_first_stays_the_best() -> None:
 
 
 def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         train(run, 1, 10)
     with pytest.raises(RunFault, match=r"does not fit the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"):
         load_model(run.folder, expected=specs({"w": torch.zeros(2, 4)}))
@@ -337,7 +337,7 @@ def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.save(1, Tensors({"w": torch.tensor([1.0, float("nan")])}, {}, {}), {})
     with pytest.raises(RunFault, match="w holds values that are not finite"):
         load_model(run.folder)
@@ -365,26 +365,26 @@ def with_header(header: str, length: int | None = None) -> bytes:
     ],
 )
 def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         (run.folder / "model.safetensors").write_bytes(content)
     with pytest.raises(RunFault, match=message):
         load_model(run.folder)
 
 
 def test_what_auto_found_is_kept_from_the_first_start() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         assert run.note_auto({"threads": 2}) == {"threads": 2}
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         assert run.note_auto({"threads": 64}) == {"threads": 2}
 
 
 def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     found, warned = {"device": "cpu", "threads": 2}, []
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.note_auto(found)
         check_exact(run, found, True, fail_on_warning)  # a new run has nothing to keep to
         train(run, 1, 10)
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         check_exact(run, found, True, fail_on_warning)
         assert not_exact(run, {"device": "cuda:0", "threads": 2}) == ['device: "cpu" -> "cuda:0"']
         monkeypatch.setattr(opening, "versions", lambda: {**run.manifest.versions, "torch": "9.9"})
@@ -398,47 +398,47 @@ def test_a_continuation_elsewhere_warns_or_is_refused_where_it_must_be_exact(mon
 
 def test_every_checkpoint_says_what_decided_its_last_bits_and_one_that_does_not_is_held_to_run_json() -> None:
     identity = replace(TINY, decides={"optimizer.kind": "adamw"})
-    with open_run(Place(), identity) as run:
+    with open_run(RunLocation(), identity) as run:
         run.note_auto({"threads": 2})
         check_exact(run, {"threads": 2}, True, fail_on_warning)
         train(run, 1, 10)
     kept = json.loads((run.checkpoints.path(10) / "MANIFEST.json").read_text())["fingerprint"]
     assert (kept["threads"], kept["torch"], kept["optimizer"]) == (2, torch.__version__, "adamw 1")
     assert re.fullmatch(r".+ [0-9a-f]{8}", kept["processor"])
-    with open_run(Place(), identity) as run:
+    with open_run(RunLocation(), identity) as run:
         assert not_exact(run, {"threads": 3}) == ["threads: 2 -> 3"]
         check_exact(run, {"threads": 3}, False, lambda line: None)
         train(run, 11, 20)
         assert not_exact(run, {"threads": 3}) == []  # it continues from a checkpoint of three threads now
     path = run.checkpoints.path(20) / "MANIFEST.json"
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "fingerprint"}))
-    with open_run(Place(), identity) as run:
+    with open_run(RunLocation(), identity) as run:
         assert not_exact(run, {"threads": 3}) == ["threads: 2 -> 3"]
 
 
 def test_a_finished_run_is_extended_once_a_command_and_an_interrupted_extension_goes_on() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         with pytest.raises(RunFault, match="is not finished"):
             run.extend(50)
         run.finish("done")
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.extend(50)
         begin(run, TINY)
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         assert run.status == "continued"
         run.extend(50)
         assert run.manifest.extensions == [(0, 50)]
         with pytest.raises(RunFault, match="is being extended by 50, not 60 steps"):
             run.extend(60)
         run.finish("done")
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.extend(30)
         begin(run, TINY)
         assert run.manifest.extensions == [(0, 50), (0, 30)]
 
 
 def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.record({"step": 1, "loss": 0.1 + 0.2})
         run.record({"step": 2, "loss": float("nan"), "val.loss": float("inf")})
         lines = list(read_lines(run.folder / "metrics.jsonl"))
@@ -451,13 +451,13 @@ def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:
 
 def test_names_of_metrics_stand_in_the_file_as_they_are_written() -> None:
     """So that the name of a class is found there by whoever searches for it."""
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         run.record({"step": 1, "val.f1.süß": 0.5})
         assert '"val.f1.süß"' in (run.folder / "metrics.jsonl").read_text(encoding="utf-8")
 
 
 def test_the_last_sample_is_that_of_the_latest_step() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         assert run.last_sample() == ""
         (run.folder / "samples").mkdir(exist_ok=True)
         for step in (9, 100, 20):
@@ -466,11 +466,11 @@ def test_the_last_sample_is_that_of_the_latest_step() -> None:
 
 
 def test_a_model_that_its_run_did_not_publish_is_not_taken_over() -> None:
-    with open_run(Place(name="other"), TINY) as other:
+    with open_run(RunLocation(name="other"), TINY) as other:
         train(other, 1, 10)
         other.publish()
     (other.folder / "model.safetensors").write_bytes(b"")
-    with open_run(Place(name="x"), TINY) as run, pytest.raises(RunFault, match=r"other/model\.safetensors is lost or damaged"):
+    with open_run(RunLocation(name="x"), TINY) as run, pytest.raises(RunFault, match=r"other/model\.safetensors is lost or damaged"):
         adopt(run, other.folder)
 
 
@@ -482,7 +482,7 @@ def test_two_counts_together_always_fit_into_64_bits() -> None:
 
 def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
     for at, name in enumerate(["first", "second", "third"]):
-        with open_run(Place(name=name), TINY) as run:
+        with open_run(RunLocation(name=name), TINY) as run:
             pass
         os.utime(run.folder / "run.json", ns=(0, 10**9 * (5 if name == "second" else at)))
     assert finding.find("first") == finding.find("outputs/first") == Path("outputs/first").absolute()
@@ -508,12 +508,12 @@ def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> N
 
 
 def test_what_a_bug_leaves_is_named_by_time_and_process() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         assert re.fullmatch(rf"crash-\d{{8}}-\d{{6}}-{os.getpid()}\.txt", run.crash("Traceback").name)
 
 
 def test_files_have_no_special_rights() -> None:
-    with open_run(Place(), TINY) as run:
+    with open_run(RunLocation(), TINY) as run:
         train(run, 1, 10)
         run.publish()
         run.sample(10, "text\ud800")
@@ -526,7 +526,7 @@ def test_files_have_no_special_rights() -> None:
 
 
 def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:
-    with drawn(), open_run(Place(name="5 $ and $ {x"), TINY) as run:
+    with drawn(), open_run(RunLocation(name="5 $ and $ {x"), TINY) as run:
         for step in range(1, 30):
             run.record({"step": step, "loss": 3 / step} | ({"val.loss": 4 / step} if step % 10 == 0 else {}))
         run.draw()

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from mini_tf.attention import window
 from mini_tf.nn.mixer import MixerSettings
-from mini_tf.recipe.data import Text
+from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.deciding import deciding_keys
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Section, default_kind, settings_of
 from mini_tf.recipe.parsing.yaml_tree import Node
@@ -22,7 +22,7 @@ from mini_tf.recipe.reading import Resolved, read
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import Place, open_run
+from mini_tf.run.opening import RunLocation, open_run
 from mini_tf.system.errors import RunFault
 
 PINNED = pinned.pinned()
@@ -117,7 +117,7 @@ LATER: dict[str, tuple[Any, Any, list[Any]]] = {
     ),
     "list of kinds": (Mixers, TWO, ["softmax", "window", ["softmax", "simple"], ["window", "window"], ["softmax", "window", "softmax"]]),
     "mapping": (dict[str, str], {}, [{"a": "b"}]),
-    "list": (tuple[Text, ...], (), [["a"], ["b"]]),
+    "list": (tuple[NonEmptyText, ...], (), [["a"], ["b"]]),
 }
 
 
@@ -197,19 +197,19 @@ def test_a_given_value_that_is_the_default_of_another_kind_is_kept_apart() -> No
 
 
 def folder_of(recipe: Recipe) -> Path:
-    with open_run(Place(name="x"), identity(recipe)) as run:
+    with open_run(RunLocation(name="x"), identity(recipe)) as run:
         return run.folder
 
 
 def status_of(recipe: Recipe) -> str:
-    with open_run(Place(name="x"), identity(recipe)) as run:
+    with open_run(RunLocation(name="x"), identity(recipe)) as run:
         return run.status
 
 
 def test_a_folder_from_before_a_key_continues_with_it_at_its_default_and_from_then_on_knows_it() -> None:
     folder = folder_of(Recipe.model_validate(SMALL))
     later = recipe_of(later=(Noise, Noise()), other=(Noise | None, None))
-    with open_run(Place(name="x"), identity(later.model_validate(SMALL))) as run:
+    with open_run(RunLocation(name="x"), identity(later.model_validate(SMALL))) as run:
         assert run.status == "continued"
         run.update(state="stopped")
     assert manifest.read(folder).decides["later.rate"] == 0.0

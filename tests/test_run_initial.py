@@ -110,7 +110,7 @@ def test_what_is_loaded_new_and_left_is_told_name_by_name(case: str, runs: Path)
     assert all(torch.equal(ours[one], before[one]) for one in taken.loaded)
     fresh = without_run(runs / name, *overrides).model.weights()
     assert all(torch.equal(ours[one], fresh[one]) for one in new)
-    said = taken.spoken()
+    said = taken.describe()
     assert said.startswith(f"beginning with {name}: {len(taken.loaded)} tensors loaded")
     assert (" new (" in said, " left behind (" in said) == (bool(new), bool(left))
     assert all(one in said for one in new)
@@ -303,7 +303,7 @@ def test_weights_that_change_while_they_are_read_are_refused(copy: Path, monkeyp
     """A run that is still training publishes better models."""
     begin = initial.begin
 
-    def begin_and_train_on(*given: object) -> initial.Beginning:
+    def begin_and_train_on(*given: object) -> initial.Initialization:
         found = begin(*given)  # type: ignore[arg-type]
         record = json.loads((copy / "run.json").read_text())
         record["model"]["sha256"] = "0" * 64

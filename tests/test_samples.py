@@ -18,7 +18,7 @@ from mini_tf.pipelines.chat import before
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import corpus_scores
-from mini_tf.trained.judging import text_of
+from mini_tf.trained.evaluating import text_of
 from mini_tf.trained.opening import Trained, open_trained
 
 FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}

@@ -15,7 +15,7 @@ from mini_tf.recipe import reading
 from mini_tf.recipe.corpora import built_in
 from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.recipe.presets import presets, summary
-from mini_tf.trained.judging import text_of
+from mini_tf.trained.evaluating import text_of
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack
 

@@ -8,10 +8,10 @@ import torch
 from commands import TINY, minitf, refused, tiny_model, trained
 from strangers import strangers
 
-from mini_tf.generation.decoding import Reading
+from mini_tf.generation.decoding import DecodingState
 from mini_tf.inspection.capture import capture
 from mini_tf.inspection.maps.attention import look
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
 
@@ -44,14 +44,14 @@ def test_a_prompt_to_a_prefix_language_model_is_a_prefix(tmp_path: Path) -> None
     model = open_trained(run, device="cpu")
     prompt = [model.tokenizer.vocabulary.separator, *map(int, model.tokenizer.encode("The fox was"))]
     scores = [model.model.logits(model.model(Tokens(torch.tensor([prompt]), places)).y)[0, -1] for places in (None, prefix(len(prompt)))]
-    found = Reading(model.model, [prompt], 16, prefix=True).scores()[0]
+    found = DecodingState(model.model, [prompt], 16, prefix=True).scores()[0]
     assert torch.allclose(found, scores[1])
     assert not torch.allclose(scores[0], scores[1])
     assert model.tokenizer.decode([int(scores[1].argmax())]) in json.dumps(written)
 
 
-def prefix(length: int) -> Places:
-    return Places(length, orders=torch.full((1, length), length - 1))
+def prefix(length: int) -> TokenPositions:
+    return TokenPositions(length, orders=torch.full((1, length), length - 1))
 
 
 def test_an_objective_names_a_mixer_that_cannot_have_its_direction() -> None:

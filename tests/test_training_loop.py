@@ -29,7 +29,7 @@ from mini_tf.training.machine.device import Setup
 from mini_tf.training.machine.memory import fitting_micro_batch
 from mini_tf.training.optimizer import build
 from mini_tf.training.plan import RowPlan
-from mini_tf.training.schedule import Course, Horizon
+from mini_tf.training.schedule import Horizon, TrainingSchedule
 
 VOCABULARY, CONTEXT, N_ROWS = 11, 6, 20
 TEXT = np.random.default_rng(0).integers(1, VOCABULARY, N_ROWS * CONTEXT + 1)
@@ -87,8 +87,8 @@ class Guess(nn.Module):
 
 def training_of(task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False) -> Training:
     feed = Feed(RowPlan(N_ROWS, 8, 5, stream), Windows(), ask_unevenly, micro)
-    course = Course(cosine.Settings(warmup=2), lr, Horizon(steps=steps))
-    return Training(task, feed, build(adamw.Settings(), task), course, Setup(), seed=5, clip=clip, weights={"small": 0.3})
+    schedule = TrainingSchedule(cosine.Settings(warmup=2), lr, Horizon(steps=steps))
+    return Training(task, feed, build(adamw.Settings(), task), schedule, Setup(), seed=5, clip=clip, weights={"small": 0.3})
 
 
 def weights_of(task: nn.Module) -> list[Tensor]:
@@ -356,7 +356,7 @@ def test_every_mixer_is_refreshed_once_a_step_from_a_seed_of_its_own() -> None:
 
 def test_the_clock_ends_a_run_that_is_measured_in_time() -> None:
     ticks = iter(float(t) for t in itertools.count())
-    training = replace(training_of(Guess()), course=Course(linear.Settings(warmup=0), 1.0, Horizon(seconds=10.0)))
+    training = replace(training_of(Guess()), schedule=TrainingSchedule(linear.Settings(warmup=0), 1.0, Horizon(seconds=10.0)))
     reports = list(train(training, clock=lambda: next(ticks)))
     assert [report.seconds for report in reports] == [2, 4, 6, 8, 10]
     assert [report.lr for report in reports][1:] == pytest.approx([0.7, 0.5, 0.3, 0.1])

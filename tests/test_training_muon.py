@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.nn.layers.answer import Answer
-from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.layers.fused_linear import FusedLinear
+from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.optimizers import adamw
 from mini_tf.optimizers.muon import COEFFICIENTS, SAFETY, Muon, Settings, orthogonal
 from mini_tf.recipe.kinds import settings_of
@@ -78,7 +78,7 @@ def test_the_size_of_a_gradient_does_not_matter_and_zero_moves_nothing() -> None
 
 def test_steps_are_momentum_with_nesterov_then_orthogonal_for_each_part_of_a_joined_matrix() -> None:
     torch.manual_seed(0)
-    model = nn.ModuleDict({"qkv": Joined(4, (4, 4, 2), bias=True), "down": nn.Linear(8, 4)}).double()
+    model = nn.ModuleDict({"qkv": FusedLinear(4, (4, 4, 2), bias=True), "down": nn.Linear(8, 4)}).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     expected, momentum = dict(start), {name: torch.zeros_like(p) for name, p in start.items()}
     optimizer = build(SETTINGS, model, torch.float64)
@@ -135,7 +135,7 @@ def test_rates_of_tables_and_head_are_their_own() -> None:
 
 def test_what_scores_the_answers_of_a_task_is_a_head() -> None:
     model = settings_of("models", "encoder")(d_model=16, n_layers=1, n_heads=2).build(20, 8)  # type: ignore[attr-defined]
-    model.answer_with(Answer(16, 3, 0.0))
+    model.replace_head(TaskHead(16, 3, 0.0))
     optimizer = build(SETTINGS, model)
     assert isinstance(optimizer, Muon)
     assert roles_of(model)["head.linear.weight"] == "head"

@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 from commands import QUIET, TINY, minitf, trained
 
-from mini_tf.training.tally import Tally
+from mini_tf.training.counters import Counters
 
 FEWEST, JUMP, NATS = 10, 1.5, 0.5
 """A loss jumps after so many steps at least, by this factor and by so many nats."""
 
 
-def tally_of(losses: list[float], **fields: float) -> Tally:
-    tally = Tally(**fields)  # type: ignore[arg-type]
+def tally_of(losses: list[float], **fields: float) -> Counters:
+    counters = Counters(**fields)  # type: ignore[arg-type]
     for loss in losses:
-        tally.learnt(loss)
-    return tally
+        counters.learnt(loss)
+    return counters
 
 
 def test_evaluations_since_the_lowest_are_counted_and_an_equal_loss_is_no_better() -> None:
-    tally, counted = Tally(), []
+    counters, counted = Counters(), []
     for loss in (3.0, 2.0, 2.5, 2.0, math.nan, 1.5, 1.5):
-        tally.evaluated(loss)
-        counted.append((tally.best, tally.worse))
+        counters.evaluated(loss)
+        counted.append((counters.best, counters.worse))
     assert counted == [(3.0, 0), (2.0, 0), (2.0, 1), (2.0, 2), (2.0, 3), (1.5, 0), (1.5, 1)]
 
 
@@ -62,40 +62,40 @@ def test_every_extension_is_borne_with_new_patience(still: Path, tmp_path: Path)
 
 
 def test_the_training_loss_of_an_evaluation_is_the_mean_since_the_one_before() -> None:
-    tally = tally_of([4.0, 2.0])
-    tally.evaluated(9.0)
-    assert (tally.train_loss, tally.val_loss) == (3.0, 9.0)
-    tally.learnt(1.0)
-    tally.evaluated(8.0)
-    assert (tally.train_loss, tally.val_loss) == (1.0, 8.0)
-    tally.evaluated(7.0)
-    assert math.isnan(tally.train_loss)  # no step was taken
+    counters = tally_of([4.0, 2.0])
+    counters.evaluated(9.0)
+    assert (counters.train_loss, counters.val_loss) == (3.0, 9.0)
+    counters.learnt(1.0)
+    counters.evaluated(8.0)
+    assert (counters.train_loss, counters.val_loss) == (1.0, 8.0)
+    counters.evaluated(7.0)
+    assert math.isnan(counters.train_loss)  # no step was taken
 
 
 @pytest.mark.parametrize("mean", [0.5, 4.0], ids=["by-nats", "by-share"])
 def test_a_loss_jumps_where_it_is_above_both_bounds_and_only_once_until_the_next_evaluation(mean: float) -> None:
     bound = max(JUMP * mean, mean + NATS)
     assert not tally_of([mean] * (FEWEST - 1)).jumps(100.0)
-    tally = tally_of([mean] * FEWEST)
-    assert not tally.jumps(bound)
-    assert not tally.jumps(min(JUMP * mean, mean + NATS) + 1e-3)
-    assert tally.jumps(bound + 1e-3)
-    assert not tally.jumps(100.0)
-    tally.evaluated(1.0)
-    assert not tally.jumps(100.0)  # of how many steps there were before nothing counts
+    counters = tally_of([mean] * FEWEST)
+    assert not counters.jumps(bound)
+    assert not counters.jumps(min(JUMP * mean, mean + NATS) + 1e-3)
+    assert counters.jumps(bound + 1e-3)
+    assert not counters.jumps(100.0)
+    counters.evaluated(1.0)
+    assert not counters.jumps(100.0)  # of how many steps there were before nothing counts
     for _ in range(FEWEST):
-        tally.learnt(mean)
-    assert tally.jumps(bound + 1e-3)
+        counters.learnt(mean)
+    assert counters.jumps(bound + 1e-3)
 
 
 def test_all_that_is_counted_survives_json_and_the_clock_goes_on() -> None:
-    tally = tally_of([1.0, 0.1], wall_seconds=100.0)
-    tally.evaluated(0.3)
-    tally.learnt(1 / 3)
-    tally.evaluated(0.7)
-    tally.learnt(0.2)
-    other = Tally()
-    other.load(json.loads(json.dumps(tally.save())))
+    counters = tally_of([1.0, 0.1], wall_seconds=100.0)
+    counters.evaluated(0.3)
+    counters.learnt(1 / 3)
+    counters.evaluated(0.7)
+    counters.learnt(0.2)
+    other = Counters()
+    other.load(json.loads(json.dumps(counters.save())))
     names = ("best", "worse", "loss", "steps", "train_loss", "val_loss")
     assert [getattr(other, name) for name in names] == [0.3, 1, 0.2, 1, 1 / 3, 0.7]
     assert other.wall() >= other.wall_seconds >= 100.0
@@ -103,10 +103,10 @@ def test_all_that_is_counted_survives_json_and_the_clock_goes_on() -> None:
 
 def test_the_wall_clock_adds_what_has_passed_since_this_process_began_to_the_seconds_before() -> None:
     before = time.monotonic()
-    tally = Tally(wall_seconds=100.0)
+    counters = Counters(wall_seconds=100.0)
     between = time.monotonic()
     while time.monotonic() == between:  # a clock may tick coarsely
         pass
     after = time.monotonic()
-    assert after - between <= tally.wall() - 100.0 + 1e-6
-    assert tally.wall() - 100.0 <= time.monotonic() - before + 1e-6
+    assert after - between <= counters.wall() - 100.0 + 1e-6
+    assert counters.wall() - 100.0 <= time.monotonic() - before + 1e-6

@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from toys import mixer_kinds, mixer_settings
 
 from mini_tf.jobs import assembling
-from mini_tf.nn.mixer import Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.system.errors import StorageFault
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine import tuning, tuning_cache
 from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
-from mini_tf.training.machine.trial import Trial
-from mini_tf.training.machine.tuning import BUSY, LONGEST, SHARE, SHORT, TOO_DEAR, TOO_SHORT, Work, choose, choose_compiling, tune
+from mini_tf.training.machine.step_timer import StepTimer
+from mini_tf.training.machine.tuning import BUSY, LONGEST, SHARE, SHORT, TOO_DEAR, TOO_SHORT, RunLength, choose, choose_compiling, tune
 from mini_tf.training.machine.tuning_cache import remembered
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
@@ -62,8 +62,8 @@ def setup(batch_size: int = 16, threads: int = 2, undecided: frozenset[str] = AL
     return Setup(threads=threads, micro_batch_size=batch_size, undecided=undecided)
 
 
-def work(steps: int, batch_size: int = 16) -> Work:
-    return Work(batch_size, Horizon(steps))
+def work(steps: int, batch_size: int = 16) -> RunLength:
+    return RunLength(batch_size, Horizon(steps))
 
 
 def test_fast_units_for_bf16_are_found_and_told_in_figures() -> None:
@@ -116,7 +116,7 @@ def test_a_run_under_ten_seconds_tries_nothing_and_says_so(steps: int) -> None:
 
 def test_a_clock_that_runs_out_in_ten_seconds_is_not_even_looked_at() -> None:
     machine = Machine(1.0)
-    assert tune(setup(), Work(16, Horizon(seconds=9.0)), machine).reasons["precision"] == TOO_SHORT
+    assert tune(setup(), RunLength(16, Horizon(seconds=9.0)), machine).reasons["precision"] == TOO_SHORT
     assert machine.tried == []
 
 
@@ -143,7 +143,7 @@ def test_all_tries_together_take_a_small_share_of_the_run(row: float, steps: int
 
 def test_a_run_of_minutes_tries_bf16_on_few_rows_but_threads_and_passes_on_whole_ones_only() -> None:
     machine = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})
-    found = tune(setup(), Work(16, Horizon(seconds=100.0)), machine)
+    found = tune(setup(), RunLength(16, Horizon(seconds=100.0)), machine)
     assert found.precision == "bf16"
     assert (found.threads, found.micro_batch_size) == (2, 16)
     assert found.reasons["threads"] == found.reasons["micro_batch_size"] == TOO_DEAR
@@ -269,11 +269,11 @@ class MixerTask(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embedding = nn.Embedding(11, 12)
-        self.mixer = mixer_settings(kind).build(Width(12, 12, 4, 2, 6, 4), Place(0, 1))
+        self.mixer = mixer_settings(kind).build(AttentionDims(12, 12, 4, 2, 6, 4), LayerSpec(0, 1))
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, batch: "Ids", state: State | None) -> Sums:
-        x, places = self.embedding(batch.ids), Places(batch.ids.shape[1])
+        x, places = self.embedding(batch.ids), TokenPositions(batch.ids.shape[1])
         return Sums(self.dropout(self.mixer(x, x, Visibility(True, places, places)).y).square().sum())
 
 
@@ -311,7 +311,7 @@ def test_a_trial_leaves_no_trace(kind: str, precision: str) -> None:
     gradient = torch.ones(11, 12)
     task.embedding.weight.grad = gradient
     drawn, threads = torch.get_rng_state(), torch.get_num_threads()
-    seconds = Trial(task, feed())(Setup(precision=precision, threads=threads + 1, micro_batch_size=2), 4)
+    seconds = StepTimer(task, feed())(Setup(precision=precision, threads=threads + 1, micro_batch_size=2), 4)
     assert seconds > 0
     after = dict([*task.named_parameters(), *task.named_buffers()])
     assert after.keys() == before.keys()
@@ -328,7 +328,7 @@ def test_a_trial_reads_as_many_rows_as_it_is_told_in_passes_of_the_setup(rows: i
     task, seen = MixerTask("softmax"), []
     task.register_forward_pre_hook(lambda module, given: seen.append(len(given[0].ids)))
     ticks = iter([1.0, 3.5])
-    assert Trial(task, feed(), lambda: next(ticks))(Setup(micro_batch_size=2), rows) == 2.5
+    assert StepTimer(task, feed(), lambda: next(ticks))(Setup(micro_batch_size=2), rows) == 2.5
     assert seen == passes
 
 
@@ -412,15 +412,15 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
 
 @pytest.mark.parametrize("make", [lambda length: Horizon(steps=length), lambda length: Horizon(seconds=float(length))])
 def test_lengths_that_differ_by_more_than_the_root_of_two_are_never_one_question(make: Callable[[int], Horizon]) -> None:
-    asked = [tuning_cache._length(Work(16, make(length))) for length in (2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 135)]
+    asked = [tuning_cache._length(RunLength(16, make(length))) for length in (2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 135)]
     assert all(one != other for one, other in itertools.pairwise(asked))
-    assert tuning_cache._length(Work(16, make(1024))) == tuning_cache._length(Work(16, make(1200)))
+    assert tuning_cache._length(RunLength(16, make(1024))) == tuning_cache._length(RunLength(16, make(1200)))
 
 
 @pytest.mark.parametrize(("row", "reason"), [(0.1, BUSY), (100.0, TOO_DEAR)])
 def test_what_a_busy_machine_hid_is_not_remembered(cache: Path, row: float, reason: str) -> None:
     noise = itertools.cycle([1.0, 1.0, 3.0])
-    hundred_seconds = Work(16, Horizon(seconds=100.0 if reason == TOO_DEAR else 10_000.0))
+    hundred_seconds = RunLength(16, Horizon(seconds=100.0 if reason == TOO_DEAR else 10_000.0))
     for _ in range(2):
         found = remembered(
             {}, hundred_seconds, setup(), lambda: tune(setup(), hundred_seconds, lambda s, rows, turn: row * rows * next(noise)), str
@@ -482,7 +482,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(cache: Path, monkeypatch: py
 
 
 def test_a_run_says_what_it_decided_in_one_line_without_saying_a_reason_twice() -> None:
-    told = replace(setup(), reasons={"device": "no accelerator is there", **{key: TOO_SHORT for key in sorted(ALL)}}).spoken()
+    told = replace(setup(), reasons={"device": "no accelerator is there", **{key: TOO_SHORT for key in sorted(ALL)}}).describe()
     assert told == f"device cpu (no accelerator is there), fp32, compile off, 2 threads, 16 rows a pass ({TOO_SHORT})"
 
 

@@ -5,14 +5,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing.mixer_trials import WIDTH, TinyMixer
+from mini_tf.testing.mixer_trials import DIMS, TinyMixer
 from mini_tf.testing.mixer_trials import drawn as seeded
 
-__all__ = ["TINY_CONSTANTS", "WIDTH", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
+__all__ = ["DIMS", "TINY_CONSTANTS", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
 
 TINY_CONSTANTS = {"window": {"window": 3}}
 
@@ -25,14 +25,14 @@ class FadingMean(MixerSettings):
     STREAMS: ClassVar[bool] = True
     PACKS: ClassVar[bool] = True
 
-    def build(self, width: Width, place: Place) -> "Fading":
-        return Fading(width)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Fading":
+        return Fading(dims)
 
 
 class Fading(Mixer):
     FADE = 0.7
 
-    def __init__(self, width: Width) -> None:
+    def __init__(self, width: AttentionDims) -> None:
         super().__init__()
         self.value = nn.Linear(width.d_model, width.d_model)
         self.out = nn.Linear(width.d_model, width.d_model)
@@ -78,11 +78,11 @@ def mixer_settings(kind: str) -> MixerSettings:
     return settings
 
 
-def tiny_mixer(kind: str, side: Literal["self", "cross"] = "self", position: str = "none", width: Width = WIDTH) -> Mixer:
+def tiny_mixer(kind: str, side: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS) -> Mixer:
     """A mixer in float64 and eval, with weights large enough that attention is far from uniform."""
     settings = None if position == "none" else settings_of("positions", position)()
     return TinyMixer(mixer_settings(kind), settings, side, width).mixer  # type: ignore[arg-type]
 
 
-def own_view(causal: bool, places: Places) -> Visibility:
+def own_view(causal: bool, places: TokenPositions) -> Visibility:
     return Visibility(causal, places, places)

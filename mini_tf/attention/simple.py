@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mini_tf.nn.layers.attend import attend, weights
-from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
 
 
 class Settings(MixerSettings):
@@ -23,19 +23,19 @@ class Settings(MixerSettings):
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
     """What the dot products are divided by: nothing, sqrt(d_model), or the two vectors' lengths."""
 
-    def build(self, width: Width, place: Place) -> "Simple":
-        if width.d_memory != width.d_model:
-            raise ValueError(f"simple attention has no projections: a memory must be d_model {width.d_model} wide, not {width.d_memory}")
-        return Simple(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
+        if dims.d_memory != dims.d_model:
+            raise ValueError(f"simple attention has no projections: a memory must be d_model {dims.d_model} wide, not {dims.d_memory}")
+        return Simple(self, dims, layer)
 
 
 class Simple(Mixer):
-    def __init__(self, settings: Settings, width: Width, place: Place) -> None:
+    def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__()
         self.cosine = settings.scale == "cosine"
-        self.scale = width.d_model**-0.5 if settings.scale == "rsqrt_d" else 1.0
-        self.cross = place.side == "cross"
-        self.d_model = width.d_model
+        self.scale = dims.d_model**-0.5 if settings.scale == "rsqrt_d" else 1.0
+        self.cross = layer.side == "cross"
+        self.d_model = dims.d_model
         # Without parameters the mixer would not know the type of its own state.
         self.register_buffer("like", torch.empty(0), persistent=False)
         self.like: Tensor
@@ -43,18 +43,18 @@ class Simple(Mixer):
     def start(self, batch: int) -> State:
         if self.cross:
             return {}
-        return {"x": self.like.new_empty(batch, 0, self.d_model), "places": {"start": 0}}
+        return {"x": self.like.new_empty(batch, 0, self.d_model), IN_STATE: {"start": 0}}
 
-    def recall(self, memory: Tensor, places: Places) -> State:
+    def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
         return {"x": memory}
 
     def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
         memory = memory["x"] if isinstance(memory, dict) else memory
         if state:
             kept = state["x"]
-            visibility = visibility.after(Places.of_state(state["places"], kept.shape[1]), x.shape[0], x.device)
+            visibility = visibility.after(TokenPositions.of_state(state[IN_STATE], kept.shape[1]), x.shape[0], x.device)
             memory = torch.cat([kept, memory], dim=1)
-            state = {"x": memory, "places": visibility.memory.to_state()}
+            state = {"x": memory, IN_STATE: visibility.memory.to_state()}
         read = attend(self._compared(x), self._compared(memory), memory[:, None], visibility, self.scale)
         return self.join(read, x, visibility, state)
 

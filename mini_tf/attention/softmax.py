@@ -4,12 +4,12 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; the scale stands ins
 """
 
 from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import Place, Width
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 
 
 class Settings(HeadedSettings):
-    def build(self, width: Width, place: Place) -> "Softmax":
-        return Softmax(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Softmax":
+        return Softmax(self, dims, layer)
 
 
 class Softmax(Headed):

@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.layers.attend import shared
-from mini_tf.nn.mixer import Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
 
 
 class Settings(HeadedSettings):
@@ -28,10 +28,10 @@ class Settings(HeadedSettings):
     def narrowed(self) -> str:
         return f"at most {self.window} tokens away"
 
-    def build(self, width: Width, place: Place) -> "Window":
-        if place.side == "cross":
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
+        if layer.side == "cross":
             raise ValueError("window attention reads its own tokens only: distance has no meaning between two sequences")
-        return Window(self, width, place)
+        return Window(self, dims, layer)
 
 
 class Window(Headed):
@@ -39,8 +39,8 @@ class Window(Headed):
 
     BY_SOFTMAX = True
 
-    def __init__(self, settings: Settings, width: Width, place: Place) -> None:
-        super().__init__(settings, width, place)
+    def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
+        super().__init__(settings, dims, layer)
         self.window = settings.window
 
     def view(self, visibility: Visibility) -> Visibility:
@@ -49,9 +49,9 @@ class Window(Headed):
     def trim(self, state: State) -> State:
         """Keys that have fallen out of every future window go."""
         k, v = state["k"], state["v"]
-        places = Places.of_state(state["places"], k.shape[2]).last(self.window)
-        first = k.shape[2] - places.length
-        return {"k": k[:, :, first:], "v": v[:, :, first:], "places": places.to_state()}
+        token_positions = TokenPositions.of_state(state[IN_STATE], k.shape[2]).last(self.window)
+        first = k.shape[2] - token_positions.length
+        return {"k": k[:, :, first:], "v": v[:, :, first:], IN_STATE: token_positions.to_state()}
 
     def read(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility

@@ -21,25 +21,59 @@ from mini_tf.system.library_caches import keep_library_caches
 app = typer.Typer(
     name="minitf",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,  # it would print the values of local variables
-    rich_markup_mode=None,  # nor may "[bold]" in data mean anything, or GITHUB_ACTIONS force colours
+    rich_markup_mode="rich",
     # --max_new_tokens is --max-new-tokens, in every command
     context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": lambda name: name.replace("_", "-")},
 )
-app.command("pretrain")(pretrain.pretrain)
-app.command("finetune")(finetune.finetune)
-app.command("evaluate")(evaluate.evaluate)
-app.command("generate")(generate)
-app.command("predict")(predict.predict)
-app.command("cost")(cost.cost)
-app.add_typer(recipe.app, name="recipe")
-app.add_typer(data.app, name="data")
-app.add_typer(tokenizer.app, name="tokenizer")
-app.add_typer(runs.app, name="runs")
-app.add_typer(inspect.app, name="inspect")
-app.command("inspect-attention")(attention.attention)
-app.command("doctor")(doctor.doctor)
+TRAIN, USE, LOOK, DATA, MACHINE = "Train", "Use a model", "Look inside", "Recipes and data", "Runs and machine"
+"""Panels of commands, in the order of use."""
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "pretrain": (
+        "minitf pretrain",
+        "minitf pretrain my.txt train.steps=1000",
+        "minitf pretrain bert-nano my.txt -n bert --assert 'val.loss<4'",
+    ),
+    "finetune": ("minitf finetune sst2-nano reviews.csv model.init_from=outputs/bert",),
+    "evaluate": ("minitf evaluate last", "minitf evaluate bert --data other.txt --json"),
+    "generate": ('minitf generate last "Once upon a time" --temperature 0.7', "minitf generate last -i prompts.txt --greedy"),
+    "predict": ('minitf predict last "a fine film"', "minitf predict last -i new.csv > labels.jsonl"),
+    "cost": ("minitf cost quickstart", "minitf cost gpt-char gpt-nano train.steps=1000"),
+    "inspect-attention": ('minitf inspect-attention last "Once upon a time" -o heads.png',),
+}
+
+
+def _examples(name: str) -> str | None:
+    lines = EXAMPLES.get(name)
+    return None if lines is None else "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
+
+
+for name, panel, body in (
+    ("pretrain", TRAIN, pretrain.pretrain),
+    ("finetune", TRAIN, finetune.finetune),
+    ("generate", USE, generate),
+    ("predict", USE, predict.predict),
+    ("evaluate", USE, evaluate.evaluate),
+    ("inspect-attention", LOOK, attention.attention),
+    ("cost", MACHINE, cost.cost),
+    ("doctor", MACHINE, doctor.doctor),
+):
+    app.command(name, rich_help_panel=panel, epilog=_examples(name))(body)
+app.add_typer(inspect.app, name="inspect", rich_help_panel=LOOK)
+app.add_typer(recipe.app, name="recipe", rich_help_panel=DATA)
+app.add_typer(data.app, name="data", rich_help_panel=DATA)
+app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=DATA)
+app.add_typer(runs.app, name="runs", rich_help_panel=MACHINE)
+
+START = """minitf trains, prompts and looks inside small transformer language models.
+
+  minitf pretrain                         train a small GPT on built-in text (about 2 minutes)
+  minitf pretrain my.txt                  the same on your own text
+  minitf generate last "Once upon"        let the newest run continue a prompt
+  minitf inspect-attention last "a text"  what its attention heads do
+  minitf recipe list                      what else comes along: BERT, translation, classification, ...
+
+`minitf --help` lists all commands, `minitf COMMAND --help` explains one."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -48,11 +82,14 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Train, fine-tune, prompt and look inside small transformer language models."""
+    if context.invoked_subcommand is None:
+        typer.echo(START)
 
 
 @cache

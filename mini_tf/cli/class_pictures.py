@@ -10,7 +10,7 @@ from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
-    from mini_tf.training.evaluation import Judge
+    from mini_tf.training.evaluation import MetricAccumulator
 
 SUFFIXES = (".png", ".svg", ".json")
 SHOWN = 12
@@ -33,7 +33,7 @@ class ClassPictures:
         if len(asked) == 2 and len({file.resolve() for file in asked.values()}) == 1:
             raise UsageFault("--confusion and --calibration name one file", hint="give each its own")
 
-    def judge(self, trained: "Trained", own: "Judge | None") -> "Judge | None":
+    def accumulator(self, trained: "Trained", own: "MetricAccumulator | None") -> "MetricAccumulator | None":
         """What gathers the outputs for the pictures besides the pipeline's `own`; UsageFault where the run has none of these pictures."""
         from mini_tf.training.confusion import Confusion
 
@@ -46,33 +46,33 @@ class ClassPictures:
         unasked = pictures.get("confusion") and labels is not None and len(labels.names) <= SHOWN
         return Confusion(own, len(labels.names)) if own is not None and labels is not None and (self.confusion or unasked) else own
 
-    def write(self, console: Console, trained: "Trained", judge: "Judge | None", title: str) -> dict[str, Any]:
+    def write(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> dict[str, Any]:
         """Write the files; what they show, as JSON says it."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
         from mini_tf.scores.classes import calibration
         from mini_tf.training.confusion import Confusion
-        from mini_tf.training.evaluation import Probabilistic
+        from mini_tf.training.evaluation import ClassProbabilities
 
         names = trained.labels.names if trained.labels is not None else ()
         result: dict[str, Any] = {}
-        if isinstance(judge, Confusion):
-            counts, judge = judge.counts, judge.judge
+        if isinstance(accumulator, Confusion):
+            counts, accumulator = accumulator.counts, accumulator.accumulator
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
             wanted = [self.confusion] if self.confusion else []
             files.write_all(console, wanted, result["confusion"], lambda suffix: draw_confusion(counts, names, title, suffix))
         if self.calibration:
-            assert isinstance(judge, Probabilistic), "the pipeline declares the picture"
-            found = calibration(judge.probabilities, judge.truth)
+            assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the picture"
+            found = calibration(accumulator.probabilities, accumulator.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
             result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
             files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw_calibration(*found, title, suffix))
         return result
 
-    def show(self, console: Console, trained: "Trained", judge: "Judge | None", title: str) -> None:
+    def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:
         """The confusion matrix of a few classes on stdout, where no file was asked for."""
         from mini_tf.drawing.confusion import confusion_text
         from mini_tf.training.confusion import Confusion
 
-        if self.confusion is self.calibration is None and isinstance(judge, Confusion) and trained.labels is not None:
-            console.picture(confusion_text, judge.counts, trained.labels.names, title)
+        if self.confusion is self.calibration is None and isinstance(accumulator, Confusion) and trained.labels is not None:
+            console.picture(confusion_text, accumulator.counts, trained.labels.names, title)

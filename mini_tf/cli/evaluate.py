@@ -52,7 +52,7 @@ def evaluate(
     from mini_tf.inspection.checkpoints import origin
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores import figures_of, left_out, packages_of
-    from mini_tf.trained.judging import evaluate_trained, text_of
+    from mini_tf.trained.evaluating import evaluate_trained, text_of
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
@@ -60,22 +60,22 @@ def evaluate(
     if lacking := left_out(*packages_of(trained.recipe.objective.pipeline(), figures_of(trained.recipe.objective))):
         console.say(lacking)
     pipeline = pipeline_of(trained)
-    judge = pictures.judge(trained, pipeline.judge())
+    accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
     notes: list[str] = []
     store = text_of(trained, data, split or "val", console.detail, fields, notes.append)
     notes += _cut(trained, store)
     for note in notes:
         console.say(note)
-    scores = evaluate_trained(trained, store, judge)
+    scores = evaluate_trained(trained, store, accumulator)
     told = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
     weights = origin(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
     title = f"{weights}, {told['split']}"
-    result = pictures.write(console, trained, judge, title) | ({"notes": notes} if notes else {})
+    result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
     metrics = {**scores, **told, **signatures}
     console.answer(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
-    pictures.show(console, trained, judge, title)
+    pictures.show(console, trained, accumulator, title)
     if missed := failures(held_to, scores):
         raise GateMissed(missed[0], faults=missed)
     return 0

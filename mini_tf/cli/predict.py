@@ -48,7 +48,7 @@ def predict(
     held_to = [Gate.parse(gate) for gate in gates or []]
 
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.trained.judging import other_data
+    from mini_tf.trained.evaluating import other_data
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
@@ -72,7 +72,7 @@ def predict(
     if not held_to:
         return 0
     if not n_read:
-        raise DataFault("there is no text, so --assert has nothing to judge")
+        raise DataFault("there is no text, so --assert has nothing to check")
     scores = predictor.scores()
     for name, value in scores.items():
         console.say(f"{name} {value:.6g}")

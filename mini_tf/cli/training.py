@@ -9,11 +9,11 @@ import typer
 
 from mini_tf.cli.figures import check_gates
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.options import GATES, RECIPE
+from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER
 from mini_tf.system.waiting import waiting
 
 if TYPE_CHECKING:
-    from mini_tf.data.datasets import Text
+    from mini_tf.data.datasets import TokenizedData
     from mini_tf.jobs.pretrain import Options
     from mini_tf.recipe.gates import Gate
     from mini_tf.recipe.reading import Resolved
@@ -29,16 +29,22 @@ def training_command(
     def body(
         console: Console,
         arguments: RECIPE = None,
-        out_dir: Annotated[Path | None, typer.Option(*FOLDER, help="The run's folder, or with --name its parent.")] = None,
-        name: Annotated[str | None, typer.Option("-n", "--name", help="The run's name.")] = None,
-        fresh: Annotated[bool, typer.Option("--fresh", help="Start over beside an existing run.")] = False,
-        extend: Annotated[int | None, typer.Option("--extend", min=1, metavar="N", help="Train a finished run N steps further.")] = None,
+        out_dir: Annotated[
+            Path | None, typer.Option(*FOLDER, help="The run's folder, or with --name its parent.", rich_help_panel=RUN_FOLDER)
+        ] = None,
+        name: Annotated[str | None, typer.Option("-n", "--name", help="The run's name in outputs.", rich_help_panel=RUN_FOLDER)] = None,
+        fresh: Annotated[bool, typer.Option("--fresh", help="Start over beside an existing run.", rich_help_panel=RUN_FOLDER)] = False,
+        extend: Annotated[
+            int | None, typer.Option("--extend", min=1, metavar="N", help="Train a finished run N more steps.", rich_help_panel=RUN_FOLDER)
+        ] = None,
         device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Open the data, build the model, train nothing.")] = False,
-        print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe and leave.")] = False,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the data, build the model, print an estimate.")] = False,
+        print_config: Annotated[bool, typer.Option("--print-config", help="Print the complete recipe and exit.")] = False,
         tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")] = False,
         gates: GATES = None,
-        expect: Annotated[bool, typer.Option("--expect", help="Hold the run to the recipe's own `expect`; only as shipped.")] = False,
+        expect: Annotated[
+            bool, typer.Option("--expect", help="Check the recipe's own `expect`; only as shipped.", rich_help_panel=CHECKS)
+        ] = False,
     ) -> int:
         with waiting("loading PyTorch and the recipe"):
             resolved = _resolve(arguments or [], device, without_recipe, out_dir if name is None else (out_dir or Path("outputs")) / name)
@@ -51,12 +57,12 @@ def training_command(
         if unusual := _unusual(console.command, resolved):
             console.warn(unusual)
         from mini_tf.jobs.pretrain import Options
-        from mini_tf.run.opening import Place
+        from mini_tf.run.opening import RunLocation
 
-        def check(text: "Text") -> None:
+        def check(text: "TokenizedData") -> None:
             check_gates(held_to, "training", resolved.recipe, None if text.labels is None else text.labels.names)
 
-        options = Options(Place(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), tensorboard, check)
+        options = Options(RunLocation(out_dir, name, fresh), extend, dry_run, tuple(sys.argv), tensorboard, check)
         return _train(console, resolved, options, held_to)
 
     body.__name__, body.__doc__ = name, summary

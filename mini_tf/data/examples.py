@@ -32,7 +32,7 @@ class Example(NamedTuple):
     """
 
     texts: list[str]
-    answers: list[str]
+    labels: list[str]
     where: str
     further: tuple[str, ...] = ()
     n_later: int = 0

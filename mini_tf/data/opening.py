@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mini_tf.data.datasets import Dataset, Text
+from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write
 from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
@@ -30,7 +30,7 @@ def open_text(
     objective: ObjectiveSettings,
     say: Say = lambda line: None,
     used: Tokenizers | None = None,
-) -> Text:
+) -> TokenizedData:
     """Both sides of a recipe's data as ids, out of the cache or made now. used: a trained run's own tokenizers.
 
     Raises DataFault where a file, a line, a label or a tokenizer is unfit, or a side has nothing to predict.
@@ -53,7 +53,7 @@ def open_text(
 
 def reopen(
     data: sections.Data, used: Tokenizers, objective: ObjectiveSettings, hashes: Mapping[str, str], say: Say = lambda line: None
-) -> Text:
+) -> TokenizedData:
     """The data of a trained run by its own tokenizers; what was read from stdin, out of the cache by the recorded `hashes`.
 
     Raises DataFault where stdin's text is not in the cache any more. Files are read as they are now: compare the hashes.
@@ -113,13 +113,13 @@ def _hash(found: Cached) -> str:
     return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
 
-def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> Text:
+def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> TokenizedData:
     train, val = (_open(found, side, used, f"data.{side}") for side in ("train", "val"))
     hashes = {"data": _hash(found), "tokenizer": used.target.hash}
     hashes |= {} if used.source is used.target else {"source_tokenizer": used.source.hash}
     labels = None if found.facts["labels"] is None else Labels.of_json(found.facts["labels"])
     notes = [*dict.fromkeys(note for one in used for note in one.notes), *found.facts["notes"]]
-    text = Text(train, val, used, notes, hashes, labels)
+    text = TokenizedData(train, val, used, notes, hashes, labels)
     say(f"text: {dataset.opened(text)}")
     return text
 

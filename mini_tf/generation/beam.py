@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mini_tf.generation.decoding import Remembering, refuse_not_finite
+from mini_tf.generation.decoding import CachedModel, refuse_not_finite
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class _Live:
 
 
 @torch.inference_mode()
-def search(rows: Remembering, begin: Tensor, limits: Sequence[int], beam: Beam) -> list[list[Hypothesis]]:
+def search(rows: CachedModel, begin: Tensor, limits: Sequence[int], beam: Beam) -> list[list[Hypothesis]]:
     """The best texts of each source, which follow its token of `begin` (S,), of limits[s] tokens at most, the end included.
 
     Rows of one source are neighbours, and there are as many of every source. Their scores are written into.

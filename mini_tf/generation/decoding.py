@@ -10,17 +10,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mini_tf.generation.lean import Lean
+from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Memory
+from mini_tf.nn.stack import SourceMemory
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 
 
-class Reading:
+class DecodingState:
     """What a decoder reads of each text: the last `context` tokens where it is longer; each text holds a token at least.
 
     texts: what was read in one go; what came after it is not yet among them. prefix: the tokens of the given texts all see each
@@ -34,7 +34,7 @@ class Reading:
         self._prefixes = [len(text) if prefix else 0 for text in self.texts]
         self._since: list[Tensor] = []
         self._longest = 0
-        self._memory: Lean | Remembering
+        self._decoder: FastDecoder | CachedModel
 
     @torch.inference_mode()
     def scores(self) -> Tensor:
@@ -48,16 +48,16 @@ class Reading:
         self._since, self._longest = [], max(map(len, texts))
         tokens = padded(texts, self.device)
         if any(prefixes):
-            places = tokens.places or Places(tokens.ids.shape[1])
-            tokens = Tokens(tokens.ids, places.with_prefix(torch.tensor(prefixes, device=self.device)))
-        memory = Remembering(self.model, self.model.start(len(different)))
+            token_positions = tokens.token_positions or TokenPositions(tokens.ids.shape[1])
+            tokens = Tokens(tokens.ids, token_positions.with_prefix(torch.tensor(prefixes, device=self.device)))
+        memory = CachedModel(self.model, self.model.start(len(different)))
         scores = memory.read(tokens)
         refuse_not_finite(scores)
         if len(different) < len(self.texts):
             rows = torch.tensor([different.index(one) for one in both])
             scores = scores[rows]
             memory.select(rows)
-        self._memory = Lean(self.model, memory.state, [*map(len, self.texts)]) if Lean.fits(self.model) else memory
+        self._decoder = FastDecoder(self.model, memory.state, [*map(len, self.texts)]) if FastDecoder.fits(self.model) else memory
         return scores
 
     @torch.inference_mode()
@@ -66,13 +66,13 @@ class Reading:
         self._since.append(ids)
         self._longest += 1
         if self._longest <= self.context:
-            return self._memory.after(ids)
+            return self._decoder.after(ids)
         self._begin_again()
         return self.scores()
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row `rows[i]` was."""
-        self._memory.select(rows)
+        self._decoder.select(rows)
         self.texts, self._prefixes = ([of[row] for row in rows.tolist()] for of in (self.texts, self._prefixes))
         if self._since:
             self._since = list(torch.stack(self._since)[:, rows])
@@ -86,10 +86,10 @@ class Reading:
         self._prefixes = [max(0, prefix - cut) for prefix, cut in zip(self._prefixes, n_cut, strict=True)]
 
 
-class Remembering:
+class CachedModel:
     """Any model, going on from its `state` beside the memory of its sources, where it has some."""
 
-    def __init__(self, model: Model, state: State, memory: Memory | None = None) -> None:
+    def __init__(self, model: Model, state: State, memory: SourceMemory | None = None) -> None:
         self.model, self.state, self.memory = model, state, memory
 
     def read(self, tokens: Tokens) -> Tensor:
@@ -124,4 +124,4 @@ def padded(texts: Sequence[Sequence[int]], device: torch.device, left: bool = Tr
         return torch.tensor([[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, pads, strict=True)], device=device)
 
     even = all(len(text) == longest for text in texts)
-    return Tokens(tensor(texts), None if even else Places.packed(tensor([[1] * len(text) for text in texts])))
+    return Tokens(tensor(texts), None if even else TokenPositions.packed(tensor([[1] * len(text) for text in texts])))

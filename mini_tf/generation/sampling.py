@@ -20,7 +20,7 @@ AHEAD = 1024
 """Numbers that each row draws in one go."""
 
 
-def penalised(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
+def apply_repetition_penalty(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Scores (B, V) with those of `seen` tokens (B, V) made smaller: positive ones divided by the penalty, others multiplied."""
     return torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
 
@@ -55,8 +55,8 @@ def draw(scores: Tensor, sampling: Generate, numbers: Tensor) -> Tensor:
     return (places if ids is None else ids.gather(1, places)).squeeze(1)
 
 
-class Uniform:
-    """Uniform numbers in [0, 1), for each row from a generator of its own, which the row's `key` and the seed decide.
+class UniformNumbers:
+    """UniformNumbers numbers in [0, 1), for each row from a generator of its own, which the row's `key` and the seed decide.
 
     So a text is the same whatever is written beside it, in whichever order, and wherever the model computes.
     """

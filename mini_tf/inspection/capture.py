@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from mini_tf.nn.mixer import Mixed, Mixer
 from mini_tf.nn.model import Model, Represents
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.token_positions import Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 

@@ -20,7 +20,7 @@ from mini_tf.training.loop import DivergedStep, Progress, Training, train
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayResult:
     """How the step ended. what: what was wrong with it, None where nothing was; micro-batches count from 0."""
 
     what: str | None
@@ -69,11 +69,11 @@ class Findings:
     were not finite before the step.
     """
 
-    outcome: Outcome
+    outcome: ReplayResult
     source: Source | None
     gradients: list[BadGradient]
     levels: list[Level]
-    in_fp32: Outcome | None
+    in_fp32: ReplayResult | None
     weights: list[str]
 
 
@@ -130,16 +130,16 @@ def investigate(training: Training, start: Progress) -> Findings:
     return Findings(outcome, listener.source, [*listener.gradients.values()], [*listener.levels.values()], in_fp32, weights)
 
 
-def _once(training: Training, start: Progress) -> Outcome:
+def _once(training: Training, start: Progress) -> ReplayResult:
     """The step as training does it, and what it made of the weights undone."""
     before = {name: p.detach().clone() for name, p in training.task.named_parameters()}
     try:
         # A clock that stands still: where time is the horizon, it is not over before the step.
         with closing(train(training, start, clock=lambda: 0.0)) as steps:
             report = next(steps)
-        return Outcome(None, None, report.loss, report.grad_norm)
+        return ReplayResult(None, None, report.loss, report.grad_norm)
     except DivergedStep as fault:
-        return Outcome(fault.problem.what, fault.problem.micro, fault.report.loss, fault.report.grad_norm)
+        return ReplayResult(fault.problem.what, fault.problem.micro, fault.report.loss, fault.report.grad_norm)
     finally:
         _restore(training.task, before)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.framing import prompt_ids
+from mini_tf.generation.prompt_ids import prompt_ids
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 

@@ -12,13 +12,13 @@ from mini_tf.nn import state as states
 from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model import Model
-from mini_tf.nn.position import Position
+from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.optimizer import state_bytes
 
-_WHOLE = (Mixer, FeedForward, Position)
+_WHOLE = (Mixer, FeedForward, PositionalEncoding)
 """Modules that are one part, whatever they hold."""
 
 
@@ -62,7 +62,7 @@ def _part(path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: 
 def _kind(module: nn.Module) -> str:
     """A mixer's or position's word in a recipe; else the class."""
     cls = type(module)
-    return cls.__module__.rpartition(".")[2] if isinstance(module, Mixer | Position) else cls.__name__
+    return cls.__module__.rpartition(".")[2] if isinstance(module, Mixer | PositionalEncoding) else cls.__name__
 
 
 def folded(parts: list[Part]) -> list[Part]:
@@ -79,7 +79,7 @@ def folded(parts: list[Part]) -> list[Part]:
 
 
 @dataclass(frozen=True)
-class Work:
+class ForwardFlops:
     """Floating-point operations, as `training.flops` counts them: a token in a text of `length` tokens, all of them scored; of a model of
     pairs a whole pair, whose source and target have as many tokens each."""
 
@@ -98,7 +98,7 @@ class Work:
 
 
 @torch.enable_grad()  # without gradients torch's counter cannot follow views of parameters
-def work_of(model: Model) -> Work:
+def forward_flops(model: Model) -> ForwardFlops:
     """Measured over one pass of a text, or a pair, as long as the context, on the CPU."""
     pairs = model.reads_source
     inputs = _blank(model, model.context)
@@ -107,7 +107,7 @@ def work_of(model: Model) -> Work:
     hidden = model(inputs, source).y
     scores = flops_of(lambda: model.logits(hidden))
     many = 1 if pairs else model.context
-    return Work(model.context, "pair" if pairs else "token", stack / many, scores / many)
+    return ForwardFlops(model.context, "pair" if pairs else "token", stack / many, scores / many)
 
 
 def _blank(model: Model, length: int) -> Tokens:
@@ -115,7 +115,7 @@ def _blank(model: Model, length: int) -> Tokens:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Bytes. training: weights, gradients and moments, without activations. state: what is remembered of a text as long as the
     context (of a pair: of the target, and of a source as long), and of its last token; None for a model that reads both sides of a
     text, which remembers nothing."""
@@ -127,13 +127,13 @@ class Memory:
 
 
 @torch.inference_mode()
-def memory_of(model: Model, optimizer: OptimizerSettings) -> Memory:
+def memory_of(model: Model, optimizer: OptimizerSettings) -> MemoryUse:
     """What the model can go on from is a state, and what it keeps of a source."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     whole = _state_bytes(model, model.context) if model.stacks()[0].stack.causal else None
     last = None if whole is None else whole - (_state_bytes(model, model.context - 1) if model.context > 1 else 0)
-    return Memory(weights, weights + gradients + state_bytes(optimizer, model), whole, last)
+    return MemoryUse(weights, weights + gradients + state_bytes(optimizer, model), whole, last)
 
 
 def _state_bytes(model: Model, length: int) -> int:

@@ -22,8 +22,8 @@ from mini_tf.inspection import Picture, View
 from mini_tf.inspection.checkpoints import kept_steps, origin
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model, ModelStack
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position
+from mini_tf.nn.positional_encoding import PositionalEncoding
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.run import loading, tensors
 from mini_tf.run.checkpoint import OPTIMIZER
 from mini_tf.system.errors import UsageFault
@@ -31,16 +31,16 @@ from mini_tf.trained.opening import Trained
 from mini_tf.training.divergence import ranges
 
 LARGEST_MAP = 64
-"""Places that are compared with each other; of more, so many are taken, evenly spaced."""
+"""Positions that are compared with each other; of more, so many are taken, evenly spaced."""
 LARGEST_KERNEL = 1024
-"""Places that the kernel goes over, from the first on."""
+"""Positions that the kernel goes over, from the first on."""
 NO_CURVE = "so there is no curve over distance; `minitf inspect attention` shows the attention weights of a text"
 COSINES = Scale(-1.0, 1.0, diverging=True, label="cosine")
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Places as vectors: `n_places` of them, all of a table, or as many as the context has; `table` is its name in the model, or None.
+    """Position vectors: `n_places` of them, all of a table, or as many as the context has. table: its name in the model, or None.
 
     similarity: cosines of the `places`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d)) over the places within the context,
     by distance |i - j|, the mean over all pairs so far apart.
@@ -102,11 +102,11 @@ def look(model: Model, part: str = "embedding") -> Seen:
     return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
 
-def _vectors(name: str, position: Position, context: int, embedded: Float[Tensor, "V D"]) -> Vectors:
+def _vectors(name: str, position: PositionalEncoding, context: int, embedded: Float[Tensor, "V D"]) -> Vectors:
     tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
     n_places = max((part.num_embeddings for _, part in tables), default=context)
     # What the position makes of nothing: its own part, also where it is concatenated with the embedding and mapped.
-    p = position.embed(embedded.new_zeros(1, n_places, embedded.shape[1]), Places(n_places))[0].cpu().double()
+    p = position.embed(embedded.new_zeros(1, n_places, embedded.shape[1]), TokenPositions(n_places))[0].cpu().double()
     step = -(-n_places // LARGEST_MAP)
     places = list(range(0, n_places, step))
     units = F.normalize(p[places], dim=-1)

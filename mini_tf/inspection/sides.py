@@ -11,7 +11,7 @@ from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.framing import Framed, framed_source, framed_target, framed_whole
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.nn.model import Represents
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained
 
@@ -35,7 +35,7 @@ class Side:
     def read_on(self, device: torch.device) -> Tokens:
         ids: Tensor = torch.tensor([self.given.ids], device=device)
         length = ids.shape[1]
-        return Tokens(ids, Places(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None)
+        return Tokens(ids, TokenPositions(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None)
 
 
 def side_of(tokenizer: Tokenizer, given: Framed) -> Side:

@@ -16,8 +16,8 @@ from torch import Tensor
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.inspection import Picture, View
-from mini_tf.nn.mixer import Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.seeds import seed_of
@@ -45,7 +45,7 @@ class Walk:
 def walk(words: Sequence[str]) -> Walk:
     """Let the words, one or more, read each other once."""
     vectors = torch.stack([_vector(word) for word in words])
-    x, view = vectors[None], Visibility(False, Places(len(words)), Places(len(words)))
+    x, view = vectors[None], Visibility(False, TokenPositions(len(words)), TokenPositions(len(words)))
     shown = _mixer().explicit(x, x, view)
     outputs = (shown.weights @ shown.values)[0, 0]
     others = (vectors.sum(dim=0) - vectors) / (len(words) - 1) if len(words) > 1 else torch.full_like(vectors, torch.nan)
@@ -87,7 +87,7 @@ def _pictures(steps: Walk) -> Iterator[Picture]:
 def _mixer() -> Mixer:
     settings, d = settings_of("attention", "simple")(), len(AXES)
     assert isinstance(settings, MixerSettings)
-    return settings.build(Width(d, d, 1, 1, d, d), Place(0, 1)).double().eval()
+    return settings.build(AttentionDims(d, d, 1, 1, d, d), LayerSpec(0, 1)).double().eval()
 
 
 def _vector(word: str) -> Tensor:

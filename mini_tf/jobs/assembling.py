@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.opening import Say, open_text
 from mini_tf.jobs.parts import Parts
-from mini_tf.jobs.session import Voice
+from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.lora import adapt, merged_weights
+from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.nn.weights.objective_network import trained_together
-from mini_tf.nn.weights.sketch import sketched
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault, RunFault
@@ -29,20 +29,20 @@ from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
-from mini_tf.training.machine.trial import Trial
-from mini_tf.training.machine.tuning import LONGEST, Work, tune
+from mini_tf.training.machine.step_timer import StepTimer
+from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import remembered
 
 
-def opened(recipe: Recipe, voice: Voice) -> Text:
+def opened(recipe: Recipe, reporter: Reporter) -> TokenizedData:
     """The text as ids, with what there is to say of it."""
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, voice.detail)
+    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
     for note in text.notes:
-        voice.say(note)
+        reporter.say(note)
     context, tokens = recipe.train.context, len(text.train)
     if recipe.objective.dataset().STREAM and tokens <= context:  # said before anything is measured with such rows, which may take long
         fitting = 1 << max(0, tokens.bit_length() - 4)
-        voice.warn(f"train.context {context} is longer than the whole text of {tokens:,} tokens; train.context={fitting} fits it")
+        reporter.warn(f"train.context {context} is longer than the whole text of {tokens:,} tokens; train.context={fitting} fits it")
     return text
 
 
@@ -53,7 +53,7 @@ def published_as(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tens
 
 def keep(parts: Parts, run: Run) -> None:
     """Write into a run's folder what its model is built with again, and what it is compared by."""
-    text = parts.text
+    text = parts.data
     sizes = vocabulary_sizes(text.tokenizer, text.source_tokenizer)
     run.write("config.json", write_config(parts.recipe, sizes, text.labels, parts.whole))
     run.write("tokenizer.json", text.tokenizer.to_json())
@@ -66,7 +66,7 @@ def keep(parts: Parts, run: Run) -> None:
     run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=figures)
 
 
-def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:
+def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:
     """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided.
 
     begun: the run's own folder, where its own weights are to be loaded: then the run that it began with is not opened.
@@ -86,7 +86,7 @@ def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None
     if recipe.adapter is not None:
         whole = learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken) if begun is None else read_whole(begun)
     limited(meta, recipe, whole)
-    refuse_too_large(trained_together(meta, sketched(lambda: objective.task(meta))), recipe.optimizer, setup.device)
+    refuse_too_large(trained_together(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if beginning is not None:
         beginning.load_into(model)
@@ -96,7 +96,7 @@ def build(recipe: Recipe, text: Text, setup: Setup, say: Say = lambda line: None
     return replace(parts, setup=decide(parts, say))
 
 
-def learns_whole(model: Model, predicts_tokens: bool, taken: initial.Taken | None) -> list[str]:
+def learns_whole(model: Model, predicts_tokens: bool, taken: initial.LoadedTensors | None) -> list[str]:
     """What learns beside an adapter as it is: what is new, and the head of a task, whether new or taken over."""
     new = taken.new if taken is not None else ()
     return [name for name in model.weights() if name in new or (not predicts_tokens and name.startswith("head."))]
@@ -126,15 +126,15 @@ def decide(parts: Parts, say: Say) -> Setup:
         return setup
     asked = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
     rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
-    shape = {**asked, **rows, "vocabulary": parts.text.tokenizer.vocabulary.size}
-    work = Work(parts.plan.batch_size, parts.course.horizon)
+    shape = {**asked, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}
+    work = RunLength(parts.plan.batch_size, parts.schedule.horizon)
 
     cores = min(setup.threads, available_cores())  # more threads than these are contended by themselves
 
     def find() -> Setup:
         skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
         with waiting(f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"):
-            return tune(setup, work, Trial(parts.task, single_rows), partial(contended, cores))
+            return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores))
 
     decided = remembered(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -16,7 +16,7 @@ from mini_tf.objectives import Objective
 from mini_tf.optimizers import Optimizer
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.trained.initial import Taken
+from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import Evaluations, step_work
 from mini_tf.training.evaluation import evaluate, pack, rows_at_once
@@ -24,7 +24,7 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import Plan, plan_of
-from mini_tf.training.schedule import Course, horizon_of
+from mini_tf.training.schedule import TrainingSchedule, horizon_of
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Parts:
     """All that is made from the recipe and the text before the first step."""
 
     recipe: Recipe
-    text: Text
+    data: TokenizedData
     objective: Objective
     setup: Setup
     model: Model
     task: nn.Module
-    taken: Taken | None = None
+    taken: LoadedTensors | None = None
     """What the model took over of another run; None too where it has weights of its own."""
     whole: Sequence[str] | None = None
     """Beside an adapter, the parameters that learn as a whole."""
@@ -45,15 +45,15 @@ class Parts:
     @property
     def tokenizer(self) -> Tokenizer:
         """Of what the model predicts."""
-        return self.text.used.target
+        return self.data.used.target
 
     @property
     def source_tokenizer(self) -> Tokenizer:
-        return self.text.used.source
+        return self.data.used.source
 
     @property
     def labels(self) -> Labels | None:
-        return self.text.labels
+        return self.data.labels
 
     @cached_property
     def trainable(self) -> nn.Module:
@@ -71,11 +71,11 @@ class Parts:
 
     @cached_property
     def train(self) -> Packing:
-        return pack(self.recipe, self.text.train, self.text.tokenizer, self.objective)
+        return pack(self.recipe, self.data.train, self.data.tokenizer, self.objective)
 
     @cached_property
     def val(self) -> Packing:
-        return pack(self.recipe, self.text.val, self.text.tokenizer, self.objective)
+        return pack(self.recipe, self.data.val, self.data.tokenizer, self.objective)
 
     @cached_property
     def plan(self) -> Plan:
@@ -96,7 +96,7 @@ class Parts:
     @cached_property
     def sample_tokens(self) -> int | None:
         """Of these, what an evaluation during training reads; None = all. By the recipe alone: --extend changes nothing of it."""
-        return self.evaluations.tokens(self.course.horizon)
+        return self.evaluations.tokens(self.schedule.horizon)
 
     @property
     def sample_size(self) -> int:
@@ -106,26 +106,26 @@ class Parts:
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Figures of the model on the held-out text, or on `tokens` spread over it, as every evaluation of a run takes them."""
         rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
-        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).judge())
+        return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
 
     @property
-    def course(self) -> Course:
+    def schedule(self) -> TrainingSchedule:
         horizon = horizon_of(self.recipe.train, self.plan.epoch_steps, self.train.n_rows * self.train.row_tokens)
-        return Course(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
+        return TrainingSchedule(self.recipe.schedule, self.recipe.optimizer.lr, horizon)
 
 
 def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
-    """What steps through the recipe's course; extensions: (begin, steps) of each --extend."""
-    recipe, course = parts.recipe, parts.course
+    """What steps through the recipe's schedule; extensions: (begin, steps) of each --extend."""
+    recipe, schedule = parts.recipe, parts.schedule
     for begin, steps in extensions:
-        course = course.extended(begin, steps)
+        schedule = schedule.extended(begin, steps)
     train = recipe.train
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return Training(
         parts.task,
         feed,
         optimizer,
-        course,
+        schedule,
         parts.setup,
         seed=train.seed,
         clip=recipe.optimizer.clip,

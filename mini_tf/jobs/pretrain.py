@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.jobs.assembling import build, keep, opened, published_as
 from mini_tf.jobs.cost.estimating import estimate
-from mini_tf.jobs.introducing import introduce, introduce_extension
-from mini_tf.jobs.session import Outcome, Session, Voice
+from mini_tf.jobs.session import Reporter, RunResult, Session
+from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run.events import Events
 from mini_tf.run.identity import Identity
-from mini_tf.run.opening import Place, begin, check_exact, folder_of, open_run
+from mini_tf.run.opening import RunLocation, begin, check_exact, folder_of, open_run
 from mini_tf.trained import initial
 from mini_tf.training.machine.device import settle
 from mini_tf.training.signals import StopRequest
@@ -22,61 +22,61 @@ from mini_tf.training.signals import StopRequest
 class Options:
     """What a command asks besides the recipe."""
 
-    place: Place = field(default_factory=Place)
+    location: RunLocation = field(default_factory=RunLocation)
     extend: int | None = None
     dry_run: bool = False
     command: tuple[str, ...] = ()
     tensorboard: bool = False
-    check: Callable[[Text], None] = lambda text: None
+    check: Callable[[TokenizedData], None] = lambda text: None
     """Refuses to begin where the run cannot give what is asked of it, once its data are known."""
 
 
-def pretrain(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
+def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
     """Recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
     began, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
-        cost = estimate(recipe, voice)
+        cost = estimate(recipe, reporter)
         all_of = f"for {cost.seeds} seeds" if cost.seeds > 1 else "in all"
-        voice.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes {all_of}; nothing was kept")
-        return Outcome(None, cost.metrics)
-    identity, text = identified(resolved, options.place, voice)
+        reporter.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes {all_of}; nothing was kept")
+        return RunResult(None, cost.metrics)
+    identity, text = identified(resolved, options.location, reporter)
     options.check(text)
-    with open_run(options.place, identity, options.command) as run:
+    with open_run(options.location, identity, options.command) as run:
         run.published_as = published_as(recipe)
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
                 run.events = Events(run.folder)
                 run.events.write_all()
-            run.publish(warn=voice.warn)  # puts a model.safetensors right that was lost or damaged since
-            voice.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
-            return Outcome(run.folder, run.manifest.metrics)
-        voice.log, voice.crash = run.log, run.crash
+            run.publish(warn=reporter.warn)  # puts a model.safetensors right that was lost or damaged since
+            reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
+            return RunResult(run.folder, run.manifest.metrics)
+        reporter.log, reporter.crash = run.log, run.crash
         run.events = Events(run.folder) if options.tensorboard else None
         if options.extend is not None:
             run.extend(options.extend)
-            introduce_extension(recipe, voice)
+            report_extension(recipe, reporter)
         if run.status == "continued":
-            voice.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
+            reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         begun = run.folder if run.checkpoints.steps() else None
-        parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), voice.detail, begun)
+        parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), reporter.detail, begun)
         if begun is None:
             initial.refuse_changed(recipe, identity.hashes)
-        check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", voice.warn)
+        check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", reporter.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
         keep(parts, run)
-        introduce(parts, voice)
-        session = Session(run, parts, voice, began)
-        with StopRequest(voice.say) as stop:
+        report_start(parts, reporter)
+        session = Session(run, parts, reporter, began)
+        with StopRequest(reporter.say) as stop:
             return session.finish(session.learn(stop), stop)
 
 
-def identified(resolved: Resolved, place: Place, voice: Voice) -> tuple[Identity, Text]:
+def identified(resolved: Resolved, location: RunLocation, reporter: Reporter) -> tuple[Identity, TokenizedData]:
     """Which run a recipe means, by the contents of all that it reads; and its text.
 
-    Where the run that it begins with is gone, the one that stands at `place` says what that was, and with which tokenizer.
+    Where the run that it begins with is gone, the one that stands at `location` says what that was, and with which tokenizer.
     """
-    begun = folder_of(place)
+    begun = folder_of(location)
     begins = initial.contents(resolved.recipe, begun)  # before the text, which may take long
-    text = opened(initial.with_own_tokenizer(resolved.recipe, begun), voice)
+    text = opened(initial.with_own_tokenizer(resolved.recipe, begun), reporter)
     return Identity.of(resolved, text.hashes | begins), text

@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import fmean, median_low, stdev
 from typing import Any
 
-from mini_tf.jobs.diagnosis import spoken
+from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.jobs.pretrain import Options, identified, pretrain
-from mini_tf.jobs.session import Outcome, Voice
+from mini_tf.jobs.session import Reporter, RunResult
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run import finding, loading, manifest, seed_runs
 from mini_tf.run.folder import Run
-from mini_tf.run.opening import Place, begin, open_run
+from mini_tf.run.opening import RunLocation, begin, open_run
 from mini_tf.system.errors import Diverged, RunFault, UsageFault
 from mini_tf.training.signals import StopRequest
 
@@ -40,40 +40,40 @@ class Repeat:
         return {"seed": self.seed} | {name: value for name, value in self.figures.items() if name != "minutes"}
 
 
-def train(resolved: Resolved, options: Options, voice: Voice) -> Outcome:
+def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
     """As `pretrain`, for `train.seeds` of any number: the same call on an unfinished folder continues it.
 
     Of several seeds, `metrics` hold each figure's median under its own name, and what `spread` has besides.
     """
     seeds = resolved.recipe.train.seeds
     if seeds == 1 or options.dry_run:
-        return pretrain(resolved, options, voice)
+        return pretrain(resolved, options, reporter)
     if options.extend is not None:
         way = "extend its seed folders one by one: minitf pretrain RUN/seed-1 -d RUN/seed-1 --extend N"
         raise UsageFault(f"--extend: a run of {seeds} seeds is not extended as a whole", hint=way)
-    identity, text = identified(resolved, options.place, voice)
+    identity, text = identified(resolved, options.location, reporter)
     options.check(text)
-    with open_run(options.place, identity, options.command) as run:
+    with open_run(options.location, identity, options.command) as run:
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
-            voice.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")
-            return Outcome(run.folder, run.manifest.metrics)
+            reporter.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")
+            return RunResult(run.folder, run.manifest.metrics)
         begin(run, identity)
         done: list[Repeat] = []
-        with StopRequest(voice.say) as stop:
+        with StopRequest(reporter.say) as stop:
             for number, single in enumerate(singles(resolved), start=1):
                 if stop:  # since the seed before was done
                     return _stopped(run, stop.exit_code, f"before seed-{number}")
-                outcome = _train_one(run, number, single, options, voice)
+                outcome = _train_one(run, number, single, options, reporter)
                 if outcome.folder is None or outcome.exit_code:
                     return _stopped(run, outcome.exit_code, f"in seed-{number}")
                 done.append(_finished(outcome.folder, single.recipe.train.seed))
                 seed_runs.record_seeds(run, (one.line for one in done))
-            return _finish(run, done, voice, resolved.recipe.objective)
+            return _finish(run, done, reporter, resolved.recipe.objective)
 
 
-def _stopped(run: Run, exit_code: int, where: str) -> Outcome:
+def _stopped(run: Run, exit_code: int, where: str) -> RunResult:
     run.finish("stopped", exit_code, error=f"stopped {where}")
-    return Outcome(run.folder, {}, exit_code)
+    return RunResult(run.folder, {}, exit_code)
 
 
 def singles(resolved: Resolved) -> Iterator[Resolved]:
@@ -111,18 +111,20 @@ def spread(figures: Sequence[Figures]) -> dict[str, float | None]:
     return found
 
 
-def _train_one(run: Run, number: int, single: Resolved, options: Options, voice: Voice) -> Outcome:
+def _train_one(run: Run, number: int, single: Resolved, options: Options, reporter: Reporter) -> RunResult:
     """Begin, continue or find complete the run of one seed; while it lasts, what is said stands in its own log.txt."""
     named = f"seed-{number} (train.seed {single.recipe.train.seed})"
-    voice.say(named)
+    reporter.say(named)
     try:
         return pretrain(
-            single, Options(Place(finding.seed_folder(run.folder, number)), command=options.command, tensorboard=options.tensorboard), voice
+            single,
+            Options(RunLocation(finding.seed_folder(run.folder, number)), command=options.command, tensorboard=options.tensorboard),
+            reporter,
         )
     except Diverged as fault:
         raise Diverged(f"{named}: {fault.message}", hint=fault.hint, where=fault.where) from fault
     finally:
-        voice.log, voice.crash = run.log, run.crash
+        reporter.log, reporter.crash = run.log, run.crash
 
 
 def _finished(folder: Path, seed: int) -> Repeat:
@@ -132,7 +134,7 @@ def _finished(folder: Path, seed: int) -> Repeat:
     return Repeat(seed, folder, figures)
 
 
-def _finish(run: Run, done: Sequence[Repeat], voice: Voice, objective: ObjectiveSettings) -> Outcome:
+def _finish(run: Run, done: Sequence[Repeat], reporter: Reporter, objective: ObjectiveSettings) -> RunResult:
     """Give the run the median run's model, and tell of all."""
     figures = [one.figures for one in done]
     name = main_figure(figures[0], objective)
@@ -140,19 +142,19 @@ def _finish(run: Run, done: Sequence[Repeat], voice: Voice, objective: Objective
     seed_runs.record_seeds(run, (one.line | ({"median": True} if one is median else {}) for one in done))
     seed_runs.adopt(run, median.folder)
     for one in done:
-        voice.say(
+        reporter.say(
             f"{one.folder.name}  train.seed {one.seed}  {_told(one.figures, name, objective)}{'  <- the median' if one is median else ''}"
         )
-    voice.say(f"each figure's own median over {len(done)} seeds: {_spread_of(name, metrics)}")
-    voice.say(f"the model is that of {median.folder.name}, which has all checkpoints too")
+    reporter.say(f"each figure's own median over {len(done)} seeds: {_spread_of(name, metrics)}")
+    reporter.say(f"the model is that of {median.folder.name}, which has all checkpoints too")
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
-    return Outcome(run.folder, metrics)
+    return RunResult(run.folder, metrics)
 
 
 def _told(figures: Figures, name: str, objective: ObjectiveSettings) -> str:
     """What people ask for first, the main figure before all."""
     finite = {name: math.nan if value is None else value for name, value in figures.items()}
-    rest = spoken({other: value for other, value in finite.items() if other != name}, objective)
+    rest = format_metrics({other: value for other, value in finite.items() if other != name}, objective)
     return f"{name} {finite[name]:.4f}" + (f", {rest}" if rest else "")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 
-from mini_tf.jobs.diagnosis import copying
+from mini_tf.jobs.closing_messages import copying
 from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import can_measure, left_out, packages_of
@@ -26,10 +26,10 @@ class Samples:
         wanted = self.parts.recipe.eval.translations
         if not wanted or not self._can_score:
             return {}
-        few = self.parts.text.val.n_documents if whole else min(wanted, self.parts.text.val.n_documents)
+        few = self.parts.data.val.n_documents if whole else min(wanted, self.parts.data.val.n_documents)
         try:
             with waiting(f"generating {few:,} texts to score"):
-                return self.pipeline.scores(self.pipeline.written(self.parts.text.val, None if whole else wanted, each_chunk))
+                return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if whole else wanted, each_chunk))
         except RunFault as fault:
             self.say(f"nothing written to be scored: {fault.message}")
             return {}
@@ -39,14 +39,14 @@ class Samples:
 
         RunFault where its scores are no numbers.
         """
-        return self.pipeline.sample(self.parts.text.val) if self.parts.recipe.log.samples else None
+        return self.pipeline.sample(self.parts.data.val) if self.parts.recipe.log.samples else None
 
     def copied(self, sample: str) -> str | None:
         """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
         if not sample or self.settings is None or not self.settings.COPIES:
             return None
         with waiting("comparing the last sample with the training text"):
-            return copying(sample, self.parts.text.train, self.parts.text.tokenizer)
+            return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:

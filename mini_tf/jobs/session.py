@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mini_tf.jobs.diagnosis import overfitting, spoken
+from mini_tf.jobs.closing_messages import format_metrics, overfitting
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import LOSSES, StepLines, curves
@@ -19,14 +19,14 @@ from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.waiting import waiting
+from mini_tf.training.counters import Counters
 from mini_tf.training.due import Due
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.signals import Stopped, StopRequest
-from mini_tf.training.tally import Tally
 
 
-class Voice(Protocol):
+class Reporter(Protocol):
     """Where the run's conversation goes."""
 
     log: Any
@@ -39,7 +39,7 @@ class Voice(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """folder: None after a dry run; metrics by the names that --assert uses; exit_code 0, or 128 + a signal."""
 
     folder: Path | None
@@ -50,17 +50,17 @@ class Outcome:
 class Session:
     """One run under way, from where its folder stands to its end."""
 
-    def __init__(self, run: Run, parts: Parts, voice: Voice, began: float) -> None:
-        self.run, self.parts, self.voice = run, parts, voice
+    def __init__(self, run: Run, parts: Parts, reporter: Reporter, began: float) -> None:
+        self.run, self.parts, self.reporter = run, parts, reporter
         self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
-        self.due = Due(parts.evaluations, self.training.course.horizon)
-        self.tally = Tally(_began=began)
-        self.samples = Samples(parts, voice.say)
+        self.due = Due(parts.evaluations, self.training.schedule.horizon)
+        self.counters = Counters(_began=began)
+        self.samples = Samples(parts, reporter.say)
         self.start, self.skips = Progress(), 0
         self.saved = 0  # the step of the newest checkpoint
         self.over = False
-        self.lines = StepLines(self.start, self.training.course.horizon)
+        self.lines = StepLines(self.start, self.training.schedule.horizon)
         self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of the whole held-out text, and its step
 
     def learn(self, stop: StopRequest) -> int:
@@ -69,15 +69,15 @@ class Session:
         if self.over:
             return self.start.step
         report, score = None, None
-        with self.voice.bar(self.training.course.horizon.steps or 0, initial=self.start.step) as bar, self._keeping_what_diverged():
+        with self.reporter.bar(self.training.schedule.horizon.steps or 0, initial=self.start.step) as bar, self._keeping_what_diverged():
             for report in _said(train(self.training, self.start), self.parts.setup.compile):
                 self._count(report)
-                last = self.training.course.finished(report.step, report.seconds)
+                last = self.training.schedule.finished(report.step, report.seconds)
                 score = self._evaluate(report, bar) if last or self.due.evaluation(report) else None
                 if score is None:
                     self._record(report, {}, bar)
                 self.over = last or (score is not None and self._out_of_patience())
-                if self.over or stop or self.due.checkpoint(report) or score == self.tally.best:
+                if self.over or stop or self.due.checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
                 if score is not None and not stop:  # a continuation makes up for it
                     self._sample(report.step)
@@ -105,13 +105,13 @@ class Session:
         self.skips = report.skips
         if report.problem is not None:
             count = f"{report.skips_in_a_row} in a row, {report.skips} in all"
-            self.voice.warn(f"step {report.step}: {report.problem.what}; it is left out ({count})")
+            self.reporter.warn(f"step {report.step}: {report.problem.what}; it is left out ({count})")
             return
-        if self.tally.jumps(report.loss):
-            self.voice.warn(
-                f"step {report.step}: the loss jumps to {report.loss:.3g}; since the last evaluation it was {self.tally.mean:.3g}"
+        if self.counters.jumps(report.loss):
+            self.reporter.warn(
+                f"step {report.step}: the loss jumps to {report.loss:.3g}; since the last evaluation it was {self.counters.mean:.3g}"
             )
-        self.tally.learnt(report.loss)
+        self.counters.learnt(report.loss)
 
     @contextmanager
     def _keeping_what_diverged(self) -> Iterator[None]:
@@ -124,27 +124,27 @@ class Session:
                 facts = dump.Facts.of(fault, self.parts.setup)
                 kept = self._tensors(fault.at)
                 dump.write(self.run.disk, self.run.folder, facts, kept.model, kept.state, kept.objective)
-                self.voice.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
+                self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
             except Exception as error:  # whatever it is, that the run diverged is what is told
-                self.voice.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
+                self.reporter.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
             raise
 
     def _resume(self) -> None:
         now = self._tensors(self.start)
-        saved = self.run.resume(self.voice.warn, specs(now.model), specs(now.optimizer), specs(now.objective))
+        saved = self.run.resume(self.reporter.warn, specs(now.model), specs(now.optimizer), specs(now.objective))
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)
         self.optimizer.load(saved.optimizer)
         with saved.taken_over():
             self.start = Progress.of(saved.counters, states.load(saved.state))
-            self.lines = StepLines(self.start, self.training.course.horizon)
-            self.tally.load(saved.counters)
+            self.lines = StepLines(self.start, self.training.schedule.horizon)
+            self.counters.load(saved.counters)
         self.skips, self.saved = self.start.skips, self.start.step
-        if self.tally.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
+        if self.counters.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
-            self.tally.worse = 0  # what ended the run before is forgiven by asking for more
+            self.counters.worse = 0  # what ended the run before is forgiven by asking for more
         self.over = self._out_of_patience()
 
     def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
@@ -156,9 +156,9 @@ class Session:
         scores = self._measure(tokens)
         if tokens is None:
             self.full = report.step, scores
-        self.tally.evaluated(scores["val.loss"])
+        self.counters.evaluated(scores["val.loss"])
         written = {f"val.{name}": value for name, value in self.samples.scores().items()}
-        self._record(report, scores | written | {"train.loss": self.tally.train_loss}, bar)
+        self._record(report, scores | written | {"train.loss": self.counters.train_loss}, bar)
         return scores["val.loss"]
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
@@ -170,8 +170,8 @@ class Session:
             self.run.record({**self._line(report), **report.metrics, **evaluated}, report.seconds)
         if aloud:
             # A live bar shows the ordinary steps itself.
-            tell = self.voice.say if evaluated or bar.disable else self.run.log
-            tell(self.lines.line(report, spoken(evaluated, self.parts.recipe.objective)))
+            tell = self.reporter.say if evaluated or bar.disable else self.run.log
+            tell(self.lines.line(report, format_metrics(evaluated, self.parts.recipe.objective)))
 
     def _line(self, report: Report) -> dict[str, Any]:
         """What metrics.jsonl has of a step, as it is: nothing is left out of a mean, or put in place of what is not finite."""
@@ -189,15 +189,15 @@ class Session:
     def _out_of_patience(self) -> bool:
         """Whether evaluation has not improved for as long as the recipe bears."""
         patience = self.parts.recipe.eval.patience
-        if patience is None or self.tally.worse < patience:
+        if patience is None or self.counters.worse < patience:
             return False
-        self.voice.say(f"stopping early: no better loss in {self.tally.worse} evaluations (eval.patience)")
+        self.reporter.say(f"stopping early: no better loss in {self.counters.worse} evaluations (eval.patience)")
         return True
 
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
         keep = self.parts.recipe.checkpoint
-        save(self.run, report.step, self._tensors(report), report.counters() | self.tally.save(), score, keep, self.voice.warn)
+        save(self.run, report.step, self._tensors(report), report.counters() | self.counters.save(), score, keep, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> Tensors:
         """All tensors of the run as they stand; not copies."""
@@ -209,12 +209,12 @@ class Session:
         try:
             text = self.samples.text()
         except RunFault as fault:  # the next step will tell what is wrong
-            self.voice.warn(f"step {step}: no sample: {fault.message}")
+            self.reporter.warn(f"step {step}: no sample: {fault.message}")
             return
         if text is not None:
             self.run.sample(step, text)
 
-    def finish(self, step: int, stop: StopRequest) -> Outcome:
+    def finish(self, step: int, stop: StopRequest) -> RunResult:
         """Close the run: measured over the whole held-out text, drawn, and told in a few plain words."""
         run = self.run
         if stop and not self.over:
@@ -223,18 +223,18 @@ class Session:
             measured = self._final_metrics(stop)
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
-        metrics = measured | {"train.loss": self.tally.train_loss, "minutes": self.tally.wall() / 60}
+        metrics = measured | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
         with waiting("drawing the losses"):
             run.draw()
         for line in self._closing_words(step, metrics):
-            self.voice.say(line)
+            self.reporter.say(line)
         run.finish("done", metrics=metrics)  # nothing slow behind it: killed there, the run is done, and --extend extends it once more
-        return Outcome(run.folder, {**metrics})
+        return RunResult(run.folder, {**metrics})
 
-    def _stopped(self, how: str, stop: StopRequest) -> Outcome:
-        self.voice.say(f"{how}; run the same command to continue")
+    def _stopped(self, how: str, stop: StopRequest) -> RunResult:
+        self.reporter.say(f"{how}; run the same command to continue")
         self.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
-        return Outcome(self.run.folder, {}, stop.exit_code)
+        return RunResult(self.run.folder, {}, stop.exit_code)
 
     def _final_metrics(self, stop: StopRequest) -> dict[str, float]:
         """Figures of model.safetensors over the whole held-out text; Stopped where that is asked for meanwhile, for it may take long."""
@@ -250,12 +250,12 @@ class Session:
     def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model
         best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
-        yield f"done: {spoken(metrics, self.parts.recipe.objective)}, on all {self.parts.held_out_tokens:,} validation tokens{best}"
+        yield f"done: {format_metrics(metrics, self.parts.recipe.objective)}, on all {self.parts.held_out_tokens:,} validation tokens{best}"
         yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
             yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
         epochs = step / self.training.feed.plan.epoch_steps
-        yield overfitting(epochs, self.tally.train_loss, self.tally.val_loss, self.parts.recipe.objective)
+        yield overfitting(epochs, self.counters.train_loss, self.counters.val_loss, self.parts.recipe.objective)
         sample = self.run.last_sample()
         if copied := self.samples.copied(sample):
             yield copied

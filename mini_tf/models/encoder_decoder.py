@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from mini_tf.nn.mixer import Mixed, MixerSettings
 from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, embedding_of, narrowed
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import PositionSettings
-from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
+from mini_tf.nn.positional_encoding import PositionalEncodingSettings
+from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe.kind_settings import Direction, PositionLimit
@@ -39,7 +39,7 @@ class Side(Section):
     """Width of the feed-forward layer; default the decoder's, or 4 d_model where the widths differ."""
     attention: Annotated[tuple[Annotated[MixerSettings, KindOf("attention")], ...], OneOrMore()] | None = None
     """One mixer, or a list of them that is tiled over the layers."""
-    positions: Annotated[PositionSettings, KindOf("positions")] | None = None
+    positions: Annotated[PositionalEncodingSettings, KindOf("positions")] | None = None
     """How the encoder knows where a token stands."""
 
 
@@ -120,31 +120,35 @@ class EncoderDecoder(OneStack):
 
     def __init__(self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> None:
         side, cross = settings.source_stack, settings.cross_attention
-        super().__init__(settings, vocabulary_size, context, None if cross is None else Across(cross, side.d_model))
+        super().__init__(settings, vocabulary_size, context, None if cross is None else CrossAttentionSpec(cross, side.d_model))
         shares = settings.shared_embeddings and source_vocabulary_size is None and side.d_model == settings.d_model
         tokens = self.embedding.tokens if shares else nn.Embedding(source_vocabulary_size or vocabulary_size, side.d_model)
         self.source_embedding = embedding_of(settings, side, tokens, context)
         self.encoder = Stack(side, False, self.source_embedding.position)
-        init_weights(nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.writers, None, settings.init_std, settings.init)
+        init_weights(
+            nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.residual_outputs, None, settings.init_std, settings.init
+        )
 
     def stacks(self) -> Sequence[ModelStack]:
         encoder = ModelStack("encoder", self.encoder, "source_embedding", rows="source", attention="encoder.self")
         return [*super().stacks(), encoder]
 
-    def read(self, source: Tokens) -> Memory:
+    def read(self, source: Tokens) -> SourceMemory:
         return self._read(source)[0]
 
-    def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+    def forward(
+        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+    ) -> Mixed:
         """As of every model. A memory may have fewer rows than `inputs`: each then serves as many neighbouring rows."""
         if source is None:
             raise ValueError("an encoder-decoder needs a source to read")
-        memory, penalty = (source, None) if isinstance(source, Memory) else self._read(source)
+        memory, penalty = (source, None) if isinstance(source, SourceMemory) else self._read(source)
         mixed = self.decode(inputs, memory, at, state)
         if penalty is None:
             return mixed
         return mixed._replace(penalty=penalty if mixed.penalty is None else penalty + mixed.penalty)
 
-    def _read(self, source: Tokens) -> tuple[Memory, Any]:
-        places = source.places if source.places is not None else Places(source.ids.shape[1])
-        encoded = self.encoder(self.source_embedding(source, places), places)
-        return self.stack.recall(encoded.y, places), encoded.penalty
+    def _read(self, source: Tokens) -> tuple[SourceMemory, Any]:
+        token_positions = source.token_positions if source.token_positions is not None else TokenPositions(source.ids.shape[1])
+        encoded = self.encoder(self.source_embedding(source, token_positions), token_positions)
+        return self.stack.recall(encoded.y, token_positions), encoded.penalty

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.mixer import Mixed, Mixer
-from mini_tf.nn.places import Visibility
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import Visibility
 
 
-class Read(NamedTuple):
+class CrossInput(NamedTuple):
     """A memory for cross-attention: a source (B, M, d_memory) or what this layer's mixer recalled of it, and who may see it.
 
     A memory of fewer rows than there are own ones is read by neighbours together: visibility.own holds their tokens in one row.
@@ -27,7 +27,7 @@ class Read(NamedTuple):
     visibility: Visibility
 
 
-class Step(nn.Module):
+class ResidualStep(nn.Module):
     """One residual step around `part`. The norm stands before it, after the sum, or nowhere (Identity)."""
 
     def __init__(self, part: nn.Module, norm: nn.Module, post: bool, residual: bool, dropout_rate: float) -> None:
@@ -62,7 +62,9 @@ class Step(nn.Module):
 class Block(nn.Module):
     """A layer made of its parts; `step` wraps each part in its norm, dropout and residual."""
 
-    def __init__(self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], Step]) -> None:
+    def __init__(
+        self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], ResidualStep]
+    ) -> None:
         super().__init__()
         self.own = None if own is None else step(own)
         self.cross = None if cross is None else step(cross)
@@ -81,7 +83,7 @@ class Block(nn.Module):
         """The state without what can no longer matter."""
         return {name: mixer.trim(state[name]) for name, mixer in self.mixers.items() if name in state}
 
-    def mix(self, x: Tensor, visibility: Visibility, source: Read | None, state: State | None) -> Mixed:
+    def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> Mixed:
         """Everything in which tokens meet: own mixer, then cross mixer."""
         penalty, kept = None, None if state is None else State()
         for name, step, read in (("own", self.own, None), ("cross", self.cross, source)):
@@ -98,7 +100,7 @@ class Block(nn.Module):
         return Mixed(x, penalty, kept)
 
     def forward(
-        self, x: Tensor, visibility: Visibility, source: Read | None = None, state: State | None = None, at: Tensor | None = None
+        self, x: Tensor, visibility: Visibility, source: CrossInput | None = None, state: State | None = None, at: Tensor | None = None
     ) -> Mixed:
         """The whole layer; with `at`, flat indices into (B, L), only those tokens come out: (T, D)."""
         mixed = self.mix(x, visibility, source, state)

@@ -13,12 +13,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.attend import attend, shared, weights
-from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.norm import rms_norm
-from mini_tf.nn.mixer import Explicit, Mixed, Mixer, MixerSettings, Place, SoftmaxAttention, Width
-from mini_tf.nn.places import Places, Visibility
-from mini_tf.nn.position import Position
+from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings, SoftmaxAttention
+from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
 
 
 class HeadedSettings(MixerSettings):
@@ -38,35 +38,35 @@ class Headed(Mixer):
     BY_SOFTMAX: ClassVar[bool] = False
     """Reads as `read` below does. Not inherited, since a subclass may read otherwise: each class that does says so itself."""
 
-    def __init__(self, settings: HeadedSettings, width: Width, place: Place) -> None:
+    def __init__(self, settings: HeadedSettings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__()
-        self.width, self.dropout_rate, self.qk_norm = width, settings.dropout_rate, settings.qk_norm
-        named = {"rsqrt_dk": width.d_k**-0.5, "none": 1.0}
+        self.dims, self.dropout_rate, self.qk_norm = dims, settings.dropout_rate, settings.qk_norm
+        named = {"rsqrt_dk": dims.d_k**-0.5, "none": 1.0}
         self.scale = named[settings.scale] if isinstance(settings.scale, str) else settings.scale
         # Not registered: the embedding owns the position, and a file must not hold one table twice.
-        self._position = (place.position,)
-        self.cross = place.side == "cross"
-        q, k, v = width.n_heads * width.d_k, width.n_kv_heads * width.d_k, width.n_kv_heads * width.d_v
+        self._position = (layer.position,)
+        self.cross = layer.side == "cross"
+        q, k, v = dims.n_heads * dims.d_k, dims.n_kv_heads * dims.d_k, dims.n_kv_heads * dims.d_v
         if self.cross:
-            self.q = nn.Linear(width.d_model, q, bias=place.bias)
-            self.kv = Joined(width.d_memory, (k, v), place.bias)
+            self.q = nn.Linear(dims.d_model, q, bias=layer.bias)
+            self.kv = FusedLinear(dims.d_memory, (k, v), layer.bias)
         else:
-            self.qkv = Joined(width.d_model, (q, k, v), place.bias)
+            self.qkv = FusedLinear(dims.d_model, (q, k, v), layer.bias)
         self.sizes = (q, k, v)
-        self.out = nn.Linear(width.n_heads * width.d_v, width.d_model, bias=place.bias)
+        self.out = nn.Linear(dims.n_heads * dims.d_v, dims.d_model, bias=layer.bias)
 
     def start(self, batch: int) -> State:
         if self.cross:
             return {}  # a source is recalled, not remembered
         parameter = self.out.weight
-        empty = [parameter.new_empty(batch, self.width.n_kv_heads, 0, d) for d in (self.width.d_k, self.width.d_v)]
-        return {"k": empty[0], "v": empty[1], "places": {"start": 0}}
+        empty = [parameter.new_empty(batch, self.dims.n_kv_heads, 0, d) for d in (self.dims.d_k, self.dims.d_v)]
+        return {"k": empty[0], "v": empty[1], IN_STATE: {"start": 0}}
 
-    def recall(self, memory: Float[Tensor, "B M d_memory"], places: Places) -> State:
+    def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
         """Keys `k` (B, G, M, K) and values `v` (B, G, M, V) of a source."""
         assert self.cross, "only a cross mixer reads a source"
         k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
-        return {"k": self._normed(self._heads(k)).transpose(1, 2), "v": self._heads(v, self.width.d_v).transpose(1, 2)}
+        return {"k": self._normed(self._heads(k)).transpose(1, 2), "v": self._heads(v, self.dims.d_v).transpose(1, 2)}
 
     def forward(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
         q, k, v = self._project(x, memory, visibility)
@@ -85,11 +85,11 @@ class Headed(Mixer):
     def fast_decoding(self) -> SoftmaxAttention | None:
         if not vars(type(self)).get("BY_SOFTMAX") or self.cross:
             return None
-        view = self.view(Visibility(True, Places(1), Places(1)))
-        found = SoftmaxAttention(self.width, self.qkv, self.sizes, self.out, self.scale, self.qk_norm, view.window)
+        view = self.view(Visibility(True, TokenPositions(1), TokenPositions(1)))
+        found = SoftmaxAttention(self.dims, self.qkv, self.sizes, self.out, self.scale, self.qk_norm, view.window)
         return found if view.sees_self else None
 
-    def writers(self) -> list[nn.Linear]:
+    def residual_outputs(self) -> list[nn.Linear]:
         return [self.out]
 
     def read(
@@ -100,7 +100,7 @@ class Headed(Mixer):
         return attend(q, k, v, visibility, self.scale, self._biasing, dropout_rate)
 
     @property
-    def _biasing(self) -> Position | None:
+    def _biasing(self) -> PositionalEncoding | None:
         position = self._position[0]
         return position if position is not None and "bias" in position.attaches else None
 
@@ -117,14 +117,14 @@ class Headed(Mixer):
         isometric = position is None or position.isometric
         turned = turned if isometric else self._normed(turned)
         if position is not None and "rotary" in position.attaches:
-            turned = position.turn(turned, visibility.own, self.width.n_heads)
+            turned = position.turn(turned, visibility.own, self.dims.n_heads)
         turned = self._normed(turned) if isometric else turned
-        q, k = turned.transpose(1, 2).split([self.width.n_heads, self.width.n_kv_heads], dim=1)
+        q, k = turned.transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
         # As a view, v would keep the whole joint product for the backward pass.
-        return q, k, self._heads(v, self.width.d_v).contiguous().transpose(1, 2)
+        return q, k, self._heads(v, self.dims.d_v).contiguous().transpose(1, 2)
 
     def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
-        return x.reshape(*x.shape[:-1], -1, d or self.width.d_k)
+        return x.reshape(*x.shape[:-1], -1, d or self.dims.d_k)
 
     def _normed(self, x: Tensor) -> Tensor:
         # Of fp32 at least, so that a model trained in half precision is the same function in full.
@@ -132,6 +132,6 @@ class Headed(Mixer):
 
     def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
         """Keys, values and the view with what was kept before them, and the state that follows."""
-        visibility = visibility.after(Places.of_state(state["places"], state["k"].shape[2]), k.shape[0], k.device)
+        visibility = visibility.after(TokenPositions.of_state(state[IN_STATE], state["k"].shape[2]), k.shape[0], k.device)
         k, v = torch.cat([state["k"], k], dim=2), torch.cat([state["v"], v], dim=2)
-        return k, v, visibility, state | {"k": k, "v": v, "places": visibility.memory.to_state()}
+        return k, v, visibility, state | {"k": k, "v": v, IN_STATE: visibility.memory.to_state()}

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mini_tf.nn.places import Places, Visibility
-from mini_tf.nn.position import Position
+from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import Kind
 
 
 @dataclass(frozen=True)
-class Width:
+class AttentionDims:
     """Sizes of one mixer. d_memory is the width of what is read (= d_model in self-attention)."""
 
     d_model: int
@@ -30,13 +30,13 @@ class Width:
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerSpec:
     """Where in its stack a mixer stands, and what the stack gives to all of its mixers."""
 
     layer: int
     n_layers: int
     side: Literal["self", "cross"] = "self"
-    position: Position | None = None
+    position: PositionalEncoding | None = None
     bias: bool = False
 
 
@@ -63,7 +63,7 @@ class MixerSettings(Kind):
     PACKAGE = "attention"
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
     """Directions of its self-attention; none: it is a cross mixer only. `prefix`: it attends to what has no higher order than the
-    query (`Places.orders`)."""
+    query (`TokenPositions.orders`)."""
     CROSS: ClassVar[bool] = True
     """May stand in cross-attention."""
     CROSS_WIDTHS: ClassVar[bool] = True
@@ -82,7 +82,7 @@ class MixerSettings(Kind):
         """What it leaves out of what may be seen, in words; empty where it leaves out nothing."""
         return "" if self.SEES_SELF else "all but itself"
 
-    def build(self, width: Width, place: Place) -> "Mixer":
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError
 
 
@@ -93,7 +93,7 @@ class SoftmaxAttention(NamedTuple):
     and keys have unit root mean square. window: farthest key seen, None = all.
     """
 
-    width: Width
+    dims: AttentionDims
     qkv: nn.Linear
     sizes: tuple[int, int, int]
     out: nn.Linear
@@ -109,7 +109,7 @@ class Mixer(nn.Module):
         """The empty state: give it to begin remembering. A cross mixer has one too; {} where it remembers nothing."""
         raise NotImplementedError
 
-    def recall(self, memory: Float[Tensor, "B M d_memory"], places: Places) -> State:
+    def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
         """Cross only: what it keeps of a source (keys and values, or their sums), made once however many queries follow.
 
         Tensors, batch first. What `explicit` needs and forward does not, it keeps too. Content of padding must not reach it.
@@ -142,7 +142,7 @@ class Mixer(nn.Module):
         """
         return None
 
-    def writers(self) -> list[nn.Linear]:
+    def residual_outputs(self) -> list[nn.Linear]:
         """The matrices that write into the residual stream: they start small, or at zero."""
         return []
 

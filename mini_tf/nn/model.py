@@ -16,10 +16,10 @@ from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
 from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position
-from mini_tf.nn.stack import Across, Memory, Stack, StackSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding
+from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.init import init_weights
 from mini_tf.recipe import kind_settings
@@ -65,7 +65,7 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """The settings of its stacks, by their paths in the model; its own first."""
         return {"stack": self}
 
-    def stack_of(self, position: Position, across: Across | None = None) -> Stack:
+    def stack_of(self, position: PositionalEncoding, across: CrossAttentionSpec | None = None) -> Stack:
         """The stack of its own tokens."""
         return Stack(self, self.causal, position, across)
 
@@ -147,14 +147,16 @@ class Model(nn.Module):
         """The empty state: give it to begin remembering."""
         raise NotImplementedError
 
-    def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+    def forward(
+        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+    ) -> Mixed:
         """Hidden vectors (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L).
 
         source: what a model of pairs reads besides, as tokens or as what it has read of them already.
         """
         raise NotImplementedError
 
-    def read(self, source: Tokens) -> Memory:
+    def read(self, source: Tokens) -> SourceMemory:
         """What a model of pairs keeps of a source (B, M), to be given to `forward` in place of it."""
         raise NotImplementedError
 
@@ -171,7 +173,7 @@ class Model(nn.Module):
         loss: Tensor = self.head.cross_entropy(hidden, labels, smoothing)  # type: ignore[operator]
         return loss
 
-    def answer_with(self, head: nn.Module) -> None:
+    def replace_head(self, head: nn.Module) -> None:
         """Give the model another head: `logits` are then the answers of a task, in place of scores over the vocabulary."""
         self.head = head
 
@@ -209,7 +211,7 @@ def load(tensors: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
 class OneStack(Model):
     """An embedding, a stack and a head. across: its cross mixers, where it has some."""
 
-    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, across: Across | None = None) -> None:
+    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, across: CrossAttentionSpec | None = None) -> None:
         super().__init__()
         self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_model)
@@ -220,7 +222,7 @@ class OneStack(Model):
         head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
         self.head = head
         untied = None if settings.tied else head.linear
-        init_weights(self, self.stack.writers, untied, settings.init_std, settings.init, self.stack.n_passes)
+        init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)
 
     def stacks(self) -> Sequence[ModelStack]:
         return [ModelStack("stack", self.stack, "embedding", attention="decoder.self" if self.stack.causal else "encoder.self")]
@@ -236,41 +238,43 @@ class OneStack(Model):
     def trim(self, state: State) -> State:
         return state | {"layers": self.stack.trim(state["layers"])}
 
-    def forward(self, inputs: Tokens, source: Tokens | Memory | None = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+    def forward(
+        self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
+    ) -> Mixed:
         if source is not None:
             raise ValueError("a model of one stack reads no source")
         return self.decode(inputs, None, at, state)
 
-    def decode(self, inputs: Tokens, memory: Memory | None, at: Tensor | None, state: State | None) -> Mixed:
+    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> Mixed:
         """`forward` of the stack, whose cross mixers, where it has some, read `memory`."""
-        places = inputs.places if inputs.places is not None else self._next_places(inputs.ids, state)
+        token_positions = inputs.token_positions if inputs.token_positions is not None else self._next_token_positions(inputs.ids, state)
         layers = None if state is None else state["layers"]
         before = None if state is None else state.get("before")
-        mixed: Mixed = self.stack(self.embedding(inputs, places, before), places, memory, at, layers)
+        mixed: Mixed = self.stack(self.embedding(inputs, token_positions, before), token_positions, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
-        after = self._after(places, mixed.state or {})
+        after = self._after(token_positions, mixed.state or {})
         if before is not None:
             after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.reach :]
         return mixed._replace(state=after)
 
-    def _next_places(self, ids: Tensor, state: State | None) -> Places:
-        """Places of tokens that follow what each row has seen."""
+    def _next_token_positions(self, ids: Tensor, state: State | None) -> TokenPositions:
+        """Positions of tokens that follow what each row has seen."""
         length = ids.shape[1]
         if state is None:
-            return Places(length)
+            return TokenPositions(length)
         seen = state["seen"]
         if isinstance(seen, int):
-            return Places(length, seen)
+            return TokenPositions(length, seen)
         positions = seen[:, None] + torch.arange(length, device=ids.device)
-        return Places(length, 0, state["segment"][:, None].expand(-1, length), positions)
+        return TokenPositions(length, 0, state["segment"][:, None].expand(-1, length), positions)
 
-    def _after(self, places: Places, layers: State) -> State:
-        """The state after tokens at `places`; rows continue the document that they ended with."""
-        given = places.segments if places.segments is not None else places.positions
+    def _after(self, token_positions: TokenPositions, layers: State) -> State:
+        """The state after tokens at `token_positions`; rows continue the document that they ended with."""
+        given = token_positions.segments if token_positions.segments is not None else token_positions.positions
         if given is None:
-            return {"seen": places.start + places.length, "layers": layers}
-        segments, positions = places.tensors(given.shape[0], given.device)
+            return {"seen": token_positions.start + token_positions.length, "layers": layers}
+        segments, positions = token_positions.tensors(given.shape[0], given.device)
         if (segments[:, -1] == 0).any():
             raise ValueError("a row that ends in padding cannot be continued: pad prompts on the left")
         return {"seen": positions[:, -1] + 1, "segment": segments[:, -1], "layers": layers}

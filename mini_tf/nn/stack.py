@@ -6,20 +6,20 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.block import Block, Read, Step
+from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers.feed_forward import Activation, FeedForward
 from mini_tf.nn.layers.norm import NormKind, build_norm
-from mini_tf.nn.mixer import Mixed, MixerSettings, Place, Width
-from mini_tf.nn.places import Places, Visibility
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixed, MixerSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.nn.state import State, reorder
 from mini_tf.nn.state import rows as rows_of
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.weights.init import Init
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of
 
 
 class StackSettings(Kind):
-    """Width, depth and parts of one stack of layers."""
+    """AttentionDims, depth and parts of one stack of layers."""
 
     d_model: int = Field(128, ge=1, le=65536)
     """Width of a token's vector."""
@@ -55,7 +55,7 @@ class StackSettings(Kind):
         default_factory=lambda: (default_kind("attention", "softmax")(),), max_length=1024
     )
     """One mixer, or a list of them that is tiled over the layers."""
-    positions: Annotated[PositionSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
+    positions: Annotated[PositionalEncodingSettings, KindOf("positions")] = Field(default_factory=default_kind("positions", "rotary"))
     """How the model knows where a token stands."""
     init: Init = "scaled"
     """What writes into the residual stream starts small (scaled by depth) or at zero."""
@@ -66,9 +66,9 @@ class StackSettings(Kind):
     def key_width(self) -> int:
         return self.d_k or self.d_model // self.n_heads
 
-    def width(self, d_memory: int | None = None) -> Width:
+    def width(self, d_memory: int | None = None) -> AttentionDims:
         """Sizes of each mixer; `d_memory` is the width of a source, for cross-attention."""
-        return Width(
+        return AttentionDims(
             self.d_model,
             d_memory or self.d_model,
             self.n_heads,
@@ -102,26 +102,26 @@ def _one_of(choices: Sequence[object]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-class Across(NamedTuple):
+class CrossAttentionSpec(NamedTuple):
     """What the layers of a stack read a source with: the cross mixer, and the width of the source's vectors."""
 
     mixer: MixerSettings
     d_memory: int
 
 
-class Memory(NamedTuple):
-    """A source that was read: layers[i] is what the cross mixer of layer i keeps of it, places where its tokens stand.
+class SourceMemory(NamedTuple):
+    """A source that was read: layers[i] is what the cross mixer of layer i keeps of it, positions where its tokens stand.
 
     layers is None for a stack without cross mixers.
     """
 
     layers: list[State] | None
-    places: Places
+    token_positions: TokenPositions
 
-    def select(self, rows: Tensor) -> "Memory":
+    def select(self, rows: Tensor) -> "SourceMemory":
         """Row i becomes what row `rows[i]` was."""
         layers = None if self.layers is None else [reorder(layer, rows) or {} for layer in self.layers]
-        return Memory(layers, self.places.select(rows))
+        return SourceMemory(layers, self.token_positions.select(rows))
 
 
 class Stack(nn.Module):
@@ -134,8 +134,8 @@ class Stack(nn.Module):
         self,
         settings: StackSettings,
         causal: bool,
-        position: Position | None,
-        across: Across | None = None,
+        position: PositionalEncoding | None,
+        across: CrossAttentionSpec | None = None,
         own: bool = True,
         n_passes: int = 1,
     ) -> None:
@@ -149,17 +149,19 @@ class Stack(nn.Module):
                 return nn.Identity()
             return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
 
-        def step(part: nn.Module) -> Step:
-            return Step(part, norm(), post, settings.residual, settings.dropout_rate)
+        def step(part: nn.Module) -> ResidualStep:
+            return ResidualStep(part, norm(), post, settings.residual, settings.dropout_rate)
 
         blocks = []
         for layer in range(settings.n_layers):
             mixer = cross = None
             if own:
                 kind = settings.attention[layer % len(settings.attention)]
-                mixer = kind.build(settings.width(), Place(layer, settings.n_layers, "self", position, settings.bias))
+                mixer = kind.build(settings.width(), LayerSpec(layer, settings.n_layers, "self", position, settings.bias))
             if across is not None:
-                cross = across.mixer.build(settings.width(across.d_memory), Place(layer, settings.n_layers, "cross", None, settings.bias))
+                cross = across.mixer.build(
+                    settings.width(across.d_memory), LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
+                )
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
             blocks.append(Block(mixer, cross, feed_forward, step))
         self.layers = nn.ModuleList(blocks)
@@ -187,29 +189,38 @@ class Stack(nn.Module):
         """The blocks in the order in which x goes through them."""
         return self.blocks * self.n_passes
 
-    def recall(self, source: Tensor, places: Places) -> Memory:
-        """What the layers' cross mixers keep of a source (B, M, d_memory), whose tokens stand at `places`."""
+    def recall(self, source: Tensor, token_positions: TokenPositions) -> SourceMemory:
+        """What the layers' cross mixers keep of a source (B, M, d_memory), whose tokens stand at `token_positions`."""
         crossing = [block.mixers["cross"] for block in self.blocks if block.cross is not None]
-        return Memory([cross.recall(source, places) for cross in crossing] or None, places)
+        return SourceMemory([cross.recall(source, token_positions) for cross in crossing] or None, token_positions)
 
     def forward(
-        self, x: Tensor, places: Places, memory: Memory | None = None, at: Tensor | None = None, state: State | None = None
+        self,
+        x: Tensor,
+        token_positions: TokenPositions,
+        memory: SourceMemory | None = None,
+        at: Tensor | None = None,
+        state: State | None = None,
     ) -> Mixed:
         """(B, L, D) -> (B, L, D); with `at`, flat indices into (B, L), only those tokens come out: (T, D).
 
         memory: what cross mixers read. Of a memory of fewer rows, each serves as many neighbouring rows of x: beams of one source.
         """
-        visibility = Visibility(self.causal, places, places)
+        visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
         across = None
         if memory is not None and layers:
             rows = rows_of(layers[0])
-            across = Visibility(False, places if rows == len(x) else places.merged(len(x), len(x) // rows, x.device), memory.places)
+            across = Visibility(
+                False,
+                token_positions if rows == len(x) else token_positions.merged(len(x), len(x) // rows, x.device),
+                memory.token_positions,
+            )
         penalty, kept = None, None if state is None else State()
         calls = self._calls
         for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})
-            read = None if layers is None or across is None else Read(layers[i % len(layers)], across)
+            read = None if layers is None or across is None else CrossInput(layers[i % len(layers)], across)
             mixed: Mixed = block(x, visibility, read, before, at if i + 1 == len(calls) else None)
             if mixed.penalty is not None:
                 penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
@@ -219,11 +230,11 @@ class Stack(nn.Module):
         return Mixed(self.norm(x), penalty, kept)
 
     @property
-    def writers(self) -> list[nn.Linear]:
+    def residual_outputs(self) -> list[nn.Linear]:
         """The matrices that write into the residual stream."""
         found = []
         for block in self.blocks:
-            found += [writer for mixer in block.mixers.values() for writer in mixer.writers()]
+            found += [writer for mixer in block.mixers.values() for writer in mixer.residual_outputs()]
             if block.feed_forward is not None and isinstance(block.feed_forward.part, FeedForward):
                 found.append(block.feed_forward.part.down)
         return found

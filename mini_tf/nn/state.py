@@ -23,7 +23,7 @@ def _apply(state: State | None, change: Callable[[Tensor], Tensor]) -> State | N
 
 
 def reorder(state: State | None, rows: Tensor) -> State | None:
-    """Row i of the result is row `rows[i]` of `state`: beams that change places, or one prompt for several samples."""
+    """Row i of the result is row `rows[i]` of `state`: beams that swap rows, or one prompt for several samples."""
     return _apply(state, lambda leaf: leaf.index_select(0, rows.to(leaf.device)))
 
 

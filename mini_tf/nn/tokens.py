@@ -5,18 +5,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """ids (B, L); places None = one document a row from 0; types (B, L) chooses segment embeddings, None = all 0."""
+    """ids (B, L); token_positions None = one document a row from 0; types (B, L) chooses segment embeddings, None = all 0."""
 
     ids: Tensor
-    places: Places | None = None
+    token_positions: TokenPositions | None = None
     types: Tensor | None = None
 
     def to(self, device: torch.device) -> "Tokens":
-        places = None if self.places is None else self.places.to(device)
+        token_positions = None if self.token_positions is None else self.token_positions.to(device)
         types = None if self.types is None else self.types.to(device, non_blocking=True)
-        return Tokens(self.ids.to(device, non_blocking=True), places, types)
+        return Tokens(self.ids.to(device, non_blocking=True), token_positions, types)

@@ -24,14 +24,14 @@ class Sums(NamedTuple):
     """The judgement of one micro-batch.
 
     parts: a scalar sum for each part of the loss; it is divided by counts[part] of the whole optimizer step.
-    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None. answers: in eval,
+    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None. outputs: in eval,
     of a task, the scores (T, C) or numbers (T,) that the model gives where something is asked.
     """
 
     parts: dict[str, Tensor]
     metrics: dict[str, tuple[Tensor, Tensor | int]]
     state: State | None
-    answers: Tensor | None = None
+    outputs: Tensor | None = None
 
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):

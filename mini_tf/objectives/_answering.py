@@ -14,20 +14,20 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
-from mini_tf.nn.layers.answer import Answer, Pool, place_of, pooled
+from mini_tf.nn.layers.task_head import Pool, TaskHead, pooled, token_index
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings, Sums
-from mini_tf.recipe.data import Text
+from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules, settings_of
 from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
-"""answers, labels and whether this is training, to the summed loss."""
+"""outputs, labels and whether this is training, to the summed loss."""
 LARGEST_WEIGHT = 1e9
 HIDDEN = {"token_dropout_rate": "hidden tokens"}
 
@@ -84,7 +84,7 @@ class ClassSettings(TaskSettings):
 
     UNLIKE = SMOOTHED | {"class_weights": "class weights"} | HIDDEN
 
-    labels: Annotated[tuple[Text, ...], Field(min_length=2, max_length=65536)] | None = None
+    labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=2, max_length=65536)] | None = None
     """The classes by name, in this order; null: those of the training side."""
     class_weights: ClassWeights = None
     """What an example of a class counts in training: balanced = as much as to make all classes equal; or {name: weight}."""
@@ -127,7 +127,7 @@ class ClassSettings(TaskSettings):
 
 
 class Task(Objective):
-    """A question about labelled rows that is answered by `Answer`."""
+    """A question about labelled rows that is answered by `TaskHead`."""
 
     def __init__(self, settings: TaskSettings, n_answers: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
@@ -138,7 +138,7 @@ class Task(Objective):
         self.hidden_by = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def equip(self, model: Model) -> None:
-        model.answer_with(Answer(model.d_model, self.n_answers, self.dropout_rate))
+        model.replace_head(TaskHead(model.d_model, self.n_answers, self.dropout_rate))
         self.n_types = model.n_types
 
     def ask(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
@@ -150,7 +150,7 @@ class Task(Objective):
         if self.n_types > 1:  # a separator belongs to the text that it closes
             closed = ids.eq(self.separator).long()
             types = (closed.cumsum(1) - closed - 1).clamp(0, 1)
-        inputs = Tokens(ids, None if segments is None else Places.packed(segments), types)
+        inputs = Tokens(ids, None if segments is None else TokenPositions.packed(segments), types)
         counts = {part: len(labels), "tokens": tokens, "penalty": tokens}
         return Batch(inputs, labels, at, draws=self._hidden(rows), counts=counts)
 
@@ -172,26 +172,26 @@ class Answering(nn.Module):
 
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
         inputs = replace(batch.inputs, ids=batch.draws["ids"]) if self.training and "ids" in batch.draws else batch.inputs
-        at = place_of(self.pool, inputs) if self.pool in ("first", "last") else batch.at
+        at = token_index(self.pool, inputs) if self.pool in ("first", "last") else batch.at
         mixed = self.model(inputs, None, at, None)
         hidden = pooled(self.pool, mixed.y, inputs) if self.pool in ("mean", "max") else mixed.y
-        answers = self.model.logits(hidden).float()
-        parts = {self.part: self.loss(answers, batch.labels, self.training)}
+        outputs = self.model.logits(hidden).float()
+        parts = {self.part: self.loss(outputs, batch.labels, self.training)}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
-        return Sums(parts, {}, None, None if self.training else answers)
+        return Sums(parts, {}, None, None if self.training else outputs)
 
 
 def classified(weights: Tensor | None, smoothing: float) -> Loss:
     """Cross-entropy in nats; in training each row counts as much as its class does, and labels are smoothed."""
 
-    def loss(answers: Tensor, labels: Tensor, training: bool) -> Tensor:
+    def loss(outputs: Tensor, labels: Tensor, training: bool) -> Tensor:
         if not training:
-            return F.cross_entropy(answers, labels, reduction="sum")
+            return F.cross_entropy(outputs, labels, reduction="sum")
         if weights is None:
-            return F.cross_entropy(answers, labels, reduction="sum", label_smoothing=smoothing)
+            return F.cross_entropy(outputs, labels, reduction="sum", label_smoothing=smoothing)
         # Not by torch's own weights, which would spread what is smoothed unevenly.
-        losses = F.cross_entropy(answers, labels, reduction="none", label_smoothing=smoothing)
+        losses = F.cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing)
         return (losses * weights.to(losses)[labels]).sum()  # a dot product would be autocast to half precision
 
     return loss

@@ -1,4 +1,4 @@
-"""Naming the right token among all of the vocabulary, at the places that a batch asks about."""
+"""Naming the right token among all of the vocabulary, at the positions that a batch asks about."""
 
 import torch
 import torch.nn.functional as F
@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Sums
 
@@ -55,5 +55,5 @@ def ask(rows: Rows, ids: Tensor, labels: Tensor, asked: Tensor, part: str, sourc
     at = None if everywhere else asked.flatten().nonzero().squeeze(1)
     chosen = labels.flatten() if at is None else labels.flatten()[at]
     tokens = ids.numel() if segments is None else int((segments != 0).sum())
-    places = None if segments is None else Places.packed(segments)
-    return Batch(Tokens(ids, places), chosen, at, source, counts={part: len(chosen), "tokens": tokens, "penalty": tokens})
+    token_positions = None if segments is None else TokenPositions.packed(segments)
+    return Batch(Tokens(ids, token_positions), chosen, at, source, counts={part: len(chosen), "tokens": tokens, "penalty": tokens})

@@ -39,5 +39,5 @@ class Regress(Task):
         return Answering(model, PART, _square, self.pool)
 
 
-def _square(answers: Tensor, labels: Tensor, training: bool) -> Tensor:
-    return F.mse_loss(answers.squeeze(-1), labels, reduction="sum")
+def _square(outputs: Tensor, labels: Tensor, training: bool) -> Tensor:
+    return F.mse_loss(outputs.squeeze(-1), labels, reduction="sum")

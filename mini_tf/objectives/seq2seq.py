@@ -16,7 +16,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
@@ -58,8 +58,8 @@ class Seq2Seq(Objective):
             read = replace(rows, segments=rows.segments[:, 1:])
             asked = torch.from_numpy(rows.segments)[:, 1:] != 0
         segments = rows.source.segments
-        places = None if segments is None else Places.packed(torch.from_numpy(segments).long())
-        source = Tokens(torch.from_numpy(rows.source.ids).long(), places)
+        token_positions = None if segments is None else TokenPositions.packed(torch.from_numpy(segments).long())
+        source = Tokens(torch.from_numpy(rows.source.ids).long(), token_positions)
         return ask(read, ids[:, :-1], ids[:, 1:], asked, PART, source)
 
     def task(self, model: Model) -> nn.Module:

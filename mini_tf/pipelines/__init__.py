@@ -1,8 +1,8 @@
 """Pipelines: inputs and outputs of trained models, named as Hugging Face names them.
 
-The contract stands here; every other file of this package is one pipeline, whose name an objective says (`PIPELINE`). What a pipeline
-can do it overrides: `generation` or `prediction` for one of the two commands, `judge` and `written` for figures, `sample` for what is
-kept of a point in training.
+The contract stands here; every other file of this package is one pipeline, whose name an objective says (`PIPELINE`). A pipeline
+overrides what it can do: `generation` or `prediction` for one of the two commands, `metric_accumulator` and `written` for
+metrics, `sample` for the sample that training saves.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from mini_tf.recipe import kind_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import Judge
+from mini_tf.training.evaluation import MetricAccumulator
 
 
 class Subject(Protocol):
@@ -111,18 +111,18 @@ class Pipeline:
         self.subject = subject
         self.recipe = subject.recipe
 
-    def judge(self) -> Judge | None:
+    def metric_accumulator(self) -> MetricAccumulator | None:
         """What makes figures of the outputs of an evaluation."""
         return None
 
-    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> "Written":
+    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> "GeneratedText":
         """What the model makes of the first `most` examples, None = all, each beside what it is compared with (`WRITTEN`).
 
         each_chunk is called now and then; what it raises ends the work.
         """
         raise NotImplementedError
 
-    def scores(self, written: "Written") -> dict[str, float]:
+    def scores(self, written: "GeneratedText") -> dict[str, float]:
         """WRITTEN, of what `written` gave; without those whose packages are missing."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class Pipeline:
         raise NotImplementedError
 
 
-Written = Iterator[tuple[str, Sequence[str]]]
+GeneratedText = Iterator[tuple[str, Sequence[str]]]
 
 
 def pipeline_of(subject: Subject) -> Pipeline:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mini_tf.data.tokenization.unread import Unread
-from mini_tf.generation.writing import Prompt, Scored, Writer, Written
+from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._options import ROWS, noted, one_line, option, with_options
 from mini_tf.system.errors import UsageFault
@@ -25,7 +25,7 @@ class Continuing:
         self.ahead = self.rows
         generate = with_options(subject.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
         recipe = subject.recipe.model_copy(update={"generate": generate})
-        self.writer = Writer(subject.model, subject.tokenizer, recipe, context=options.context, n_top=self.n_top, in_turns=in_turns)
+        self.writer = TextGenerator(subject.model, subject.tokenizer, recipe, context=options.context, n_top=self.n_top, in_turns=in_turns)
         self.unread = Unread(subject.tokenizer, self.writer.context)
         self._refuse_nonsense()
         self.streams = given.get("stream", options.terminal and self.samples == 1)
@@ -50,7 +50,7 @@ class Continuing:
         """The texts that a prompt consists of."""
         return [text]
 
-    def _answer(self, prompt: str, notes: Sequence[str], texts: Sequence[Written], first: bool) -> Output:
+    def _answer(self, prompt: str, notes: Sequence[str], texts: Sequence[GeneratedText], first: bool) -> Output:
         result: dict[str, Any] = {"prompt": prompt, "texts": [written.text for written in texts], **noted(notes)}
         if self.n_top is not None:
             result["tokens"] = [[self._token(token) for token in written.tokens] for written in texts]
@@ -65,18 +65,18 @@ class Continuing:
     def _stream(self, text: str) -> None:
         self.options.streamer(one_line(text) if self.options.by_line else text)
 
-    def _line(self, token: Scored) -> str:
+    def _line(self, token: ScoredToken) -> str:
         """A token with its log-probability and what else was likely."""
         named = [json.dumps(piece, ensure_ascii=False) for piece in self._pieces(token)]
         others = "".join(f"  {logprob:.4f} {piece}" for piece, (_, logprob) in zip(named[1:], token.top, strict=True))
         return f"{token.logprob:9.4f} {named[0]:<16}{others}".rstrip()
 
-    def _token(self, token: Scored) -> dict[str, Any]:
+    def _token(self, token: ScoredToken) -> dict[str, Any]:
         own, *others = self._pieces(token)
         top = [{"token": piece, "logprob": logprob} for piece, (_, logprob) in zip(others, token.top, strict=True)]
         return {"token": own, "id": token.id, "logprob": token.logprob, "top": top}
 
-    def _pieces(self, token: Scored) -> list[str]:
+    def _pieces(self, token: ScoredToken) -> list[str]:
         return self.subject.tokenizer.pieces([token.id, *(id for id, _ in token.top)])
 
     def _refuse_nonsense(self) -> None:

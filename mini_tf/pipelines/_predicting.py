@@ -17,7 +17,7 @@ from mini_tf.pipelines import Pipeline, PipelineSettings, Prediction
 from mini_tf.recipe.sections import Data
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import Judge, pack
+from mini_tf.training.evaluation import MetricAccumulator, pack
 
 ROWS = 32
 """Rows that the model reads at once."""
@@ -37,7 +37,7 @@ class Predicting(Pipeline):
         assert self.subject.labels is not None
         return self.subject.labels
 
-    def judge(self) -> Judge:
+    def metric_accumulator(self) -> MetricAccumulator:
         raise NotImplementedError
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
@@ -54,7 +54,7 @@ class HeadPredictor:
     def __init__(self, pipeline: Predicting, trained: Trained, judged: bool) -> None:
         self._pipeline, self._trained, self._task = pipeline, trained, trained.task()
         self._dataset: Dataset = trained.recipe.objective.dataset()
-        self._judge = pipeline.judge() if judged else None
+        self._judge = pipeline.metric_accumulator() if judged else None
         self._n_answered = 0
         self.unread = Unread(trained.tokenizer, trained.recipe.train.context, "text", "last")
 
@@ -71,10 +71,10 @@ class HeadPredictor:
             torch.manual_seed(seed_of("evaluate"))  # a model may draw noise of its own
             for part in packing.eval_rows(ROWS):
                 assert part.examples is not None
-                # To the judge all examples are of one text, in which each has a number of its own.
+                # To the accumulator all examples are of one text, in which each has a number of its own.
                 batch = trained.objective.prepare(replace(part, examples=part.examples + self._n_answered))
                 with trained.setup.autocast():
-                    outputs = self._task(batch.to(trained.setup.device), None).answers
+                    outputs = self._task(batch.to(trained.setup.device), None).outputs
                 if self._judge is not None:
                     self._judge.add(batch, outputs)
                 found.append(outputs.cpu())

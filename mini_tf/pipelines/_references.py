@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from mini_tf.data.store import Store
-from mini_tf.pipelines import Pipeline, PipelineSettings, Written
+from mini_tf.pipelines import GeneratedText, Pipeline, PipelineSettings
 from mini_tf.scores import OF_TEXTS, available
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import signatures
@@ -28,7 +28,7 @@ class WritingSettings(PipelineSettings):
 class Writing(Pipeline):
     """Writes an answer to each held-out example."""
 
-    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> Written:
+    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> GeneratedText:
         left = islice(self.recipe.objective.dataset().examples(store), most)
         while chunk := list(islice(left, CHUNK)):
             each_chunk()
@@ -46,7 +46,7 @@ class Writing(Pipeline):
         """An example as a sample shows it, up to what the model makes of it."""
         raise NotImplementedError
 
-    def scores(self, written: Written) -> dict[str, float]:
+    def scores(self, written: GeneratedText) -> dict[str, float]:
         return text_scores(written)
 
     def signatures(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.formats import cells
-from mini_tf.generation.writing import Prompt, Writer
+from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._continuing import Continuing
 from mini_tf.pipelines._references import Writing, WritingSettings
@@ -30,7 +30,7 @@ class Chat(Writing):
         """Always by the likeliest token, so that two evaluations agree."""
         greedy = self.recipe.generate.model_copy(update={"temperature": 0.0})
         recipe = self.recipe.model_copy(update={"generate": greedy})
-        writer = Writer(self.subject.model, self.subject.tokenizer, recipe, in_turns=True)
+        writer = TextGenerator(self.subject.model, self.subject.tokenizer, recipe, in_turns=True)
         prompts = [writer.conversation([text for _, text in before(one)]) for one in examples]
         # Those of like length are answered together, for a padded place costs what a token costs.
         order = sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids))
@@ -51,7 +51,7 @@ class Chat(Writing):
 
 def before(example: Example) -> list[tuple[str, str]]:
     """Who says what up to the assistant's last turn."""
-    turns = list(zip(example.answers, example.texts, strict=True))
+    turns = list(zip(example.labels, example.texts, strict=True))
     return turns[: max(number for number, (who, _) in enumerate(turns) if who == ASSISTANT)]
 
 

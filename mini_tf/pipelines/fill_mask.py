@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.unread import Unread
-from mini_tf.generation.filling import Candidate, Filler, Question
+from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, PipelineSettings, Subject
 from mini_tf.pipelines._options import ROWS, noted, one_line
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, WITHOUT_BEAMS
@@ -40,15 +40,15 @@ class Filling:
             raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
         context = options.context or subject.model.context
         self.options, self.unread = options, Unread(subject.tokenizer, context)
-        self.filler = Filler(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
+        self.filler = MaskFiller(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """The candidates of each mask, or as a line the prompt filled with the likeliest."""
-        questions: list[Question] = []
+        questions: list[MaskedPrompt] = []
         fault = None
         for number, prompt in enumerate(prompts):
             try:
-                questions.append(self.filler.question(prompt))
+                questions.append(self.filler.masked_prompt(prompt))
             except UsageFault as error:
                 fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
                 break

@@ -23,7 +23,7 @@ class Settings(PredictingSettings):
 
 
 class Regression(Predicting):
-    def judge(self) -> "Numbers":
+    def metric_accumulator(self) -> "Numbers":
         return Numbers(self.labels)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
@@ -37,9 +37,9 @@ class Numbers:
         self.labels = labels
         self._truth, self._given = list[np.ndarray](), list[np.ndarray]()
 
-    def add(self, batch: Batch, answers: Tensor) -> None:
+    def add(self, batch: Batch, outputs: Tensor) -> None:
         self._truth.append(batch.labels.cpu().numpy())
-        self._given.append(answers.squeeze(-1).cpu().numpy())
+        self._given.append(outputs.squeeze(-1).cpu().numpy())
 
     def scores(self) -> dict[str, float]:
         # In doubles, since numbers may be far from 0 and near to each other.

@@ -5,7 +5,7 @@ from typing import Any
 
 from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.unread import Unread
-from mini_tf.generation.translating import CHUNK, ROWS, Translation, Translator
+from mini_tf.generation.translation import CHUNK, ROWS, Translation, Translator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._options import noted, one_line, with_options
 from mini_tf.pipelines._references import Writing, WritingSettings

@@ -12,7 +12,7 @@ from mini_tf.pipelines import Prediction, Subject
 from mini_tf.pipelines._predicting import Predicting, PredictingSettings
 from mini_tf.scores import OF_CLASSES
 from mini_tf.scores.classes import class_scores
-from mini_tf.training.evaluation import Probabilistic
+from mini_tf.training.evaluation import ClassProbabilities
 
 
 class Settings(PredictingSettings):
@@ -26,7 +26,7 @@ class Settings(PredictingSettings):
 
 
 class TextClassification(Predicting):
-    def judge(self) -> "Classes":
+    def metric_accumulator(self) -> "Classes":
         return Classes(self.labels)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
@@ -35,16 +35,16 @@ class TextClassification(Predicting):
         return [Prediction(names[n], scores) for n, scores in zip(probabilities.argmax(-1).tolist(), every, strict=True)]
 
 
-class Classes(Probabilistic):
+class Classes(ClassProbabilities):
     """The classes that were named, beside those that are right; probabilities (N, C)."""
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self._truth, self._probabilities = list[np.ndarray](), list[np.ndarray]()
 
-    def add(self, batch: Batch, answers: Tensor) -> None:
+    def add(self, batch: Batch, outputs: Tensor) -> None:
         self._truth.append(batch.labels.cpu().numpy())
-        self._probabilities.append(answers.softmax(-1).cpu().numpy())
+        self._probabilities.append(outputs.softmax(-1).cpu().numpy())
 
     @property
     def truth(self) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Text generation: a decoder continues prompts."""
 
 from mini_tf.data.store import Store
-from mini_tf.generation.writing import Writer
+from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.pipelines import GenerateOptions, Pipeline, PipelineSettings, Subject
 from mini_tf.pipelines._continuing import Continuing
 from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
@@ -21,7 +21,7 @@ class Settings(PipelineSettings):
 class TextGeneration(Pipeline):
     def sample(self, held_out: Store) -> str:
         recipe = self.recipe
-        writer = Writer(self.subject.model, self.subject.tokenizer, recipe, over_borders=True)
+        writer = TextGenerator(self.subject.model, self.subject.tokenizer, recipe, over_borders=True)
         [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
         return "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n"
 

@@ -35,7 +35,7 @@ class Settings(PredictingSettings):
 
 
 class TokenClassification(Predicting):
-    def judge(self) -> "Tags":
+    def metric_accumulator(self) -> "Tags":
         return Tags(self.labels)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Example]) -> list[Prediction]:
@@ -56,11 +56,11 @@ class Tags:
         self._truth, self._given = list[list[str]](), list[list[str]]()
         self._example: int | None = None
 
-    def add(self, batch: Batch, answers: Tensor) -> None:
+    def add(self, batch: Batch, outputs: Tensor) -> None:
         assert batch.at is not None
         rows, length = batch.inputs.ids.shape
         borders = np.cumsum(np.bincount((batch.at // length).cpu().numpy(), minlength=rows))[:-1]
-        truth, given = (np.split(tags.cpu().numpy(), borders) for tags in (batch.labels, answers.argmax(-1)))
+        truth, given = (np.split(tags.cpu().numpy(), borders) for tags in (batch.labels, outputs.argmax(-1)))
         examples = batch.draws["examples"].tolist() if "examples" in batch.draws else [None] * rows
         for example, *row in zip(examples, truth, given, strict=True):
             for sentences, tags in zip((self._truth, self._given), row, strict=True):

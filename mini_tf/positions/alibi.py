@@ -10,17 +10,17 @@ import math
 import torch
 from torch import Tensor
 
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES = frozenset({"bias"})
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Alibi(n_heads)
 
 
-class Alibi(Position):
+class Alibi(PositionalEncoding):
     attaches = Settings.ATTACHES
 
     def __init__(self, n_heads: int) -> None:

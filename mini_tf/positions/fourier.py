@@ -10,11 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES = frozenset({"embed"})
     ABOUT = "The vectors are what the features of a place become by the learned map, its part of the sum with the embedding."
 
@@ -23,13 +23,13 @@ class Settings(PositionSettings):
     combine: Literal["add", "concat"] = "add"
     """Added to the embeddings, or concatenated with them and mapped back to d_model."""
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
-    """Number of places between -1 and 1; auto = train.context. Places past it continue beyond 1."""
+    """Number of positions between -1 and 1; auto = train.context. Positions past it continue beyond 1."""
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Fourier(d_model, self.n_bands, self.combine == "concat", context if self.length == "auto" else self.length)
 
 
-class Fourier(Position):
+class Fourier(PositionalEncoding):
     attaches = Settings.ATTACHES
 
     def __init__(self, d_model: int, n_bands: int, concat: bool, length: int) -> None:
@@ -37,8 +37,8 @@ class Fourier(Position):
         self.n_bands, self.concat, self.length = n_bands, concat, length
         self.map = nn.Linear(2 * n_bands + 1 + (d_model if concat else 0), d_model, bias=False)
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
-        features = self.features(places.all_positions(x.device)).to(x.dtype)
+    def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:
+        features = self.features(token_positions.all_positions(x.device)).to(x.dtype)
         if self.concat:
             joined: Tensor = self.map(torch.cat([x, features.expand(x.shape[0], -1, -1)], dim=-1))
             return joined

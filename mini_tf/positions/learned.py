@@ -8,25 +8,25 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.system.errors import DataFault
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES = frozenset({"embed"})
 
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
-    """Number of places in the table; auto = train.context."""
+    """Number of positions in the table; auto = train.context."""
 
     def longest(self, context: int) -> int:
         return context if self.length == "auto" else self.length
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Learned(self.longest(context), d_model)
 
 
-class Learned(Position):
+class Learned(PositionalEncoding):
     attaches = Settings.ATTACHES
 
     def __init__(self, length: int, d_model: int) -> None:
@@ -34,15 +34,15 @@ class Learned(Position):
         self.ends = length
         self.table = nn.Embedding(length, d_model)
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
+    def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:
         """Raises DataFault where a token stands past the table's end."""
-        if places.positions is None:
-            self._reaches(places.start + places.length)
-            return x + self.table.weight[places.start : places.start + places.length]
+        if token_positions.positions is None:
+            self._reaches(token_positions.start + token_positions.length)
+            return x + self.table.weight[token_positions.start : token_positions.start + token_positions.length]
         # Positions come from rows of a known length; reading their maximum would wait for the device.
-        if places.positions.device.type == "cpu":
-            self._reaches(int(places.positions.max()) + 1 if places.positions.numel() else 0)
-        embedded: Tensor = x + self.table(places.positions)
+        if token_positions.positions.device.type == "cpu":
+            self._reaches(int(token_positions.positions.max()) + 1 if token_positions.positions.numel() else 0)
+        embedded: Tensor = x + self.table(token_positions.positions)
         return embedded
 
     def _reaches(self, length: int) -> None:

@@ -11,36 +11,36 @@ from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES = frozenset({"rotary"})
 
     base: float = Field(10000.0, gt=1)
     """Pair i turns by base^(-2i/d_k) a token; short texts like a small base."""
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Rotary(d_k, self.base)
 
 
-class Rotary(Position):
+class Rotary(PositionalEncoding):
     attaches = Settings.ATTACHES
 
     def __init__(self, d_k: int, base: float) -> None:
         super().__init__()
         self.d_k, self.base = d_k, base
-        self._last: tuple[Places, tuple[Tensor, Tensor, Tensor | None]] | None = None
+        self._last: tuple[TokenPositions, tuple[Tensor, Tensor, Tensor | None]] | None = None
 
     def angles(self, device: torch.device) -> Tensor:
         """By how much each pair turns from one token to the next, (K/2,) in float64, the fastest first."""
         pair = torch.arange(0, self.d_k, 2, device=device, dtype=torch.float64)
         return self.base ** (-pair / self.d_k)
 
-    def turn(self, x: Tensor, places: Places, n_queries: int | None = None) -> Tensor:
+    def turn(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
         half = x.dtype in (torch.bfloat16, torch.float16)
-        cos, sin, turns = self._turns(places, x)
+        cos, sin, turns = self._turns(token_positions, x)
         if turns is not None:
             turned: Tensor = _Turn.apply(x.float() if half else x, turns)
             return turned.to(x.dtype)
@@ -48,26 +48,26 @@ class Rotary(Position):
         first, second = x.chunk(2, dim=-1)
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
-    def _turns(self, places: Places, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _turns(self, token_positions: TokenPositions, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a CPU both as one complex number.
 
-        Made once for all layers, which are given the same places. A compiler knows no complex numbers, some devices no float64.
+        Made once for all layers, which are given the same positions. A compiler knows no complex numbers, some devices no float64.
         """
         exact = torch.float64 if like.dtype == torch.float64 else torch.float32
         if (
             self._last is not None
-            and self._last[0] is places
+            and self._last[0] is token_positions
             and self._last[1][0].dtype == exact
             and self._last[1][0].device == like.device
         ):
             return self._last[1]
-        positions = places.all_positions(like.device)[..., None]
+        positions = token_positions.all_positions(like.device)[..., None]
         if like.device.type == "mps":
             positions = positions.cpu()
         angle = positions.double() * self.angles(positions.device)
         cos, sin = ((part[:, :, None].to(exact)).to(like.device) for part in (angle.cos(), angle.sin()))
         eager = like.device.type == "cpu" and not torch.compiler.is_compiling()
-        self._last = (places, (cos, sin, torch.complex(cos, sin) if eager else None))
+        self._last = (token_positions, (cos, sin, torch.complex(cos, sin) if eager else None))
         return self._last[1]
 
 

@@ -8,29 +8,29 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES = frozenset({"embed"})
 
     base: float = Field(10000.0, gt=1)
     """Wavelengths run from 2 pi to base * 2 pi."""
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Sinusoidal(d_model, self.base)
 
 
-class Sinusoidal(Position):
+class Sinusoidal(PositionalEncoding):
     attaches = Settings.ATTACHES
 
     def __init__(self, d_model: int, base: float) -> None:
         super().__init__()
         self.d_model, self.base = d_model, base
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
-        return x + sinusoids(places.all_positions(x.device), self.d_model, self.base).to(x.dtype)
+    def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:
+        return x + sinusoids(token_positions.all_positions(x.device), self.d_model, self.base).to(x.dtype)
 
 
 def sinusoids(positions: Tensor, d: int, base: float) -> Tensor:

@@ -10,11 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.recipe.kinds import Rule, Rules
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES = frozenset({"bias"})
 
     bidirectional: bool = True
@@ -33,11 +33,11 @@ class Settings(PositionSettings):
             what = f"the {near} nearest distances have a bucket each; use more than {near}"
             yield Rule("max_distance", what, ("bidirectional", "n_buckets"))
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return T5(self, n_heads)
 
 
-class T5(Position):
+class T5(PositionalEncoding):
     attaches = Settings.ATTACHES
 
     def __init__(self, settings: Settings, n_heads: int) -> None:

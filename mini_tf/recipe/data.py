@@ -12,8 +12,8 @@ from mini_tf.recipe.corpora import corpus_of, has_pairs
 from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
-Text = Annotated[str, Field(min_length=1)]
-Corpus = Text | Annotated[tuple[Text, ...], OneOrMore()]
+NonEmptyText = Annotated[str, Field(min_length=1)]
+Corpus = NonEmptyText | Annotated[tuple[NonEmptyText, ...], OneOrMore()]
 
 FORMATS = {
     ".jsonl": "jsonl",

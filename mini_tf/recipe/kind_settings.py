@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from mini_tf.recipe.data import Text
+from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
 from mini_tf.recipe.values import Share, near, show
 
@@ -118,7 +118,7 @@ class ModelSettings(Kind):
     OBJECTIVE: ClassVar[str]
     """The objective where a recipe names none."""
 
-    init_from: Text | None = None
+    init_from: NonEmptyText | None = None
     """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
 
     def rules(self) -> Rules:
@@ -224,7 +224,7 @@ class PipelineSettings(Kind):
     """Figures that are told in words."""
     PICTURES: ClassVar[Mapping[str, bool]] = {}
     """Pictures of an evaluation, and whether each is shown unasked where classes are few: `confusion`, where outputs are scores of
-    classes; `calibration`, where the judge is `training.evaluation.Probabilistic`."""
+    classes; `calibration`, where the judge is `training.evaluation.ClassProbabilities`."""
     COPIES: ClassVar[bool] = False
     """Its samples may stand word for word in the training text, so they are looked for there."""
 
@@ -243,7 +243,7 @@ class ObjectiveSettings(Kind):
     PACKAGE = "objectives"
     DIRECTIONS: ClassVar[frozenset[Direction]]
     """Directions of self-attention that it can be learnt with, of which one is the model's. `prefix`: rows have orders of their own
-    (`Places.orders`), and a prompt is such a prefix."""
+    (`TokenPositions.orders`), and a prompt is such a prefix."""
     SOURCE: ClassVar[bool] = False
     """Its rows have a source, to which the model attends."""
     STREAMS: ClassVar[bool] = False

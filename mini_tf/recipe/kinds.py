@@ -44,7 +44,7 @@ Rules = Iterable[Rule | tuple[str, str]]
 class Section(BaseModel):
     """A part of a recipe: strict, frozen, every field with its meaning as the docstring below it.
 
-    Text from a recipe (`Written`) is read by the type of its field; values from Python must have that type already.
+    NonEmptyText from a recipe (`Written`) is read by the type of its field; values from Python must have that type already.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)

@@ -8,7 +8,7 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
-from mini_tf.recipe.data import Text
+from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import Kind, Rule, Rules, Section, listing, settings_of
 from mini_tf.recipe.values import Seconds, Share, show
@@ -23,7 +23,7 @@ class SideTokenizer(Section):
     """What a token is, where the tokenizer is trained here."""
     vocab_size: int = Field(4096, ge=8, le=1_000_000)
     """Number of tokens, special ones included (at most, for unigram and wordpiece); char and byte find their own."""
-    path: Text | None = None
+    path: NonEmptyText | None = None
     """A tokenizer.json, vocab.txt, vocab.json or a run to take the tokenizer from, instead of training one."""
 
     @property
@@ -78,7 +78,7 @@ class Train(Section):
     """Length of a row in tokens."""
     stream: bool = False
     """Rows continue from step to step and the model's state is carried along."""
-    freeze: tuple[Text, ...] = Field((), max_length=1024)
+    freeze: tuple[NonEmptyText, ...] = Field((), max_length=1024)
     """Parameters that do not learn, by patterns of their names: [embedding.*, stack.layers.0.*]; `minitf inspect model` has the names."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Decides every random draw of the run."""
@@ -128,7 +128,7 @@ class Adapter(Section):
     """Width of the narrow matrices."""
     alpha: float = Field(16.0, gt=0, le=1e6)
     """What they add is multiplied by alpha / rank."""
-    targets: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1024)] | None = None
+    targets: Annotated[tuple[NonEmptyText, ...], Field(min_length=1, max_length=1024)] | None = None
     """Which matrices of the model get some, by patterns of their names; null: those of all layers."""
     merge: bool = False
     """model.safetensors is a plain model, what was learnt added to its matrices; checkpoints keep both apart."""
@@ -209,7 +209,7 @@ class Generate(Section):
     """encoder_decoder: no text is shorter."""
     no_repeat_ngram: int = Field(0, ge=0, le=1000)
     """encoder_decoder: so many tokens in a row occur once at most; 0: no matter."""
-    stop: tuple[Text, ...] = Field((), max_length=64)
+    stop: tuple[NonEmptyText, ...] = Field((), max_length=64)
     """Where one of these is written the text ends, before it."""
 
     @property

@@ -1,6 +1,6 @@
 """A run's folder under outputs/, and the only code that writes there.
 
-    with open_run(Place(), identity, command=sys.argv) as run:      # takes the folder's lock, or refuses
+    with open_run(RunLocation(), identity, command=sys.argv) as run:      # takes the folder's lock, or refuses
         saved = run.resume(warn)                                    # None for a new run
         run.record({"step": 10, "loss": 2.5}, seconds=1.2)
         run.save(10, Tensors(model, optimizer, state), counters)

@@ -62,7 +62,7 @@ def resolve(recipe: str | None, overrides: Sequence[str] = (), place: Path | Non
     """`reading.read`, of a run by its name or as `last` too; what a run's kinds lack is said by the run.
 
     place: the folder of a run that may be continued. Raises what `reading.read` raises, and RunFault where the run, or the one at
-    `place`, was made with a package that is not here.
+    `location`, was made with a package that is not here.
     """
     given = _run_of(recipe)
     try:

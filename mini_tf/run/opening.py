@@ -33,7 +33,7 @@ _LONGEST_NAME, _LONGEST_PATH = 240, 3800
 
 
 @dataclass(frozen=True)
-class Place:
+class RunLocation:
     """Where a run shall live: `directory` is the folder itself, or its parent where a `name` is given."""
 
     directory: Path | None = None
@@ -42,13 +42,13 @@ class Place:
     """Start over beside the folder (NAME.2, NAME.3, ...)."""
 
 
-def open_run(place: Place, identity: Identity, command: Sequence[str] = (), disk: Disk | None = None) -> Run:
+def open_run(location: RunLocation, identity: Identity, command: Sequence[str] = (), disk: Disk | None = None) -> Run:
     """The run that the command means, held for this process.
 
     RunFault where the folder belongs to other data, another recipe, somebody else, or another process right now.
     """
     disk = disk or Disk()
-    folder = choose_folder(place, identity)
+    folder = choose_folder(location, identity)
     lock, stood_before = _hold(folder, disk)
     try:
         if set(os.listdir(folder)) <= {TEMPORARY + manifest.NAME}:  # which a start that was killed at once leaves
@@ -76,12 +76,12 @@ def begin(run: Run, identity: Identity, stood_before: bool = True) -> None:
         run.write("resolved.yaml", identity.resolved)
 
 
-def choose_folder(place: Place, identity: Identity) -> Path:
+def choose_folder(location: RunLocation, identity: Identity) -> Path:
     """The folder by its rules, which need not exist: the newest of NAME, NAME.2, ... that is this run."""
-    name = place.name
+    name = location.name
     if name is not None and (name in ("", ".", "..", "last") or not re.fullmatch(r"[^/\\\x00-\x1f\x7f]+", name)):
         raise UsageFault(f"{name[:80]!r} cannot be the name of a run", hint="use letters, digits, - and _; -d DIR chooses the folder")
-    first = folder_of(place) or OUTPUTS.absolute() / identity.default_name
+    first = folder_of(location) or OUTPUTS.absolute() / identity.default_name
     if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
         raise UsageFault(
             f"{first.name[:80]!r} cannot be the name of a run: it, or its path, is too long", hint="give shorter ones with -n, -d"
@@ -93,16 +93,16 @@ def choose_folder(place: Place, identity: Identity) -> Path:
     ):
         _refuse(first, "cannot be a run folder: it is a file, a link, the root or your home", "choose another with -d")
     later = {number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)}
-    if place.fresh:
+    if location.fresh:
         return first.with_name(f"{first.name}.{max([1, *later]) + 1}") if first.exists() or later else first
     return next((folder for folder in later.values() if _is_run(folder, identity)), first)
 
 
-def folder_of(place: Place) -> Path | None:
-    """The folder that a place names, to which a fresh start adds a number; None where the recipe and what it reads make the name."""
-    if place.name is not None:
-        return (place.directory or OUTPUTS).absolute() / place.name
-    return None if place.directory is None else place.directory.absolute()
+def folder_of(location: RunLocation) -> Path | None:
+    """The folder that a location names, to which a fresh start adds a number; None where the recipe and what it reads make the name."""
+    if location.name is not None:
+        return (location.directory or OUTPUTS).absolute() / location.name
+    return None if location.directory is None else location.directory.absolute()
 
 
 def _numbers_beside(first: Path) -> list[int]:

@@ -9,13 +9,13 @@ import torch
 
 from mini_tf.nn import state as states
 from mini_tf.nn.mixer import MixerSettings
-from mini_tf.nn.places import Places, Visibility
-from mini_tf.nn.position import PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
 from mini_tf.testing import Case, cross_attention
 from mini_tf.testing.mixer_trials import (
+    DIMS,
     PREFIX,
-    WIDTH,
     B,
     L,
     Layout,
@@ -37,7 +37,7 @@ def cases(settings: MixerSettings) -> list[Case]:
     return [*with_positions(settings, fitting_positions(settings)), *(cross_attention.cases(settings) if settings.CROSS else ())]
 
 
-def with_positions(settings: MixerSettings, positions: Mapping[str, PositionSettings | None]) -> Iterator[Case]:
+def with_positions(settings: MixerSettings, positions: Mapping[str, PositionalEncodingSettings | None]) -> Iterator[Case]:
     """What self-attention must do with each of these positions."""
     layouts: tuple[Layout, ...] = ("plain", "packed" if settings.PACKS else "padded")
     everywhere = [explicit_gives_what_forward_gives, only_what_is_seen_has_a_gradient, every_parameter_has_a_gradient]
@@ -58,17 +58,17 @@ def with_positions(settings: MixerSettings, positions: Mapping[str, PositionSett
 
 
 def _try(
-    check: Callable[..., None], settings: MixerSettings, position: PositionSettings | None, direction: Direction, layout: Layout
+    check: Callable[..., None], settings: MixerSettings, position: PositionalEncodingSettings | None, direction: Direction, layout: Layout
 ) -> None:
     check(TinyMixer(settings, position), direction, layout)
 
 
 def explicit_gives_what_forward_gives(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places = laid_out(layout)
-    view = view_of(direction, places, PREFIX[layout])
+    token_positions = laid_out(layout)
+    view = view_of(direction, token_positions, PREFIX[layout])
     shown = trial.mixer.explicit(trial.x, trial.x, view)
     y = trial.mixer.join(shown.weights @ shown.values, trial.x, view).y
-    same(tokens(y, places), tokens(trial.mix(trial.x, view), places), "join(weights @ values) is not what forward gives")
+    same(tokens(y, token_positions), tokens(trial.mix(trial.x, view), token_positions), "join(weights @ values) is not what forward gives")
     seen = trial.mixer.view(view).rows(0, L, trial.x.device)
     assert not (seen & ~view.rows(0, L, trial.x.device)).any(), "view() shows more than it was given"
     own = shown.weights[..., shown.lead :]
@@ -80,18 +80,18 @@ def explicit_gives_what_forward_gives(trial: TinyMixer, direction: Direction, la
 
 
 def content_of_padding_reaches_no_token(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places = laid_out(layout)
-    assert places.segments is not None
-    view = view_of(direction, places, PREFIX[layout])
-    loud = torch.where((places.segments == 0)[..., None], 1e6, trial.x)
+    token_positions = laid_out(layout)
+    assert token_positions.segments is not None
+    view = view_of(direction, token_positions, PREFIX[layout])
+    loud = torch.where((token_positions.segments == 0)[..., None], 1e6, trial.x)
     before, after = trial.mix(trial.x, view), trial.mix(loud, view)
     assert after.isfinite().all(), "outputs of padding are not finite"
-    assert torch.equal(tokens(before, places), tokens(after, places)), "the content of padding reaches tokens"
+    assert torch.equal(tokens(before, token_positions), tokens(after, token_positions)), "the content of padding reaches tokens"
 
 
 def no_earlier_token_sees_a_later_one(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places = laid_out(layout)
-    view = view_of(direction, places, PREFIX[layout])
+    token_positions = laid_out(layout)
+    view = view_of(direction, token_positions, PREFIX[layout])
     for t in (1, 6, L - 1):
         changed = trial.x.clone()
         changed[:, t:] += 1e4 * drawn(B, L - t, trial.x.shape[2], seed=t)
@@ -102,8 +102,8 @@ def no_earlier_token_sees_a_later_one(trial: TinyMixer, direction: Direction, la
 
 
 def only_what_is_seen_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places, t = laid_out(layout), 5
-    view, x = view_of(direction, places, PREFIX[layout]), trial.x.requires_grad_()
+    token_positions, t = laid_out(layout), 5
+    view, x = view_of(direction, token_positions, PREFIX[layout]), trial.x.requires_grad_()
     (gradient,) = torch.autograd.grad(trial.mix(x, view)[:, t].sum(), x)
     seen = view.rows(t, t + 1, x.device).expand(B, 1, L)[:, 0]
     seen = seen | (torch.arange(L) == t)  # a token reaches its own output as a query
@@ -113,22 +113,22 @@ def only_what_is_seen_has_a_gradient(trial: TinyMixer, direction: Direction, lay
 
 
 def a_document_in_a_shared_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places = laid_out(layout)
-    together = trial.mix(trial.x, view_of(direction, places, PREFIX[layout]))
-    assert places.segments is not None
+    token_positions = laid_out(layout)
+    together = trial.mix(trial.x, view_of(direction, token_positions, PREFIX[layout]))
+    assert token_positions.segments is not None
     for row in range(B):
-        for document in places.segments[row].unique().tolist():
-            index = (places.segments[row] == document).nonzero().squeeze(1)
+        for document in token_positions.segments[row].unique().tolist():
+            index = (token_positions.segments[row] == document).nonzero().squeeze(1)
             if document:
                 alone = trial.x[row : row + 1, index]
-                view = view_of(direction, Places(len(index)), PREFIX[layout])
+                view = view_of(direction, TokenPositions(len(index)), PREFIX[layout])
                 y = trial.mixer(alone, alone, _first_row(view)).y
                 same(together[row : row + 1, index], y, "a document is another one beside others in its row")
 
 
 def _first_row(view: Visibility) -> Visibility:
-    places = view.own.select(torch.tensor([0]))
-    return replace(view, own=places, memory=places)
+    token_positions = view.own.select(torch.tensor([0]))
+    return replace(view, own=token_positions, memory=token_positions)
 
 
 def every_parameter_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -142,24 +142,24 @@ def every_parameter_has_a_gradient(trial: TinyMixer, direction: Direction, layou
 
 
 def blocks_with_state_give_the_whole(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places = laid_out(layout)
-    whole = trial.mix(trial.x, Visibility(True, places, places))
+    token_positions = laid_out(layout)
+    whole = trial.mix(trial.x, Visibility(True, token_positions, token_positions))
     for sizes in BLOCKS:
-        y, _ = in_blocks(trial.mixer, trial.x, places, sizes)
-        same(tokens(y, places), tokens(whole, places), f"blocks of {sizes} tokens are not the whole")
+        y, _ = in_blocks(trial.mixer, trial.x, token_positions, sizes)
+        same(tokens(y, token_positions), tokens(whole, token_positions), f"blocks of {sizes} tokens are not the whole")
 
 
 def a_trimmed_state_gives_the_same(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places = laid_out(layout)
-    plain, trimmed = (in_blocks(trial.mixer, trial.x, places, [4, 1, 6], trim)[0] for trim in (False, True))
-    same(tokens(trimmed, places), tokens(plain, places), "trim changes what follows", 1e-12)
+    token_positions = laid_out(layout)
+    plain, trimmed = (in_blocks(trial.mixer, trial.x, token_positions, [4, 1, 6], trim)[0] for trim in (False, True))
+    same(tokens(trimmed, token_positions), tokens(plain, token_positions), "trim changes what follows", 1e-12)
 
 
 def a_reordered_state_is_that_of_reordered_rows(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    places, rows = laid_out(layout), torch.tensor([2, 0, 2])
+    token_positions, rows = laid_out(layout), torch.tensor([2, 0, 2])
     mixer, x = trial.mixer, trial.x
-    _, state = in_blocks(mixer, x[:, :6], places.cut(0, 6), [4, 2])
-    whole, here = in_blocks(mixer, x, places, [6, 5])[0][:, 6:], places.cut(6, L)
+    _, state = in_blocks(mixer, x[:, :6], token_positions.cut(0, 6), [4, 2])
+    whole, here = in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.cut(6, L)
     again = states.load(states.save(state))
     y = mixer(x[:, 6:], x[:, 6:], Visibility(True, here, here), again).y
     same(tokens(y, here), tokens(whole, here), "a state that was saved and loaded is another one")
@@ -170,8 +170,8 @@ def a_reordered_state_is_that_of_reordered_rows(trial: TinyMixer, direction: Dir
 
 def a_left_padded_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     x = trial.x[:2, :7]
-    alone, _ = in_blocks(trial.mixer, x[1:, 3:], Places(4), [4])
-    padded, _ = in_blocks(trial.mixer, x, Places.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1])
+    alone, _ = in_blocks(trial.mixer, x[1:, 3:], TokenPositions(4), [4])
+    padded, _ = in_blocks(trial.mixer, x, TokenPositions.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1])
     same(padded[1:, 3:], alone, "padding on the left changes what follows")
 
 
@@ -190,7 +190,7 @@ def a_prefix_goes_on_token_by_token(trial: TinyMixer, direction: Direction, layo
 
 def a_refreshed_mixer_depends_on_seed_and_step(settings: MixerSettings) -> None:
     trial = TinyMixer(settings)
-    view = view_of(sorted(settings.DIRECTIONS)[0], Places(L), 4)
+    view = view_of(sorted(settings.DIRECTIONS)[0], TokenPositions(L), 4)
     outputs = []
     for seed, step in ((3, 7), (3, 8), (3, 7)):
         trial.mixer.refresh(seed, step)
@@ -203,9 +203,9 @@ def a_stream_needs_bounded_memory(settings: MixerSettings) -> None:
     trial = TinyMixer(settings)
     length = 5 * 80
     state: states.State | None = trial.mixer.start(B)
-    x, sizes = drawn(B, length, WIDTH.d_model), []
+    x, sizes = drawn(B, length, DIMS.d_model), []
     for first in range(0, length, 5):
-        part, here = x[:, first : first + 5], Places(5, first)
+        part, here = x[:, first : first + 5], TokenPositions(5, first)
         state = trial.mixer.trim(trial.mixer(part, part, Visibility(True, here, here), state).state)
         sizes.append(states.measure(state))
     assert 0 < max(sizes[40:]) <= 1.25 * max(sizes[:40]), f"the state grows with the text: {max(sizes[:40])}, {max(sizes[40:])} bytes"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.datasets import Dataset, Text
+from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
@@ -252,7 +252,7 @@ def reads_every_example_in_evaluation(trial: Trial) -> None:
 
 
 def tells_what_it_holds(trial: Trial) -> None:
-    text = Text(trial.store, trial.store, trial.used, [], {}, trial.labels)
+    text = TokenizedData(trial.store, trial.store, trial.used, [], {}, trial.labels)
     assert [*trial.dataset.summary(text)], "summary must have a line"
     packings = {"train": trial.packing(), "val": trial.packing()}
     lines, facts = trial.dataset.stats(text, packings)

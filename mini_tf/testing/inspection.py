@@ -19,10 +19,10 @@ from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
-from mini_tf.inspection.parameters import memory_of, parts_of, work_of
+from mini_tf.inspection.parameters import forward_flops, memory_of, parts_of
 from mini_tf.inspection.sentences import Sentence
 from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents
-from mini_tf.nn.position import Position
+from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
@@ -70,7 +70,7 @@ def every_parameter_is_counted_once(settings: ModelSettings) -> None:
 
 def operations_and_memory_are_those_of_the_model(settings: ModelSettings) -> None:
     model = built(settings)
-    work = work_of(model)
+    work = forward_flops(model)
     for name in ("stack", "scores", "forward", "training"):
         assert 0 < getattr(work, name) < math.inf, f"operations of {name}: {getattr(work, name)}"
     assert work.per == ("pair" if model.reads_source else "token"), f"a model that reads a source or not counts operations a {work.per}"
@@ -94,7 +94,7 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
         if not positions.has_positions(model, one):
             continue
         seen, position = positions.look(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
-        assert isinstance(position, Position), f"{one.embedding}.position is no position"
+        assert isinstance(position, PositionalEncoding), f"{one.embedding}.position is no position"
         kernels = {f"the bias of head {head}": bias for head, bias in enumerate(seen.biases)}
         kernels |= {} if seen.turns is None else {"turns": seen.turns.kernel}
         kernels |= {} if seen.vectors is None else {"vectors": seen.vectors.kernel}

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from mini_tf.nn import state as states
-from mini_tf.nn.mixer import Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Places, Visibility
-from mini_tf.nn.position import PositionSettings
+from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.positional_encoding import PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import listing, settings_of
 
 B, L = 3, 11
-WIDTH = Width(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
+DIMS = AttentionDims(d_model=12, d_memory=12, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
 EXACT = {"rtol": 0, "atol": 1e-10}
 Layout = Literal["plain", "padded", "packed"]
 PREFIX = {"plain": 4, "padded": 4, "packed": 2}
@@ -32,30 +32,30 @@ class TinyMixer:
     def __init__(
         self,
         settings: MixerSettings,
-        position: PositionSettings | None = None,
+        position: PositionalEncodingSettings | None = None,
         side: Literal["self", "cross"] = "self",
-        width: Width = WIDTH,
+        dims: AttentionDims = DIMS,
     ) -> None:
         torch.manual_seed(0)
         self.settings = settings
-        positions = None if position is None else position.build(width.d_model, width.n_heads, width.d_k, 64).double()
-        self.mixer = settings.build(width, Place(0, 1, side, positions, bias=True)).double().eval()
+        positions = None if position is None else position.build(dims.d_model, dims.n_heads, dims.d_k, 64).double()
+        self.mixer = settings.build(dims, LayerSpec(0, 1, side, positions, bias=True)).double().eval()
         with torch.no_grad():
             for parameter in self.mixer.parameters():
                 parameter.normal_(0, 0.5)
-        self.x = drawn(B, L, width.d_model)
+        self.x = drawn(B, L, dims.d_model)
 
     def mix(self, x: Tensor, view: Visibility) -> Tensor:
         """Self-attention of x (B, L, D)."""
         return self.mixer(x, x, view).y  # type: ignore[no-any-return]
 
 
-def fitting_positions(settings: MixerSettings) -> dict[str, PositionSettings | None]:
+def fitting_positions(settings: MixerSettings) -> dict[str, PositionalEncodingSettings | None]:
     """None, and every kind of position that attaches to such a mixer, by its word."""
-    found: dict[str, PositionSettings | None] = {"none": None}
+    found: dict[str, PositionalEncodingSettings | None] = {"none": None}
     for word in listing("positions"):
         position = settings_of("positions", word)()
-        if isinstance(position, PositionSettings) and position.ATTACHES & settings.POSITIONS:
+        if isinstance(position, PositionalEncodingSettings) and position.ATTACHES & settings.POSITIONS:
             found[word] = position
     return found
 
@@ -65,30 +65,32 @@ def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def laid_out(layout: Layout) -> Places:
+def laid_out(layout: Layout) -> TokenPositions:
     """Plain rows; or rows with padding to the left and right; or such rows that hold several documents."""
-    return Places(L) if layout == "plain" else Places.packed(torch.tensor(_SEGMENTS[layout]))
+    return TokenPositions(L) if layout == "plain" else TokenPositions.packed(torch.tensor(_SEGMENTS[layout]))
 
 
-def view_of(direction: Direction, places: Places, prefix: int = 0) -> Visibility:
-    """What tokens at `places` see of each other; in the direction `prefix` the first so many of each document see each other."""
+def view_of(direction: Direction, token_positions: TokenPositions, prefix: int = 0) -> Visibility:
+    """What tokens at `token_positions` see of each other; in the direction `prefix` the first so many of each document see each other."""
     if direction == "prefix":
-        positions = places.all_positions(torch.device("cpu")).expand(B, -1)
-        places = replace(places, orders=positions.clamp(min=prefix - 1))
-    return Visibility(direction != "bidirectional", places, places)
+        positions = token_positions.all_positions(torch.device("cpu")).expand(B, -1)
+        token_positions = replace(token_positions, orders=positions.clamp(min=prefix - 1))
+    return Visibility(direction != "bidirectional", token_positions, token_positions)
 
 
-def tokens(y: Tensor, places: Places) -> Tensor:
+def tokens(y: Tensor, token_positions: TokenPositions) -> Tensor:
     """The rows of y (B, L, D) that stand for tokens, not for padding."""
-    return y.flatten(0, 1) if places.segments is None else y[places.segments != 0]
+    return y.flatten(0, 1) if token_positions.segments is None else y[token_positions.segments != 0]
 
 
-def in_blocks(mixer: Mixer, x: Tensor, places: Places, sizes: Sequence[int], trim: bool = False) -> tuple[Tensor, states.State]:
+def in_blocks(
+    mixer: Mixer, x: Tensor, token_positions: TokenPositions, sizes: Sequence[int], trim: bool = False
+) -> tuple[Tensor, states.State]:
     """Causal self-attention of x, block after block; the outputs (B, L, D), and the state at the end."""
     state: states.State | None = mixer.start(len(x))
     parts, first = [], 0
     for size in sizes:
-        part, here = x[:, first : first + size], places.cut(first, first + size)
+        part, here = x[:, first : first + size], token_positions.cut(first, first + size)
         mixed = mixer(part, part, Visibility(True, here, here), state)
         assert mixed.state is not None, "a state went in and none came out"
         state = mixer.trim(mixed.state) if trim else mixed.state

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.nn.model import Model, ModelSettings
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
 
@@ -36,9 +36,9 @@ def source_of(model: Model, rows: int = B) -> Tokens | None:
     return Tokens(drawn_tokens(rows, M, seed=2)) if model.reads_source else None
 
 
-def scores_of(model: Model, ids: Tensor, places: Places | None = None) -> Tensor:
-    """Scores (rows, length, V) of the tokens that follow each of `ids`, which stand at `places`."""
-    return model.logits(model(Tokens(ids, places), source_of(model, len(ids))).y)
+def scores_of(model: Model, ids: Tensor, token_positions: TokenPositions | None = None) -> Tensor:
+    """Scores (rows, length, V) of the tokens that follow each of `ids`, which stand at `token_positions`."""
+    return model.logits(model(Tokens(ids, token_positions), source_of(model, len(ids))).y)
 
 
 def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:

@@ -4,15 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.generation.decoding import Remembering, padded
-from mini_tf.generation.lean import Lean
+from mini_tf.generation.decoding import CachedModel, padded
+from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.capture import capture, sorts_of
-from mini_tf.nn.layers.answer import Answer
 from mini_tf.nn.layers.dropout import Dropout
+from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.model import Model, ModelSettings, ModelStack
-from mini_tf.nn.places import Places
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import reorder
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.recipe.sections import Adapter
@@ -83,19 +83,19 @@ def documents_that_share_a_row_are_as_alone(settings: ModelSettings) -> None:
     if source is not None:  # a source is of one target
         return
     segments = torch.tensor([[1] * 4 + [2] * (L - 4)])
-    together = scores_of(model, ids, Places.packed(segments))
+    together = scores_of(model, ids, TokenPositions.packed(segments))
     for part in (slice(0, 4), slice(4, L)):
         same(together[:, part], scores_of(model, ids[:, part]), "a document is another one beside others in its row", 1e-8)
 
 
 def a_prefix_is_seen_as_a_whole(settings: ModelSettings) -> None:
     model, ids, n = built(settings), drawn_tokens(), 4
-    places = Places(L).with_prefix(torch.full((B,), n))
-    whole = scores_of(model, ids, places)
+    token_positions = TokenPositions(L).with_prefix(torch.full((B,), n))
+    whole = scores_of(model, ids, token_positions)
     for t, seen_from in ((n - 1, 0), (L - 1, L - 1)):
         changed = ids.clone()
         changed[:, t] = (changed[:, t] + 1) % VOCABULARY
-        differs = (scores_of(model, changed, places) != whole).any(-1).any(0)
+        differs = (scores_of(model, changed, token_positions) != whole).any(-1).any(0)
         assert not differs[:seen_from].any(), f"token {t} changes an earlier one"
         assert differs[seen_from] or seen_from == t, f"token {t} of a prefix of {n} does not reach its first token"
 
@@ -124,8 +124,8 @@ def targets_are_the_rows_of_all_tokens(settings: ModelSettings) -> None:
 def content_of_padding_reaches_no_token(settings: ModelSettings) -> None:
     model, ids = built(settings), drawn_tokens()
     segments = torch.tensor([[1] * L, [0] * 3 + [1] * (L - 3), [1] * (L - 2) + [0] * 2])
-    places, other = Places.packed(segments), torch.where(segments == 0, (ids + 1) % VOCABULARY, ids)
-    before, after = scores_of(model, ids, places), scores_of(model, other, places)
+    token_positions, other = TokenPositions.packed(segments), torch.where(segments == 0, (ids + 1) % VOCABULARY, ids)
+    before, after = scores_of(model, ids, token_positions), scores_of(model, other, token_positions)
     assert before.isfinite().all(), "scores at padding are not finite"
     assert torch.equal(before[segments != 0], after[segments != 0]), "the content of padding reaches tokens"
     alone = model.logits(model(Tokens(ids[1:2, 3:]), None if (source := source_of(model)) is None else Tokens(source.ids[1:2])).y)
@@ -168,7 +168,7 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
 
 def another_head_answers(settings: ModelSettings) -> None:
     model = built(settings)
-    model.answer_with(Answer(model.d_model, 3, 0.0).double())
+    model.replace_head(TaskHead(model.d_model, 3, 0.0).double())
     assert model.logits(model(Tokens(drawn_tokens()), source_of(model)).y).shape == (B, L, 3), "another head does not answer"
 
 
@@ -238,8 +238,8 @@ def _scores_from(model: Model, ids: Tensor, source: Tokens | None, first: int) -
 @torch.inference_mode()
 def the_fast_decoder_gives_the_same_scores(settings: ModelSettings) -> None:
     model, ids = built(settings), drawn_tokens(2, 4, seed=6)
-    assert Lean.fits(model) or not _declares(model), "the fast decoder refuses what all parts declare"
-    if not Lean.fits(model):
+    assert FastDecoder.fits(model) or not _declares(model), "the fast decoder refuses what all parts declare"
+    if not FastDecoder.fits(model):
         return
     texts = [drawn_tokens(1, length, seed=length)[0].tolist() for length in (3, 6)]
     fast, plain = (_decoder(model, texts, fast=which) for which in (True, False))
@@ -254,6 +254,6 @@ def _declares(model: Model) -> bool:
     return one is not None and fast and one.embedding.position.by_distance and one.embedding.position.isometric
 
 
-def _decoder(model: Model, texts: list[list[int]], fast: bool) -> Lean | Remembering:
+def _decoder(model: Model, texts: list[list[int]], fast: bool) -> FastDecoder | CachedModel:
     state = model(padded(texts, torch.device("cpu")), state=model.start(len(texts))).state
-    return Lean(model, state, [*map(len, texts)]) if fast else Remembering(model, state)
+    return FastDecoder(model, state, [*map(len, texts)]) if fast else CachedModel(model, state)

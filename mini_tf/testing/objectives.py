@@ -30,7 +30,7 @@ from mini_tf.testing import Case, cases_of
 from mini_tf.testing import datasets as of_datasets
 from mini_tf.testing.datasets import Row
 from mini_tf.testing.rows import FIRST_PLAIN, N_ROWS, VOCABULARY, labels_for, rows_for
-from mini_tf.training.evaluation import Judge
+from mini_tf.training.evaluation import MetricAccumulator
 
 CLOSE = 1e-6
 STEPS = 400
@@ -48,10 +48,10 @@ class TinyObjective:
     labels: Labels | None
 
     @property
-    def judge(self) -> Judge | None:
+    def metric_accumulator(self) -> MetricAccumulator | None:
         """What the objective's pipeline makes figures with."""
         recipe = SimpleNamespace(objective=self.objective.settings)
-        return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels)).judge()
+        return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels)).metric_accumulator()
 
     def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, Sums]:
         batch = self.objective.prepare(self.rows if rows is None else rows)
@@ -132,7 +132,7 @@ def padding_changes_nothing(tried: Tried) -> None:
     """Padding is no target, is not counted, and what it holds changes nothing."""
     case = trial_of(tried)
     batch = case.objective.prepare(case.rows)
-    real = None if batch.inputs.places is None else batch.inputs.places.segments
+    real = None if batch.inputs.token_positions is None else batch.inputs.token_positions.segments
     assert real is not None, "the batch does not say where its rows are padded"
     assert batch.counts["tokens"] == int((real != 0).sum()), "counts: tokens are all that are read and are not padding"
     assert batch.at is None or bool((real.flatten()[batch.at] != 0).all()), "padding is a target"
@@ -169,7 +169,7 @@ def parts_are_counted(tried: Tried) -> None:
     """Every part of the loss has a count, which is not 0 where the part is not; figures have the names that the settings declare."""
     case = trial_of(tried)
     settings = case.objective.settings
-    declared, judge = figures_of(settings), case.judge
+    declared, accumulator = figures_of(settings), case.metric_accumulator
     for rows in (case.rows, *case.cut(1)):
         batch, sums = case.sums(rows, training=False)
         assert sums.parts, "there is no part of the loss"
@@ -180,12 +180,12 @@ def parts_are_counted(tried: Tried) -> None:
         assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS: the loss has no such part"
         assert sums.metrics.keys() <= {*declared}, f"METRICS: does not declare {sorted(sums.metrics.keys() - {*declared})}"
         assert all(float(many) >= 0 for _, many in sums.metrics.values()), "a metric is divided by less than 0"
-        assert (sums.answers is None) or judge is not None, "there are answers, but no judge of them"
-        if judge is not None:
-            assert sums.answers is not None, "there is a judge, but no answers for it"
-            judge.add(batch, sums.answers)
-    scores = {} if judge is None else judge.scores()
-    assert all(np.isfinite(score) for score in scores.values()), f"the judge gives figures that are not finite: {scores}"
+        assert (sums.outputs is None) or accumulator is not None, "there are outputs, but no metric accumulator"
+        if accumulator is not None:
+            assert sums.outputs is not None, "there is a metric accumulator, but there are no outputs for it"
+            accumulator.add(batch, sums.outputs)
+    scores = {} if accumulator is None else accumulator.scores()
+    assert all(np.isfinite(score) for score in scores.values()), f"the accumulator gives figures that are not finite: {scores}"
     strange = [name for name in scores if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
     assert not strange, f"METRICS: does not declare {strange}"
 
@@ -200,7 +200,7 @@ def evaluation_is_repeatable(tried: Tried) -> None:
     for other in found[1:]:
         assert other.parts.keys() == found[0].parts.keys()
         assert all(torch.equal(other.parts[name], part) for name, part in found[0].parts.items()), "in eval the loss is drawn or dropped"
-        answers = [one.answers for one in (other, found[0]) if one.answers is not None]
+        answers = [one.outputs for one in (other, found[0]) if one.outputs is not None]
         assert not answers or torch.equal(*answers), "in eval answers are drawn or dropped"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.tokenization.unread import Unread
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, ObjectiveSettings
@@ -29,7 +29,7 @@ from mini_tf.testing import datasets as of_datasets
 from mini_tf.testing.datasets import Row
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import Probabilistic, evaluate, pack
+from mini_tf.training.evaluation import ClassProbabilities, evaluate, pack
 from mini_tf.training.machine.device import settle
 
 FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
@@ -116,17 +116,17 @@ def measures_what_it_declares(trial: Trial) -> None:
     known = {*declared, *written, *trial.objective.METRICS}
     unknown = {*trial.settings.MAIN, *trial.settings.SPOKEN} - known
     assert not unknown, f"MAIN and SPOKEN must be figures that are measured, and {unknown} are not"
-    trained, judge = trial.trained, trial.pipeline.judge()
-    assert (judge is not None) == bool(declared), "there must be a judge where there are FIGURES, and only there"
+    trained, accumulator = trial.trained, trial.pipeline.metric_accumulator()
+    assert (accumulator is not None) == bool(declared), "there must be a metric accumulator where there are FIGURES, and only there"
     if "calibration" in trial.settings.PICTURES:
-        assert isinstance(judge, Probabilistic), "PICTURES: a calibration is drawn of a judge that is Probabilistic"
+        assert isinstance(accumulator, ClassProbabilities), "PICTURES: a calibration is drawn of an accumulator that is ClassProbabilities"
     packing = pack(trained.recipe, trial.data.store, trained.tokenizer, trained.objective)
-    figures = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, judge=judge)
+    figures = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
     assert all(math.isfinite(value) for value in figures.values()), f"figures must be finite: {figures}"
-    own = {} if judge is None else judge.scores()
+    own = {} if accumulator is None else accumulator.scores()
     strange = [name for name in own if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
     assert not strange, f"FIGURES: does not declare {strange}"
-    if judge is not None and trial.settings.COMMAND == "predict":
+    if accumulator is not None and trial.settings.COMMAND == "predict":
         predictor = trial.pipeline.prediction(trained, judged=True)
         for one in trial.data.examples:
             predictor.predict([one])
@@ -156,7 +156,7 @@ def samples_are_text_and_the_same_twice(trial: Trial) -> None:
 def shows_the_same_row_in_any_batch(trial: Trial) -> None:
     """What `data show` says of it."""
     trained, dataset, store = trial.trained, trial.objective.dataset(), trial.data.store
-    text = Text(store, store, trial.data.used, [], {}, trial.data.labels)
+    text = TokenizedData(store, store, trial.data.used, [], {}, trial.data.labels)
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     numbers = np.arange(min(3, packing.n_rows))
     keys = numbers.astype(np.uint64)

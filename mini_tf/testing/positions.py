@@ -5,109 +5,113 @@ from collections.abc import Iterator
 import torch
 
 from mini_tf.nn.mixer import MixerSettings
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, attention, cases_of
-from mini_tf.testing.mixer_trials import WIDTH, B, L, drawn, laid_out, same, tokens
+from mini_tf.testing.mixer_trials import DIMS, B, L, drawn, laid_out, same, tokens
 
 CONTEXT = 64
 FAR = 5000
 """A position that texts of positions without an end may reach."""
 
 
-def cases(settings: PositionSettings) -> list[Case]:
+def cases(settings: PositionalEncodingSettings) -> list[Case]:
     """Everything that a position of these settings must do, by what it declares."""
     checks = (it_attaches_where_it_says, it_depends_on_positions_alone, it_reaches_as_far_as_it_says, every_parameter_has_a_gradient)
     turning = (turning_is_linear,) if "rotary" in settings.ATTACHES else ()
     return [*cases_of((*checks, *turning), settings), *_with_mixers(settings)]
 
 
-def _with_mixers(settings: PositionSettings) -> Iterator[Case]:
+def _with_mixers(settings: PositionalEncodingSettings) -> Iterator[Case]:
     for word in listing("attention"):
         mixer = settings_of("attention", word)()
         if isinstance(mixer, MixerSettings) and settings.ATTACHES & mixer.POSITIONS:
             yield from (Case(f"{word}-{case}", case.run) for case in attention.with_positions(mixer, {settings.kind: settings}))
 
 
-def built(settings: PositionSettings) -> Position:
+def built(settings: PositionalEncodingSettings) -> PositionalEncoding:
     """The module, in float64, with random parameters."""
     torch.manual_seed(0)
-    return settings.build(WIDTH.d_model, WIDTH.n_heads, WIDTH.d_k, CONTEXT).double()
+    return settings.build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, CONTEXT).double()
 
 
 def _heads() -> torch.Tensor:
-    return drawn(B, L, WIDTH.n_heads, WIDTH.d_k)
+    return drawn(B, L, DIMS.n_heads, DIMS.d_k)
 
 
-def _bias(position: Position, length: int = L) -> torch.Tensor | None:
+def _bias(position: PositionalEncoding, length: int = L) -> torch.Tensor | None:
     distance = torch.arange(length)[:, None] - torch.arange(length)[None]
-    q, k = drawn(1, WIDTH.n_heads, length, WIDTH.d_k), drawn(1, WIDTH.n_heads, length, WIDTH.d_k, seed=2)
+    q, k = drawn(1, DIMS.n_heads, length, DIMS.d_k), drawn(1, DIMS.n_heads, length, DIMS.d_k, seed=2)
     return position.bias(distance[None], *(() if position.by_distance else (q, k)))
 
 
-def it_attaches_where_it_says(settings: PositionSettings) -> None:
-    position, places, x, heads = built(settings), Places(L, 3), drawn(B, L, WIDTH.d_model), _heads()
+def it_attaches_where_it_says(settings: PositionalEncodingSettings) -> None:
+    position, token_positions, x, heads = built(settings), TokenPositions(L, 3), drawn(B, L, DIMS.d_model), _heads()
     assert position.attaches == settings.ATTACHES, "the module attaches elsewhere than its settings say"
     done = {
-        "embed": not torch.equal(position.embed(x, places), x),
-        "rotary": not torch.equal(position.turn(heads, places), heads),
+        "embed": not torch.equal(position.embed(x, token_positions), x),
+        "rotary": not torch.equal(position.turn(heads, token_positions), heads),
         "bias": _bias(position) is not None,
     }
     for place, does in done.items():
         assert does == (place in settings.ATTACHES), f"it {'attaches' if does else 'does not attach'} at {place!r}"
 
 
-def it_depends_on_positions_alone(settings: PositionSettings) -> None:
+def it_depends_on_positions_alone(settings: PositionalEncodingSettings) -> None:
     """The same token at the same position of a document is the same whatever stands beside it in the row."""
-    position, places, x, heads = built(settings), laid_out("packed"), drawn(B, L, WIDTH.d_model), _heads()
-    assert places.positions is not None
-    assert places.segments is not None
-    together, turned = position.embed(x, places), position.turn(heads, places)
+    position, token_positions, x, heads = built(settings), laid_out("packed"), drawn(B, L, DIMS.d_model), _heads()
+    assert token_positions.positions is not None
+    assert token_positions.segments is not None
+    together, turned = position.embed(x, token_positions), position.turn(heads, token_positions)
     for t in range(L):
         for row in range(B):
-            if places.segments[row, t]:
-                here = Places(1, int(places.positions[row, t]))
+            if token_positions.segments[row, t]:
+                here = TokenPositions(1, int(token_positions.positions[row, t]))
                 same(position.embed(x[row : row + 1, t : t + 1], here)[0, 0], together[row, t], "an embedding depends on other tokens")
                 same(position.turn(heads[row : row + 1, t : t + 1], here)[0, 0], turned[row, t], "a query depends on other tokens")
     bias = _bias(position)
     if bias is not None:
-        assert bias.shape == (1, WIDTH.n_heads, L, L), f"a bias is {list(bias.shape)}, but must be (1, heads, queries, keys)"
+        assert bias.shape == (1, DIMS.n_heads, L, L), f"a bias is {list(bias.shape)}, but must be (1, heads, queries, keys)"
         assert bias.isfinite().all(), "a bias is not finite"
-    assert tokens(together, places).isfinite().all(), "an embedding is not finite"
+    assert tokens(together, token_positions).isfinite().all(), "an embedding is not finite"
 
 
-def it_reaches_as_far_as_it_says(settings: PositionSettings) -> None:
-    position, x = built(settings), drawn(1, 1, WIDTH.d_model)
+def it_reaches_as_far_as_it_says(settings: PositionalEncodingSettings) -> None:
+    position, x = built(settings), drawn(1, 1, DIMS.d_model)
     if position.ends is None:
-        assert position.embed(x, Places(1, FAR)).isfinite().all(), f"position {FAR} has no finite embedding"
-        assert position.turn(drawn(1, 1, 2, WIDTH.d_k), Places(1, FAR)).isfinite().all(), f"position {FAR} turns to no finite vector"
+        assert position.embed(x, TokenPositions(1, FAR)).isfinite().all(), f"position {FAR} has no finite embedding"
+        assert position.turn(drawn(1, 1, 2, DIMS.d_k), TokenPositions(1, FAR)).isfinite().all(), f"position {FAR} turns to no finite vector"
         return
-    position.embed(x, Places(1, position.ends - 1))
+    position.embed(x, TokenPositions(1, position.ends - 1))
     try:
-        position.embed(x, Places(1, position.ends))
+        position.embed(x, TokenPositions(1, position.ends))
     except DataFault:
         return
     raise AssertionError(f"a token past the last of {position.ends} positions is not refused by a DataFault")
 
 
-def turning_is_linear(settings: PositionSettings) -> None:
+def turning_is_linear(settings: PositionalEncodingSettings) -> None:
     """The fast decoder makes a matrix of it; and it keeps lengths where it says so."""
-    position, places = built(settings), Places(L, 3)
-    one, other = _heads(), drawn(B, L, WIDTH.n_heads, WIDTH.d_k, seed=2)
-    apart = 2 * position.turn(one, places, 2) - 3 * position.turn(other, places, 2)
-    same(position.turn(2 * one - 3 * other, places, 2), apart, "turning is not linear")
+    position, token_positions = built(settings), TokenPositions(L, 3)
+    one, other = _heads(), drawn(B, L, DIMS.n_heads, DIMS.d_k, seed=2)
+    apart = 2 * position.turn(one, token_positions, 2) - 3 * position.turn(other, token_positions, 2)
+    same(position.turn(2 * one - 3 * other, token_positions, 2), apart, "turning is not linear")
     if position.isometric:
-        same(position.turn(one, places, 2).norm(dim=-1), one.norm(dim=-1), "turning changes lengths, which `isometric` denies")
-        same(position.turn(one, places, 2), position.turn(one, places, 0), "queries and keys turn otherwise, which `isometric` denies")
+        same(position.turn(one, token_positions, 2).norm(dim=-1), one.norm(dim=-1), "turning changes lengths, which `isometric` denies")
+        same(
+            position.turn(one, token_positions, 2),
+            position.turn(one, token_positions, 0),
+            "queries and keys turn otherwise, which `isometric` denies",
+        )
 
 
-def every_parameter_has_a_gradient(settings: PositionSettings) -> None:
+def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None:
     position = built(settings)
     length = L if position.ends is None else position.ends
-    x, bias = drawn(B, length, WIDTH.d_model), _bias(position, length)
-    parts = [position.embed(x, Places(length)), position.turn(_heads(), Places(L)), *(() if bias is None else (bias,))]
+    x, bias = drawn(B, length, DIMS.d_model), _bias(position, length)
+    parts = [position.embed(x, TokenPositions(length)), position.turn(_heads(), TokenPositions(L)), *(() if bias is None else (bias,))]
     total = torch.stack([(part * drawn(*part.shape, seed=3)).sum() for part in parts]).sum()
     if total.requires_grad:
         total.backward()

@@ -9,7 +9,7 @@ from typing import Any
 
 from mini_tf.schedules import ScheduleSettings
 from mini_tf.testing import Case, cases_of
-from mini_tf.training.schedule import Course, Horizon, factor
+from mini_tf.training.schedule import Horizon, TrainingSchedule, factor
 
 _LENGTHS = (1, 2, 3, 10, 97, 1000)
 _WARMUPS: tuple[int | float, ...] = (0, 1, 5, 0.02, 0.3)
@@ -79,7 +79,7 @@ def bears_a_number_of_steps_that_is_not_whole(settings: ScheduleSettings) -> Non
 def runs_once_more_over_an_extension(settings: ScheduleSettings) -> None:
     """`--extend`: warmup and curve, once more, over the further steps."""
     settings = _with(settings, warmup=3)
-    longer = Course(settings, 1.0, Horizon(steps=20)).extended(20, 12)
+    longer = TrainingSchedule(settings, 1.0, Horizon(steps=20)).extended(20, 12)
     rates, expected = [longer.rate(step, 0.0) for step in range(20, 32)], _rates(settings, 12)
     assert rates == expected, f"12 further steps must have the rates of a run of 12 steps: {rates} != {expected}"
 

@@ -7,7 +7,7 @@ import torch
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.sketch import sketched
+from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.objectives import Objective
 from mini_tf.recipe.recipe import Recipe
 
@@ -51,7 +51,7 @@ class Architecture:
 
     def on_meta(self) -> Model:
         """The model with names and shapes, but no memory: on torch's meta device."""
-        return sketched(self.build)
+        return on_meta_device(self.build)
 
 
 def vocabulary_sizes(tokenizer: Tokenizer, source_tokenizer: Tokenizer) -> tuple[int, int | None]:

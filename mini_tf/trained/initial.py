@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import seen
 from mini_tf.recipe.recipe import Recipe
@@ -24,7 +24,7 @@ _FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
 
 
 @dataclass(frozen=True)
-class Taken:
+class LoadedTensors:
     """Names of tensors: those that were loaded, those of the model that are new, those of the run that nobody wants.
 
     reads: a warning where layers see another side of a token than they did.
@@ -36,7 +36,7 @@ class Taken:
     left: tuple[str, ...]
     reads: str = ""
 
-    def spoken(self) -> str:
+    def describe(self) -> str:
         """The same for people."""
         parts = [f"{len(self.loaded)} tensors loaded"]
         parts += [f"{len(names)} {what} ({listed(names)})" for names, what in ((self.new, "new"), (self.left, "left behind")) if names]
@@ -49,10 +49,10 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class Initialization:
     """What a model takes over, and the tensors by the names that they have there."""
 
-    taken: Taken
+    taken: LoadedTensors
     weights: Mapping[str, Tensor]
 
     @torch.no_grad()
@@ -107,7 +107,7 @@ def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
         raise RunFault(f"model.init_from: {recipe.model.init_from} was changed just now", hint=hint, where=[str(recipe.model.init_from)])
 
 
-def begin(meta: Model, recipe: Recipe, text: Text) -> Beginning:
+def begin(meta: Model, recipe: Recipe, text: TokenizedData) -> Initialization:
     """What a model takes over of the run that its recipe begins with; `meta` is the model without content.
 
     RecipeFault where tokenizer, settings or shapes are others than the run's: what is loaded means what it meant there.
@@ -131,7 +131,7 @@ def begin(meta: Model, recipe: Recipe, text: Text) -> Beginning:
             )
     used = {source for source in sources.values() if source is not None}
     new, left = tuple(name for name in ours if name not in loaded), tuple(name for name in theirs if name not in used)
-    return Beginning(Taken(trained.folder.name, tuple(loaded), new, left, _other_side(recipe, trained)), loaded)
+    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, left, _other_side(recipe, trained)), loaded)
 
 
 def _other_side(recipe: Recipe, trained: Loaded) -> str:
@@ -154,7 +154,7 @@ def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]
     return None
 
 
-def _same_answers(recipe: Recipe, trained: Loaded, text: Text) -> bool:
+def _same_answers(recipe: Recipe, trained: Loaded, text: TokenizedData) -> bool:
     """Whether a head is asked for what the run's head was: words of the same vocabulary, the same classes, or numbers in the same unit."""
     mine, theirs = recipe.objective, trained.recipe.objective
     if mine.PREDICTS_TOKENS and theirs.PREDICTS_TOKENS:
@@ -163,7 +163,7 @@ def _same_answers(recipe: Recipe, trained: Loaded, text: Text) -> bool:
     return mine.kind == theirs.kind and len(answers) == 1
 
 
-def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: Text) -> None:
+def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: TokenizedData) -> None:
     name = trained.folder.name
     for key in ("tokenizer", "source_tokenizer"):
         if getattr(text, key).hash != getattr(trained, key).hash:

@@ -5,20 +5,20 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch
 from mini_tf.scores.classes import confusion
-from mini_tf.training.evaluation import Judge
+from mini_tf.training.evaluation import MetricAccumulator
 
 
 class Confusion:
-    """Another judge, which also counts: `counts` (C, C), a row a true class."""
+    """Another accumulator, which also counts the confusion matrix `counts` (C, C), one row per true class."""
 
-    def __init__(self, judge: Judge, n_classes: int) -> None:
-        self.judge, self.n_classes = judge, n_classes
+    def __init__(self, accumulator: MetricAccumulator, n_classes: int) -> None:
+        self.accumulator, self.n_classes = accumulator, n_classes
         self.counts = np.zeros((n_classes, n_classes), np.int64)
 
-    def add(self, batch: Batch, answers: Tensor) -> None:
-        self.judge.add(batch, answers)
+    def add(self, batch: Batch, outputs: Tensor) -> None:
+        self.accumulator.add(batch, outputs)
         if len(batch.labels):  # a row of one endless word asks for nothing
-            self.counts += confusion(batch.labels.cpu().numpy(), answers.argmax(-1).cpu().numpy(), self.n_classes)
+            self.counts += confusion(batch.labels.cpu().numpy(), outputs.argmax(-1).cpu().numpy(), self.n_classes)
 
     def scores(self) -> dict[str, float]:
-        return self.judge.scores()
+        return self.accumulator.scores()

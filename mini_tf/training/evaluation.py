@@ -21,15 +21,15 @@ from mini_tf.system.waiting import waiting
 from mini_tf.training.machine.device import Setup
 
 
-class Judge(Protocol):
+class MetricAccumulator(Protocol):
     """Gathers the answers of an evaluation, batch by batch, for figures that are no means."""
 
-    def add(self, batch: Batch, answers: Tensor) -> None: ...
+    def add(self, batch: Batch, outputs: Tensor) -> None: ...
     def scores(self) -> dict[str, float]: ...
 
 
-class Probabilistic(ABC):
-    """A judge that keeps what the picture of a calibration is made of."""
+class ClassProbabilities(ABC):
+    """An accumulator that keeps what the picture of a calibration is made of."""
 
     @property
     @abstractmethod
@@ -59,11 +59,11 @@ def evaluate(
     batch_size: int,
     tokens: int | None = None,
     each_batch: Callable[[], None] = lambda: None,
-    judge: Judge | None = None,
+    accumulator: MetricAccumulator | None = None,
 ) -> dict[str, float]:
-    """loss, targets, what the task counts, what `judge` says, and perplexity and bits_per_byte where the objective declares them.
+    """loss, targets, what the task counts, what `accumulator` computes, and perplexity and bits_per_byte where the objective declares them.
 
-    judge: what gathers the outputs of a task. Of a loss of several parts each is given as loss.PART.
+    accumulator: what gathers the outputs of a task. Of a loss of several parts each is given as loss.PART.
     `tokens`: only so many of the text, spread evenly. bits_per_byte divides by the bytes of the raw text, for a part of it by
     those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
     called before each batch; what it raises ends the evaluation.
@@ -79,8 +79,8 @@ def evaluate(
             batch = objective.prepare(rows)
             with setup.autocast():
                 judged = task(batch.to(setup.device), None)
-            if judge is not None:
-                judge.add(batch, judged.answers)
+            if accumulator is not None:
+                accumulator.add(batch, judged.outputs)
             for name, part in judged.parts.items():
                 sums[name], counts[name] = sums[name] + float(part), counts[name] + batch.counts[name]
             for name, (total, number) in judged.metrics.items():
@@ -93,7 +93,9 @@ def evaluate(
     settings, part = objective.settings, objective.settings.TOKEN_LOSS
     if part is not None:
         scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
-    scores |= (judge.scores() if judge is not None else {}) | {name: total / max(many[name], 1) for name, total in totals.items()}
+    scores |= (accumulator.scores() if accumulator is not None else {}) | {
+        name: total / max(many[name], 1) for name, total in totals.items()
+    }
     if part is not None and settings.EVERY_TOKEN:
         share = counts[part] / max(1, len(packing.store) - objective.lookahead)
         scores["bits_per_byte"] = sums[part] / math.log(2) / (packing.store.raw_bytes * share)

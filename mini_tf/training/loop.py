@@ -23,14 +23,14 @@ from mini_tf.optimizers import Optimizer
 from mini_tf.system.errors import Diverged, StorageFault
 from mini_tf.system.failures import is_memory
 from mini_tf.system.seeds import seed_of
+from mini_tf.training.counters import number
 from mini_tf.training.divergence import Problem, Read, Tolerance, gradient_problem
 from mini_tf.training.feed import Feed, ahead
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import clip_factor
-from mini_tf.training.schedule import Course
+from mini_tf.training.schedule import TrainingSchedule
 from mini_tf.training.streaming import states_at
-from mini_tf.training.tally import number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Training:
     task: nn.Module
     feed: Feed
     optimizer: Optimizer
-    course: Course
+    schedule: TrainingSchedule
     setup: Setup
     seed: int = 0
     clip: float = 0.0
@@ -113,7 +113,7 @@ class Training:
 def train(
     training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter
 ) -> Generator[Report, None, None]:
-    """Step from `start` to the end of the course, with a report after each step.
+    """Step from `start` to the end of the schedule, with a report after each step.
 
     Raises DivergedStep, before the weights are touched, where the loss or the gradient is not finite, or the loss too large.
     """
@@ -123,8 +123,8 @@ def train(
     forward = training.setup.compiled(training.task)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
     with ahead(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
-        while not training.course.finished(at.step, now := clock() - began):
-            lr = training.course.rate(at.step, now)
+        while not training.schedule.finished(at.step, now := clock() - began):
+            lr = training.schedule.rate(at.step, now)
             training.task.train()
             for i, mixer in enumerate(mixers):
                 mixer.refresh(seed_of(training.seed, "refresh", i), at.step)

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from mini_tf import optimizers
+from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.head import OutputLayer
-from mini_tf.nn.layers.joined import Joined
 from mini_tf.nn.weights.lora import LowRank
 from mini_tf.optimizers import Optimizer, Parameter, Role
 from mini_tf.recipe.kind_settings import OptimizerSettings
@@ -35,7 +35,7 @@ def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Para
     """The parameters that learn. A joined matrix is told with the rows of its parts."""
     roles = roles_of(model)
     depth = depths(model)
-    rows = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, Joined)}
+    rows = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, FusedLinear)}
 
     def rate(name: str) -> float:
         return settings.rate_of(roles[name]) / settings.lr * settings.layer_decay ** depth[name]

@@ -45,7 +45,7 @@ def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
     return place.astype(np.int64)
 
 
-class Chosen(NamedTuple):
+class StepRows(NamedTuple):
     """The rows of one step: rows (n,) in 0..n_rows-1, epochs (n,) that each belongs to, keys (n,) uint64 to draw from."""
 
     rows: np.ndarray
@@ -79,7 +79,7 @@ class RowPlan:
         """Steps in which every row is seen once."""
         return self.n_rows / self.batch_size
 
-    def rows(self, step: int) -> Chosen:
+    def rows(self, step: int) -> StepRows:
         """What step number `step` (from 0) learns from, which may be the end of one epoch and the start of the next.
 
         A stream is read in the order of the text by batch_size readers who start evenly spread. Where the text ends a
@@ -88,13 +88,13 @@ class RowPlan:
         index = np.arange(self.batch_size, dtype=np.int64)
         keys = scatter(seed_of(self.seed, "rows", step), index)
         if self.stream:
-            return Chosen((index * self.n_rows // self.batch_size + step) % self.n_rows, np.zeros_like(index), keys)
+            return StepRows((index * self.n_rows // self.batch_size + step) % self.n_rows, np.zeros_like(index), keys)
         epochs, places = np.divmod(step * self.batch_size + index, self.n_rows)
         rows = np.empty_like(places)
         for epoch in np.unique(epochs):
             here = epochs == epoch
             rows[here] = permute(places[here], self.n_rows, seed_of(self.seed, "epoch", int(epoch)))
-        return Chosen(rows, epochs, keys)
+        return StepRows(rows, epochs, keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,14 +149,14 @@ class TokenPlan:
     def epoch_steps(self) -> float:
         return len(self._batches)
 
-    def rows(self, step: int) -> Chosen:
+    def rows(self, step: int) -> StepRows:
         """Steps do not reach over the end of an epoch."""
         epoch, place = divmod(step, len(self._batches))
         [batch] = permute(np.array([place]), len(self._batches), seed_of(self.seed, "batches", epoch)).tolist()
         bucket, first, last = self._batches[batch]
         rows, places = self._buckets[bucket], np.arange(first, last)
         rows = rows[permute(places, len(rows), seed_of(self.seed, "epoch", epoch, bucket))]
-        return Chosen(rows, np.full(len(rows), epoch), scatter(seed_of(self.seed, "rows", step), places - first))
+        return StepRows(rows, np.full(len(rows), epoch), scatter(seed_of(self.seed, "rows", step), places - first))
 
 
 def _edges(longest: int) -> np.ndarray:

@@ -53,7 +53,7 @@ def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingSchedule:
     """The rate of every step and where the last one is. `begin`: the first step that the curve counts from."""
 
     schedule: ScheduleSettings
@@ -79,6 +79,6 @@ class Course:
             return _GUESSED_STEPS
         return step * (self.horizon.seconds or 0.0) / seconds
 
-    def extended(self, begin: int, steps: int) -> "Course":
+    def extended(self, begin: int, steps: int) -> "TrainingSchedule":
         """`steps` further steps after step `begin`, where the run had ended: the same curve, warmup and all, once more."""
         return replace(self, begin=begin, horizon=Horizon(steps=begin + steps))

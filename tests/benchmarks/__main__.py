@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     names = asked.benchmarks or (ON_A_GPU if asked.device != "cpu" else BENCHMARKS if asked.full else SMALL)
     record, console = Record(asked.out), Console(width=None if sys.stdout.isatty() else 180)
     told = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    introduce(console, record, options)
+    report_start(console, record, options)
     if options.text is None:
         call(Side("corpus", module("texts")), 0, options.threads)
     measure(machine.PEAK, options.runs, record, options.threads, told.print)
@@ -87,7 +87,7 @@ def options_of(asked: argparse.Namespace) -> Options:
     )  # fmt: skip
 
 
-def introduce(console: Console, record: Record, options: Options) -> None:
+def report_start(console: Console, record: Record, options: Options) -> None:
     """Say and keep what is compared, and on what."""
     about = dict(peers.versions(options))
     here = {"cpu": machine.name(), "threads": options.threads, "runs": options.runs, "text": str(texts.text_of(options)), "versions": about}

@@ -114,7 +114,7 @@ def characters(size: int) -> Any:
 
 
 def minitf(shape: Shape, reference: Any, tokenizer: Any, letters: list[str]) -> Write:
-    from mini_tf.generation.writing import Writer
+    from mini_tf.generation.text_generator import TextGenerator
     from mini_tf.recipe.sections import Generate
 
     from . import weights
@@ -126,7 +126,7 @@ def minitf(shape: Shape, reference: Any, tokenizer: Any, letters: list[str]) -> 
 
     def write(m: int) -> list[list[int]]:
         wish = Generate(temperature=0.0, max_new_tokens=m)
-        writer = Writer(model, tokenizer, recipe.model_copy(update={"generate": wish}))
+        writer = TextGenerator(model, tokenizer, recipe.model_copy(update={"generate": wish}))
         answers = writer.write([writer.prompt(letter) for letter in letters], 0, rows=len(letters))
         return [tokenizer.encode(written.text).tolist() for [written] in answers]
 

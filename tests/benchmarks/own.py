@@ -17,7 +17,7 @@ from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.plan import RowPlan
-from mini_tf.training.schedule import Course, Horizon
+from mini_tf.training.schedule import Horizon, TrainingSchedule
 
 from .contest import device, threads
 from .shapes import Shape
@@ -76,6 +76,6 @@ def training_of(recipe: Recipe, shape: Shape) -> tuple[Model, Training]:
     setup = Setup(torch.device(device()), precision=recipe.runtime.precision, threads=threads())
     setup.apply()
     task.to(setup.device)
-    course = Course(recipe.schedule, recipe.optimizer.lr, Horizon(recipe.train.steps, None))
+    schedule = TrainingSchedule(recipe.schedule, recipe.optimizer.lr, Horizon(recipe.train.steps, None))
     optimizer = build_optimizer(recipe.optimizer, model, setup.products)
-    return model, Training(task, feed_of(recipe, shape), optimizer, course, setup, recipe.train.seed, recipe.optimizer.clip)
+    return model, Training(task, feed_of(recipe, shape), optimizer, schedule, setup, recipe.train.seed, recipe.optimizer.clip)

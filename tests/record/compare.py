@@ -7,7 +7,7 @@ from typing import Any
 
 from .normalise import normalised
 
-MOST, WIDTH = 4, 100
+MOST, DIMS = 4, 100
 """Names or values shown of one difference, and characters of a value."""
 
 
@@ -104,10 +104,10 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _short(text: str, first: int = 0) -> str:
-    start = max(0, first - WIDTH // 3)
-    return repr(("..." if start else "") + text[start : start + WIDTH] + ("..." if start + WIDTH < len(text) else ""))
+    start = max(0, first - DIMS // 3)
+    return repr(("..." if start else "") + text[start : start + DIMS] + ("..." if start + DIMS < len(text) else ""))
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [name if len(name) <= 2 * WIDTH else name[: 2 * WIDTH] + "..." for name in names[:MOST]]
+    shown = [name if len(name) <= 2 * DIMS else name[: 2 * DIMS] + "..." for name in names[:MOST]]
     return ", ".join(shown) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")

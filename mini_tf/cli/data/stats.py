@@ -6,7 +6,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.data.datasets import Text
+    from mini_tf.data.datasets import TokenizedData
     from mini_tf.objectives import Objective
     from mini_tf.recipe.recipe import Recipe
 
@@ -22,7 +22,7 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
     console.answer("\n".join(lines), result=result | {"notes": text.notes})
 
 
-def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, Text, Objective]":
+def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, TokenizedData, Objective]":
     """The recipe, its data and its objective; what is notable of the data is said."""
     from mini_tf.data.opening import open_text
     from mini_tf.recipe.arguments import split_arguments

@@ -15,34 +15,48 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.lines import one_source, refuse_broken
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
 
+_io, _sampling, _beams = (partial(typer.Option, rich_help_panel=name) for name in ("Input and output", "Sampling", "Beam search"))
+
 
 @command
 def generate(
     console: Console,
     run: RUN,
-    prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Texts to continue, fill, answer or translate; else of stdin.")
+    prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Prompts; default: stdin.")] = None,
+    input: Annotated[Path | None, _io("-i", "--input", metavar="FILE", help="Read prompts from a file, one per line.")] = None,
+    max_new_tokens: Annotated[int | None, _sampling("--max-new-tokens", metavar="N", help="Maximum number of new tokens.")] = None,
+    temperature: Annotated[float | None, _sampling("--temperature", metavar="T", help="Sampling temperature; 0: greedy decoding.")] = None,
+    top_k: Annotated[
+        int | None, _sampling("--top-k", metavar="K", help="Sample from the K most probable tokens; encoder: candidates per mask (5).")
     ] = None,
-    input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read prompts by line from a file.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", metavar="N", help="Most tokens to write.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", metavar="T", help="0: always the likeliest.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", metavar="K", help="Draw from the K likeliest; encoder: name K (5).")] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="P", help="Draw from the fewest that sum to P.")] = None,
-    min_p: Annotated[float | None, typer.Option("--min-p", metavar="P", help="Draw from those with P of the likeliest's.")] = None,
-    repetition_penalty: Annotated[float | None, typer.Option("--repetition-penalty", metavar="X", help="1: none.")] = None,
-    num_samples: Annotated[int | None, typer.Option("--num-samples", metavar="N", min=1, max=10_000, help="Texts a prompt.")] = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="End before this; \\n, \\t and \\\\ are read.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Decides the draws (0).")] = None,
-    greedy: Annotated[bool | None, typer.Option("--greedy", help="As --temperature 0, or --num-beams 1.")] = None,
-    num_beams: Annotated[int | None, typer.Option("--num-beams", metavar="N", help="Translating: texts followed side by side.")] = None,
-    length_penalty: Annotated[float | None, typer.Option("--length-penalty", metavar="X", help="Translating: above 0, longer.")] = None,
-    min_new_tokens: Annotated[int | None, typer.Option("--min-new-tokens", metavar="N", help="Translating: no shorter text.")] = None,
-    no_repeat_ngram: Annotated[int | None, typer.Option("--no-repeat-ngram", metavar="N", help="Translating: no N tokens twice.")] = None,
-    n_best: Annotated[int | None, typer.Option("--n-best", metavar="N", min=1, help="Translating: N lines: score, tab, text.")] = None,
-    logprobs: Annotated[int | None, typer.Option("--logprobs", metavar="N", min=0, max=1000, help="Also of the N likeliest.")] = None,
-    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Print text as it is written.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, max=4096, help="Texts at once.")] = None,
-    longest: Annotated[int | None, typer.Option("--context", metavar="N", min=1, max=2**20, help="Tokens read at most.")] = None,
+    top_p: Annotated[
+        float | None, _sampling("--top-p", metavar="P", help="Nucleus sampling: the most probable tokens of total probability P.")
+    ] = None,
+    min_p: Annotated[
+        float | None, _sampling("--min-p", metavar="P", help="Tokens with at least P times the probability of the most probable one.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, _sampling("--repetition-penalty", metavar="X", help="Penalty on tokens that have occurred; 1: none.")
+    ] = None,
+    num_samples: Annotated[
+        int | None, _sampling("--num-samples", metavar="N", min=1, max=10_000, help="Number of samples per prompt.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, _sampling("--stop", metavar="TEXT", help="Stop before this text; \\n, \\t and \\\\ are read.")
+    ] = None,
+    seed: Annotated[int | None, _sampling("--seed", min=0, max=2**63 - 1, help="Random seed (0).")] = None,
+    greedy: Annotated[bool | None, _sampling("--greedy", help="Greedy decoding: temperature 0, or one beam.")] = None,
+    num_beams: Annotated[int | None, _beams("--num-beams", metavar="N", help="Beam size; 1: greedy decoding.")] = None,
+    length_penalty: Annotated[float | None, _beams("--length-penalty", metavar="X", help="Above 0: longer texts are preferred.")] = None,
+    min_new_tokens: Annotated[int | None, _beams("--min-new-tokens", metavar="N", help="Minimum number of new tokens.")] = None,
+    no_repeat_ngram: Annotated[int | None, _beams("--no-repeat-ngram", metavar="N", help="No n-gram of this size occurs twice.")] = None,
+    n_best: Annotated[int | None, _beams("--n-best", metavar="N", min=1, help="The N best hypotheses: score, tab, text.")] = None,
+    logprobs: Annotated[
+        int | None, _io("--logprobs", metavar="N", min=0, max=1000, help="Log-probability of each token and of its N most probable rivals.")
+    ] = None,
+    stream: Annotated[bool | None, _io("--stream/--no-stream", help="Print text while it is generated.")] = None,
+    batch_size: Annotated[int | None, _io("--batch-size", metavar="N", min=1, max=4096, help="Prompts per forward pass.")] = None,
+    longest: Annotated[int | None, _io("--context", metavar="N", min=1, max=2**20, help="Maximum prompt length in tokens.")] = None,
     step: STEP = None,
     average: AVERAGE = None,
     device: DEVICE = "auto",

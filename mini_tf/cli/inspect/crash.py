@@ -13,9 +13,9 @@ from mini_tf.cli.terminal.options import RUN
 from mini_tf.system.errors import RunFault
 
 if TYPE_CHECKING:
-    from mini_tf.data.datasets import Text
+    from mini_tf.data.datasets import TokenizedData
     from mini_tf.data.store import Tokenizers
-    from mini_tf.inspection.crash import Findings, Outcome
+    from mini_tf.inspection.crash import Findings, ReplayResult
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.dump import Facts
@@ -66,7 +66,7 @@ def crash(
     console.answer(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
-def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "Text":
+def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "TokenizedData":
     from mini_tf.data.opening import reopen
 
     text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
@@ -75,7 +75,7 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
     return text
 
 
-def _build(folder: Path, recipe: "Recipe", text: "Text", facts: "Facts", device: str | None) -> "Parts":
+def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts", device: str | None) -> "Parts":
     """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
     from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import settle
@@ -139,7 +139,7 @@ def _draw(
         console.picture(sentence, f"try: {line}")
 
 
-def _ended(outcome: "Outcome", same: bool) -> str:
+def _ended(outcome: "ReplayResult", same: bool) -> str:
     if same:
         return "the same happens again"
     if outcome.what is None:

@@ -8,21 +8,21 @@ from mini_tf.cli.terminal.numbers import in_bytes, in_flop
 from mini_tf.cli.terminal.options import RUN, STEP
 
 if TYPE_CHECKING:
-    from mini_tf.inspection.parameters import Memory, Part, Work
+    from mini_tf.inspection.parameters import ForwardFlops, MemoryUse, Part
     from mini_tf.trained.opening import Trained
 
 
 @command
 def model(console: Console, run: RUN, step: STEP = None) -> None:
     """Parameters by part, floating-point operations a token (of an encoder-decoder: a pair), bytes of memory."""
-    from mini_tf.inspection.parameters import folded, memory_of, parts_of, work_of
+    from mini_tf.inspection.parameters import folded, forward_flops, memory_of, parts_of
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device="cpu")  # the numbers are the same everywhere, and counted there
     settings = trained.recipe.model
     parts = parts_of(trained.model)
     total = sum(part.parameters for part in parts)
-    work, memory = work_of(trained.model), memory_of(trained.model, trained.recipe.optimizer)
+    work, memory = forward_flops(trained.model), memory_of(trained.model, trained.recipe.optimizer)
     facts = {
         "kind": settings.kind,
         "attention": [mixer.kind for mixer in getattr(settings, "attention", ())],
@@ -91,7 +91,7 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
     console.picture(table, headers, rows)
 
 
-def _cost(work: "Work", memory: "Memory") -> list[str]:
+def _cost(work: "ForwardFlops", memory: "MemoryUse") -> list[str]:
     texts = "texts" if work.per == "token" else "sources and targets"
     lines = [
         "",

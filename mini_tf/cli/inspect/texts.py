@@ -38,7 +38,7 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
 
     UsageFault where that is given a target, or one target is given for several texts.
     """
-    from mini_tf.generation.translating import Translator
+    from mini_tf.generation.translation import Translator
 
     if not trained.model.reads_source:
         if target is not None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from rich.text import Text
     from tqdm import tqdm
 
+OUTPUT = "Messages"
+"""The panel of --help for the options that all commands share."""
 _COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
 
 
@@ -214,11 +216,11 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
     def invoke(
         *,
         context: typer.Context,
-        quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors on stderr.")] = False,
-        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More on stderr.")] = False,
-        json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-        debug: Annotated[bool, typer.Option("--debug", help="A traceback for every error.")] = False,
-        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours.")] = "auto",
+        quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors on stderr.", rich_help_panel=OUTPUT)] = False,
+        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More on stderr.", rich_help_panel=OUTPUT)] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=OUTPUT)] = False,
+        debug: Annotated[bool, typer.Option("--debug", help="A traceback for every error.", rich_help_panel=OUTPUT)] = False,
+        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours.", rich_help_panel=OUTPUT)] = "auto",
         **arguments: Any,
     ) -> None:
         name = context.command_path.partition(" ")[2]

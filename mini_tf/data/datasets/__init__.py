@@ -25,7 +25,7 @@ from mini_tf.system.errors import DataFault, raising
 
 
 @dataclass(frozen=True)
-class Text:
+class TokenizedData:
     """What a recipe's data and tokenizer come to. hashes: `data` (the ids), `tokenizer`, and `source_tokenizer` where that is another."""
 
     train: Store
@@ -274,19 +274,19 @@ class Dataset(kind_settings.DatasetSettings):
 
     # What people are told
 
-    def opened(self, text: Text) -> str:
+    def opened(self, text: TokenizedData) -> str:
         """The sizes of both sides, in a line."""
         return f"{text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
 
-    def summary(self, text: Text) -> Iterator[str]:
+    def summary(self, text: TokenizedData) -> Iterator[str]:
         """A few lines about both sides."""
         raise NotImplementedError
 
-    def stats(self, text: Text, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         """What there is in both sides, whose rows are `packings`: as the lines of a table and as JSON says it."""
         raise NotImplementedError
 
-    def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         """One row in words: for each place what is read there, and what is predicted."""
         raise NotImplementedError
 

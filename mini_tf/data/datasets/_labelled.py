@@ -10,7 +10,7 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import TEXTS, Dataset, Text
+from mini_tf.data.datasets import TEXTS, Dataset, TokenizedData
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -46,7 +46,7 @@ class Labelled(Dataset):
     """Classes that a run has learnt at least."""
 
     def to_json(self, example: Example) -> list[Any]:
-        return [example.texts, example.answers, example.further]
+        return [example.texts, example.labels, example.further]
 
     def of_json(self, given: Any, where: str) -> Example:
         texts, answers, further = given
@@ -59,7 +59,7 @@ class Labelled(Dataset):
         return "\0".join(example.texts)
 
     def whole(self, example: Example) -> str:
-        return "\0".join([*example.texts, "", *example.answers])
+        return "\0".join([*example.texts, "", *example.labels])
 
     def labels_of(self, examples: Iterable[Example]) -> Labels:
         """None of their own, unless a subclass says otherwise."""
@@ -76,7 +76,7 @@ class Labelled(Dataset):
         counts = np.bincount(labels_in(store).astype(int), minlength=len(labels.names)).tolist()
         return dict(zip(labels.names, counts, strict=True))
 
-    def summary(self, text: Text) -> Iterator[str]:
+    def summary(self, text: TokenizedData) -> Iterator[str]:
         yield f"data: {text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
         yield f"lengths: {describing.lengths(text.train)}"
         labels = text.labels
@@ -88,7 +88,7 @@ class Labelled(Dataset):
             if missing := [name for name, count in zip(labels.names, labels.counts, strict=True) if not count]:
                 yield f"no example to learn from: {', '.join(map(_named, missing[:MOST]))}"
 
-    def stats(self, text: Text, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         """A cut example loses a part, or makes several rows."""
         assert text.labels is not None
         sides = {side: describing.measure(store) | {"cut": packings[side].n_longer} for side, store in text.sides.items()}
@@ -120,7 +120,7 @@ class Labelled(Dataset):
         """One label as people read it."""
         return labels.names[int(stored)]
 
-    def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         """`target` is the label where it is predicted."""
         assert text.labels is not None
         original = describing.without_padding(rows, row)
@@ -160,7 +160,7 @@ class Texts(Labelled):
         """Whether there are two texts is said by the first example."""
         left = iter(examples)
         first = next(left)
-        return replace(self.learnt(one.answers for one in itertools.chain([first], left)), n_texts=len(first.texts))
+        return replace(self.learnt(one.labels for one in itertools.chain([first], left)), n_texts=len(first.texts))
 
     def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
         """What there is to predict, by the answers of the training side."""
@@ -237,10 +237,10 @@ def class_labels(answers: Iterable[Sequence[str]], wanted: Sequence[str] | None)
 def class_numbers(example: Example, labels: Labels) -> list[int]:
     """The numbers of the classes that an example names; DataFault where one is unknown."""
     numbers = {name: n for n, name in enumerate(labels.names)}
-    for name in example.answers:
+    for name in example.labels:
         if name not in numbers:
             raise unknown_label(name, labels.names, example.where)
-    return [numbers[name] for name in example.answers]
+    return [numbers[name] for name in example.labels]
 
 
 def encoded_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:

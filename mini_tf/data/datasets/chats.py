@@ -10,7 +10,7 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.datasets._labelled import Labelled, cut_rows, encoded_parts, joined, labels_in, room_of, text_of
 from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.formats import cells
@@ -66,7 +66,7 @@ class Settings(Labelled):
         found = []
         for one, turns in zip(examples, encoded_parts(examples, used.target), strict=True):
             # A turn's label stands at its own tokens and at the separator behind them.
-            said = [1.0 if who == ASSISTANT else np.nan for who in one.answers]
+            said = [1.0 if who == ASSISTANT else np.nan for who in one.labels]
             asked = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(turns, said, strict=True)]
             found.append(Encoded(joined(turns, used.target), np.concatenate(asked)))
         return found
@@ -79,11 +79,11 @@ class Settings(Labelled):
     def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
         return {"tokens_asked_for": len(labels_in(store))}
 
-    def summary(self, text: Text) -> Iterator[str]:
+    def summary(self, text: TokenizedData) -> Iterator[str]:
         yield from super().summary(text)
         yield f"asked for: {len(labels_in(text.train)):,} of {len(text.train):,} tokens"
 
-    def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         return describing.between_separators(text.tokenizer, rows, batch, row)
 
     def table(self, row: Mapping[str, Any], head: str) -> list[str]:

@@ -23,9 +23,9 @@ class Settings(Texts):
         return class_labels(answers, self.labels)
 
     def classes(self, example: Example) -> Sequence[str]:
-        return example.answers
+        return example.labels
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        numbers = [class_numbers(one, labels)[0] if one.answers else 0 for one in examples]
+        numbers = [class_numbers(one, labels)[0] if one.labels else 0 for one in examples]
         return self.encode_texts(examples, used.target, numbers, labels.n_texts)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from mini_tf.data.datasets import Text
+from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.datasets._labelled import Texts, labels_in
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
@@ -32,7 +32,7 @@ class Settings(Texts):
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        numbers = [(float(one.answers[0]) - labels.mean) / labels.scale if one.answers else 0.0 for one in examples]
+        numbers = [(float(one.labels[0]) - labels.mean) / labels.scale if one.labels else 0.0 for one in examples]
         return self.encode_texts(examples, used.target, numbers, labels.n_texts)
 
     def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
@@ -44,7 +44,7 @@ class Settings(Texts):
         """In its own unit, as far as single precision goes."""
         return float(f"{stored * labels.scale + labels.mean:.6g}")
 
-    def summary(self, text: Text) -> Iterator[str]:
+    def summary(self, text: TokenizedData) -> Iterator[str]:
         yield from super().summary(text)
         if text.labels is not None:
             yield f"labels: mean {text.labels.mean:.4g}, standard deviation {text.labels.scale:.4g}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import Dataset, Reader, Text
+from mini_tf.data.datasets import Dataset, Reader, TokenizedData
 from mini_tf.data.examples import Pair
 from mini_tf.data.formats.cells import Cell, text_of, texts_of
 from mini_tf.data.formats.lines import lines_of
@@ -105,13 +105,13 @@ class Settings(Dataset):
         read = Spans.of(sources.starts + 1, sources.starts + 1 + np.minimum(sources.lengths, shape.context - 1))
         return OneEach(store, shape, targets, read, int((np.maximum(lengths, sources.lengths) >= shape.context).sum()))
 
-    def summary(self, text: Text) -> Iterator[str]:
+    def summary(self, text: TokenizedData) -> Iterator[str]:
         assert text.train.source is not None
         yield f"data: {text.train.n_documents:,} training pairs, {text.val.n_documents:,} validation pairs"
         yield f"lengths of sources: {describing.lengths(text.train.source)}"
         yield f"lengths of targets: {describing.lengths(text.train)}"
 
-    def stats(self, text: Text, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         """A side is a text of its own, with its own vocabulary if it has one."""
         assert text.train.source is not None
         assert text.val.source is not None
@@ -130,7 +130,7 @@ class Settings(Dataset):
         ]
         return lines, {side: counts[side] | sides[side] for side in sides} | sizes | {"sources_on_both_sides": shared}
 
-    def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         assert rows.source is not None
         places = describing.read_of(text.source_tokenizer, describing.without_padding(rows.source, row))
         source = {"padding": rows.source.ids.shape[1] - len(places), "places": places}

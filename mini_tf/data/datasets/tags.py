@@ -38,10 +38,10 @@ class Settings(Labelled):
         return (" ".join(example.texts),)
 
     def labels_of(self, examples: Iterable[Example]) -> Labels:
-        return class_labels((one.answers for one in examples), self.labels)
+        return class_labels((one.labels for one in examples), self.labels)
 
     def classes(self, example: Example) -> Sequence[str]:
-        return example.answers
+        return example.labels
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import TEXTS, Dataset, Reader, Text
+from mini_tf.data.datasets import TEXTS, Dataset, Reader, TokenizedData
 from mini_tf.data.formats.documents import Document, read_raw, try_documents
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
@@ -78,19 +78,19 @@ class Settings(Dataset):
     def packing(self, store: Store, shape: Shape) -> Packing:
         return Windows(store, shape)
 
-    def opened(self, text: Text) -> str:
+    def opened(self, text: TokenizedData) -> str:
         return ", ".join(f"{side} {len(store):,} tokens in {store.n_documents:,} documents" for side, store in text.sides.items())
 
-    def summary(self, text: Text) -> Iterator[str]:
+    def summary(self, text: TokenizedData) -> Iterator[str]:
         yield f"data: {len(text.train):,} training tokens, {len(text.val):,} validation tokens"
 
-    def stats(self, text: Text, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         sides = {side: describing.measure(store) for side, store in text.sides.items()}
         shared, size = describing.on_both_sides(text.train, text.val), text.tokenizer.vocabulary.size
         lines = [*describing.columns(sides), f"vocabulary: {size:,} tokens", f"documents on both sides: {shared}"]
         return lines, {**sides, "vocabulary": size, "documents_on_both_sides": shared}
 
-    def shown(self, text: Text, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         length = batch.inputs.ids.shape[1]
         documents = np.ones(length, int) if rows.segments is None else rows.segments[row, :length]
         return describing.predicted(text.tokenizer, rows, batch, row, documents)

@@ -164,7 +164,7 @@ class Tokenizer:
         return np.array(encoded.ids, np.int32), list(encoded.offsets)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Text, special tokens left out; bytes that are no character become U+FFFD."""
+        """TokenizedData, special tokens left out; bytes that are no character become U+FFFD."""
         numbers = [int(i) for i in ids]
         n_bytes = self._watched(len(numbers), "decoder")
         # decode_batch lets go of the interpreter, decode does not.

@@ -22,7 +22,7 @@ SEEN = 8
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Bytes of what training holds at the same time; activations: what the backward pass of one micro-batch needs."""
 
     weights: int
@@ -36,7 +36,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Work:
+class StepFlops:
     """Of one step. flops: products alone, forward and backward. tokens: padding not counted."""
 
     flops: int
@@ -59,21 +59,21 @@ def usual_step(training: Training) -> int:
 
 
 @torch.no_grad()  # with gradients asked for, a forward pass may do a part of the backward pass already
-def work_of(parts: Parts, training: Training) -> Work:
+def step_flops(parts: Parts, training: Training) -> StepFlops:
     """Of a usual step, as it is computed: a head works only where something is asked. A stream is counted without its memory."""
     parts.task.train()
     batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(usual_step(training))]
     with parts.setup.autocast():
         flops = flops_of(lambda: [parts.task(batch, None) for batch in batches])
-    return Work(TRAINING_PASSES * flops, sum(batch.counts["tokens"] for batch in batches))
+    return StepFlops(TRAINING_PASSES * flops, sum(batch.counts["tokens"] for batch in batches))
 
 
-def memory_of(parts: Parts, training: Training) -> Memory:
+def memory_of(parts: Parts, training: Training) -> MemoryUse:
     """Weighed before training: the sizes of tensors, without what the process, torch and single operations take besides."""
     seen = [batch for step in range(SEEN) for batch in training.feed.micro_batches(step)]
     batch = max(seen, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
-    return Memory(
+    return MemoryUse(
         weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()]),
         gradients=sum(p.numel() * p.element_size() for p in parts.trainable.parameters() if p.requires_grad),
         optimizer=sum(t.numel() * t.element_size() for t in training.optimizer.state_tensors().values()),

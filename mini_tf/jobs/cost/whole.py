@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from mini_tf.jobs.cost.chores import Chores, chores_of, how_often
-from mini_tf.jobs.cost.steps import Memory, Pace, Work, memory_of, pace_of, work_of
+from mini_tf.jobs.cost.overhead import Overhead, how_often, overhead_of
+from mini_tf.jobs.cost.steps import MemoryUse, Pace, StepFlops, memory_of, pace_of, step_flops
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.training.due import Evaluations
 from mini_tf.training.machine.peak import peak_flops
@@ -27,8 +27,8 @@ class Cost:
 
     found: dict[str, Any]
     parameters: int
-    work: Work
-    memory: Memory
+    work: StepFlops
+    memory: MemoryUse
     pace: Pace
     peak: float
     counts: dict[str, int]
@@ -67,10 +67,10 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """opening: seconds it took to read the text and build the model, which is trained here for `seconds`; then nobody wants it."""
     recipe, setup = parts.recipe, parts.setup
     training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.products))
-    work, memory = work_of(parts, training), memory_of(parts, training)
+    work, memory = step_flops(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
-    chores = chores_of(parts, memory.optimizer)
-    counts, times = whole_run(parts.evaluations, parts.course.horizon, pace.seconds, chores)
+    overhead = overhead_of(parts, memory.optimizer)
+    counts, times = whole_run(parts.evaluations, parts.schedule.horizon, pace.seconds, overhead)
     times = {"start": IMPORTS + opening, "warm_up": pace.warm_up, **times}
     return Cost(
         found=setup.found,
@@ -85,30 +85,30 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     )
 
 
-def whole_run(due: Evaluations, horizon: Horizon, step: float, chores: Chores) -> tuple[dict[str, int], dict[str, float]]:
+def whole_run(due: Evaluations, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
     """How often a run does what, and the seconds of it in all; `step`: those of a step.
 
     Where the clock decides, what is done on the way takes from its time.
     """
-    steps = horizon.steps or _steps_within(due, horizon.seconds or 0.0, step, chores)
+    steps = horizon.steps or _steps_within(due, horizon.seconds or 0.0, step, overhead)
     evaluations, saves = how_often(due, steps, horizon.seconds)
-    samples = evaluations if chores.sample else 0
+    samples = evaluations if overhead.sample else 0
     seconds = {
         "training": steps * step,
-        "evaluation": evaluations * chores.evaluation,
-        "last_evaluation": 0.0 if due.tokens(horizon) is None else chores.whole,
-        "samples": samples * chores.sample,
-        "saving": saves * chores.save,
-        "closing": chores.closing,
+        "evaluation": evaluations * overhead.evaluation,
+        "last_evaluation": 0.0 if due.tokens(horizon) is None else overhead.whole,
+        "samples": samples * overhead.sample,
+        "saving": saves * overhead.save,
+        "closing": overhead.closing,
     }
     return {"training": steps, "evaluation": evaluations, "samples": samples, "saving": saves}, seconds
 
 
-def _steps_within(due: Evaluations, seconds: float, step: float, chores: Chores) -> int:
+def _steps_within(due: Evaluations, seconds: float, step: float, overhead: Overhead) -> int:
     """Steps in so many seconds, of which evaluations, samples and checkpoints before the last ones take their part."""
     steps = max(1, int(seconds / step))
     for _ in range(20):  # how many they are depends on the steps again; it settles quickly
         evaluations, saves = how_often(due, steps, seconds)
-        between = (evaluations - 1) * (chores.evaluation + chores.sample) + (saves - 1) * chores.save
+        between = (evaluations - 1) * (overhead.evaluation + overhead.sample) + (saves - 1) * overhead.save
         steps = max(1, int(seconds / (step + between / steps)))
     return steps

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.jobs.resume_proof.comparison import COMPARED, differences
-from mini_tf.jobs.resume_proof.trial import Failed, Trial
-from mini_tf.jobs.session import Voice
+from mini_tf.jobs.resume_proof.killed_run import Failed, KilledRun
+from mini_tf.jobs.session import Reporter
 from mini_tf.run import manifest
 from mini_tf.run.finding import try_to_hold
 from mini_tf.system.cache import cache_folder
@@ -65,8 +65,8 @@ class Rehearsal:
         return None
 
 
-def rehearse(voice: Voice, say: Callable[[str], None]) -> Rehearsal:
-    """Kill as many runs as fit into SECONDS, at least LEAST_KILLS; `voice` is that of the runs, `say` is told of each.
+def rehearse(reporter: Reporter, say: Callable[[str], None]) -> Rehearsal:
+    """Kill as many runs as fit into SECONDS, at least LEAST_KILLS; `reporter` is that of the runs, `say` is told of each.
 
     Raises Unavailable where processes cannot be forked, a rehearsal is under way already, or a run fails that nobody killed.
     """
@@ -74,7 +74,7 @@ def rehearse(voice: Voice, say: Callable[[str], None]) -> Rehearsal:
         raise Unavailable("doctor --resume forks processes, which this system cannot do", hint="it works on Linux and macOS")
     began = time.monotonic()
     with _stage() as stage:
-        whole = Trial(stage, "whole", voice)
+        whole = KilledRun(stage, "whole", reporter)
         seconds = _undisturbed(whole)
         record = manifest.read(whole.folder)
         same = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")]
@@ -82,7 +82,7 @@ def rehearse(voice: Voice, say: Callable[[str], None]) -> Rehearsal:
         say(f"a run of {record.step} steps without interruption took {seconds:.1f} s; now the same, killed")
         kills: list[Kill] = []
         for number, moment in enumerate(_moments(seconds, kills), start=1):
-            trial = Trial(stage, f"killed-{number}", voice, same)
+            trial = KilledRun(stage, f"killed-{number}", reporter, same)
             if kill := _killed(trial, moment, whole):
                 kills.append(kill)
                 say(f"kill {len(kills)}: {kill.found}, {kill.seconds:.1f} s after the start; {_verdict(kill)}")
@@ -94,7 +94,7 @@ def rehearse(voice: Voice, say: Callable[[str], None]) -> Rehearsal:
         if result.first_difference is None:
             return result
         say("something differs; does a run without interruption repeat itself here?")
-        again = Trial(stage, "again", voice, same)
+        again = KilledRun(stage, "again", reporter, same)
         _undisturbed(again)
         return replace(result, repeats=not any(differences(again.folder, whole.folder).values()))
 
@@ -111,7 +111,7 @@ def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
         yield seconds * int(digits[::-1], 2) / 2 ** len(digits)
 
 
-def _killed(trial: Trial, moment: float | None, whole: Trial) -> Kill | None:
+def _killed(trial: KilledRun, moment: float | None, whole: KilledRun) -> Kill | None:
     """None where the run had ended before its moment came."""
     met = trial.kill(moment)
     if met is None:
@@ -124,7 +124,7 @@ def _killed(trial: Trial, moment: float | None, whole: Trial) -> Kill | None:
     return Kill(after, found, inside, differences(trial.folder, whole.folder))
 
 
-def _undisturbed(trial: Trial) -> float:
+def _undisturbed(trial: KilledRun) -> float:
     """The seconds of a run that nobody kills; Unavailable where even that fails."""
     try:
         return trial.run()

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.places import Visibility
-from mini_tf.nn.position import Position
+from mini_tf.nn.positional_encoding import PositionalEncoding
+from mini_tf.nn.token_positions import Visibility
 
 MASK_ELEMENTS = 2**22
 """A mask of up to so many elements is made whole; a longer view is read in blocks of about so many."""
@@ -24,7 +24,7 @@ def attend(
     v: Float[Tensor, "B G M V"],
     visibility: Visibility,
     scale: float,
-    position: Position | None = None,
+    position: PositionalEncoding | None = None,
     dropout_rate: float = 0.0,
 ) -> Float[Tensor, "B H L V"]:
     """A query that sees nothing reads zeros; `position` may add a bias to the scores."""
@@ -44,7 +44,9 @@ def attend(
     return torch.cat(parts, dim=2)
 
 
-def weights(q: Tensor, k: Tensor, visibility: Visibility, scale: float, position: Position | None = None) -> Float[Tensor, "B H L M"]:
+def weights(
+    q: Tensor, k: Tensor, visibility: Visibility, scale: float, position: PositionalEncoding | None = None
+) -> Float[Tensor, "B H L M"]:
     """What `attend` multiplies values by, written out, for queries (B, H, L, K) and keys (B, H, M, K)."""
     mask = _scores_mask(visibility, torch.arange(q.shape[2], device=q.device), position, q, k)
     scores = q @ k.transpose(-1, -2) * scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
@@ -59,7 +61,7 @@ def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
 
 
-def _scores_mask(visibility: Visibility, index: Tensor, position: Position | None, q: Tensor, k: Tensor) -> Tensor:
+def _scores_mask(visibility: Visibility, index: Tensor, position: PositionalEncoding | None, q: Tensor, k: Tensor) -> Tensor:
     """What is added to, or kept of, the scores of the queries at `index`, which are `q` (B, H, n, K), with `k` (B, H, M, K).
 
     bool (B or 1, 1, n, M), or floats with a bias (.., H, ..).
@@ -72,7 +74,14 @@ def _scores_mask(visibility: Visibility, index: Tensor, position: Position | Non
 
 
 def _masked(
-    q: Tensor, k: Tensor, v: Tensor, visibility: Visibility, index: Tensor, scale: float, position: Position | None, dropout_rate: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visibility: Visibility,
+    index: Tensor,
+    scale: float,
+    position: PositionalEncoding | None,
+    dropout_rate: float,
 ) -> Tensor:
     mask = _scores_mask(visibility, index, position, q, k)
     return _kernel(q, k, v, mask, scale, dropout_rate)

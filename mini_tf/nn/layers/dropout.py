@@ -28,7 +28,7 @@ class Dropout(nn.Module):
 
 
 class _Dropped(torch.autograd.Function):
-    """On a CPU torch draws one number at a time; here one draw of 64 bits decides on four places, so the rate is a multiple of
+    """On a CPU torch draws one number at a time; here one draw of 64 bits decides on four elements, so the rate is a multiple of
     1/65536. Measured on 2 cores, a million numbers forward: 1.7 ms instead of 6.4 ms.
     """
 

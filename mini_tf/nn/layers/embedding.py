@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.ngrams import NGrams
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position
+from mini_tf.nn.positional_encoding import PositionalEncoding
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
 
@@ -17,7 +17,7 @@ class Embedding(nn.Module):
     def __init__(
         self,
         tokens: nn.Embedding,
-        position: Position,
+        position: PositionalEncoding,
         ngrams: NGrams | None,
         types: nn.Embedding | None,
         norm: nn.Module,
@@ -43,14 +43,16 @@ class Embedding(nn.Module):
         vocabulary_size, device = self.tokens.num_embeddings, self.tokens.weight.device
         return torch.full((batch, self.reach), vocabulary_size, device=device)
 
-    def forward(self, inputs: Tokens, places: Places, before: Int[Tensor, "B reach"] | None = None) -> Float[Tensor, "B L D"]:
+    def forward(
+        self, inputs: Tokens, token_positions: TokenPositions, before: Int[Tensor, "B reach"] | None = None
+    ) -> Float[Tensor, "B L D"]:
         """before: the tokens that stood before these, where something did."""
         x = self.tokens(inputs.ids)
         if self.scale != 1.0:
             x = x * self.scale
         if self.ngrams is not None:
-            x = x + self.ngrams(inputs.ids, self.start(len(inputs.ids)) if before is None else before, places)
-        x = self.position.embed(x, places)
+            x = x + self.ngrams(inputs.ids, self.start(len(inputs.ids)) if before is None else before, token_positions)
+        x = self.position.embed(x, token_positions)
         if self.types is not None:
             x = x + (self.types.weight[0] if inputs.types is None else self.types(inputs.types))
         embedded: Tensor = self.dropout(self.norm(x))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.layers.fused_linear import FusedLinear
 
 
 class _SquaredReLU(torch.autograd.Function):
@@ -74,7 +74,7 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()
         self.activation = activation
-        self.up = Joined(d_model, (d_ff,) * ACTIVATIONS[activation].n_inputs, bias)
+        self.up = FusedLinear(d_model, (d_ff,) * ACTIVATIONS[activation].n_inputs, bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Head(OutputLayer):
 
 
 class Transform(nn.Module):
-    """dense -> activation -> norm, at the places that are judged."""
+    """dense -> activation -> norm, at the positions that are judged."""
 
     def __init__(self, d_model: int, activation: Activation, norm: nn.Module) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # odd, near 2^64 / golden ratio: a multiplicative hash's; as a signed number
 _KEPT_BITS = 31
@@ -31,11 +31,11 @@ class NGrams(nn.Module):
         """Tokens before its own that a token looks back at."""
         return len(self.tables)
 
-    def forward(self, ids: Int[Tensor, "B L"], before: Int[Tensor, "B reach"], places: Places) -> Float[Tensor, "B L D"]:
+    def forward(self, ids: Int[Tensor, "B L"], before: Int[Tensor, "B reach"], token_positions: TokenPositions) -> Float[Tensor, "B L D"]:
         """before: the tokens that stood before these, anything where there were none."""
         length, nothing = ids.shape[1], self.vocabulary_size
         line = torch.cat([before, ids], dim=1)
-        positions = places.all_positions(ids.device)
+        positions = token_positions.all_positions(ids.device)
         key, summed = ids, torch.zeros((), device=ids.device)
         for back, (table, hashed) in enumerate(zip(self.tables, self.hashed, strict=True), start=1):
             assert isinstance(table, nn.Embedding)

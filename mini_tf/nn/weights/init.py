@@ -17,15 +17,17 @@ Init = Literal["scaled", "zero"]
 
 
 @torch.no_grad()
-def init_weights(module: nn.Module, writers: list[nn.Linear], head: nn.Linear | None, std: float, how: Init, n_passes: int = 1) -> None:
-    """Fill the parameters of `module`; `writers` write into the residual stream, `n_passes` times each, `head` is an untied output
+def init_weights(
+    module: nn.Module, residual_outputs: list[nn.Linear], head: nn.Linear | None, std: float, how: Init, n_passes: int = 1
+) -> None:
+    """Fill the parameters of `module`; `residual_outputs` write into the residual stream, `n_passes` times each, `head` is an untied output
     head or None."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             part.weight.normal_(0.0, std)
             if isinstance(part, nn.Linear) and part.bias is not None:
                 part.bias.zero_()
-    for writer in writers:
-        writer.weight.mul_(0.0 if how == "zero" else max(1, len(writers) * n_passes) ** -0.5)
+    for writer in residual_outputs:
+        writer.weight.mul_(0.0 if how == "zero" else max(1, len(residual_outputs) * n_passes) ** -0.5)
     if head is not None and how == "zero":
         head.weight.zero_()

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from mini_tf.nn.layers.joined import Joined
+from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.patterns import matching
 from mini_tf.recipe.sections import Adapter
@@ -54,7 +54,7 @@ def adapt(model: nn.Module, settings: Adapter, learning: Collection[str] = ()) -
         parameter.requires_grad_(name in learning)
     for name in names:
         linear = linears[name]
-        rows = linear.sizes if isinstance(linear, Joined) else (linear.out_features,)
+        rows = linear.sizes if isinstance(linear, FusedLinear) else (linear.out_features,)
         added = LowRank(linear.weight, rows, settings.rank, settings.alpha / settings.rank)
         # "unsafe" leaves out a trial of it, which on the meta device imports a second's worth of torch.
         parametrize.register_parametrization(linear, "weight", added, unsafe=True)

@@ -64,7 +64,7 @@ class Setup:
         """The setup with one of its settings decided."""
         return replace(self, **{key: value}, reasons={**self.reasons, key: reason}, undecided=self.undecided - {key})
 
-    def spoken(self) -> str:
+    def describe(self) -> str:
         """All of it in one line for people; neighbours with the same reason share it."""
         words = {
             "device": f"device {self.device}",

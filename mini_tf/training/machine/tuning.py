@@ -34,11 +34,11 @@ TOO_DEAR = "to measure it would take too much of the run"
 BUSY = "machine too busy to measure"
 
 Measure = Callable[[Setup, int, int], float]
-"""(setup, rows, turn) -> seconds of forward and backward on so many rows; a `Trial`, in tests a table."""
+"""(setup, rows, turn) -> seconds of forward and backward on so many rows; a `StepTimer`, in tests a table."""
 
 
 @dataclass(frozen=True)
-class Work:
+class RunLength:
     """How much there is to do: rows a step, and how many steps, or seconds."""
 
     batch_size: int
@@ -49,7 +49,7 @@ class Work:
         return self.horizon.seconds if self.horizon.steps is None else self.horizon.steps * step  # type: ignore[return-value]
 
 
-def tune(setup: Setup, work: Work, measure: Measure, contended: Callable[[], bool] = lambda: False) -> Setup:
+def tune(setup: Setup, work: RunLength, measure: Measure, contended: Callable[[], bool] = lambda: False) -> Setup:
     """`setup` with all that is undecided decided, the reasons, and the figures they rest on.
 
     Its micro_batch_size must be the largest that fits into memory. contended: whether others are at work on this machine just now.
@@ -106,7 +106,7 @@ class _Bench:
     """
 
     measure: Measure
-    work: Work
+    work: RunLength
     step: float = 0.0
     spent: float = 0.0
     busy: bool = False

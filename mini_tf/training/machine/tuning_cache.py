@@ -20,12 +20,12 @@ from mini_tf.system.errors import StorageFault
 from mini_tf.system.safe_text import safe_text
 from mini_tf.training.machine.device import Setup, available_cores, available_precisions
 from mini_tf.training.machine.processor import processor
-from mini_tf.training.machine.tuning import Work
+from mini_tf.training.machine.tuning import RunLength
 
 FORMAT = 1
 
 
-def remembered(shape: dict[str, Any], work: Work, setup: Setup, find: Callable[[], Setup], say: Callable[[str], None]) -> Setup:
+def remembered(shape: dict[str, Any], work: RunLength, setup: Setup, find: Callable[[], Setup], say: Callable[[str], None]) -> Setup:
     """What `find` decided for this shape and about so much work on a machine like this, now or earlier; `say` is told which.
 
     shape: all besides `work` and `setup` that the time of a step depends on, as JSON.
@@ -79,7 +79,7 @@ def _possible(name: str, value: Any, setup: Setup) -> bool:
     return type(value) is int and 1 <= value <= most and (name == "threads" or most % value == 0)
 
 
-def _length(work: Work) -> dict[str, Any]:
+def _length(work: RunLength) -> dict[str, Any]:
     """Runs up to 1.4 times as long as each other count as one."""
     steps, seconds = work.horizon.steps, work.horizon.seconds
     return {"steps": steps and round(2 * log2(steps)), "seconds": seconds and round(2 * log2(seconds))}

@@ -3,15 +3,15 @@
 from typing import ClassVar
 
 from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import Place, Width
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(HeadedSettings):
     SEES_SELF: ClassVar[bool] = False
 
-    def build(self, width: Width, place: Place) -> "Others":
-        return Others(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Others":
+        return Others(self, dims, layer)
 
 
 class Others(Headed):

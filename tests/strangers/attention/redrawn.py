@@ -5,12 +5,12 @@ from typing import Any
 import torch
 
 from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import Place, Width
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 
 
 class Settings(HeadedSettings):
-    def build(self, width: Width, place: Place) -> "Redrawn":
-        return Redrawn(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Redrawn":
+        return Redrawn(self, dims, layer)
 
 
 class Redrawn(Headed):

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import Direction, Explicit, Mixed, Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.mixer import AttentionDims, Direction, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(MixerSettings):
@@ -16,14 +16,14 @@ class Settings(MixerSettings):
     STREAMS: ClassVar[bool] = True
     PACKS: ClassVar[bool] = False
 
-    def build(self, width: Width, place: Place) -> "Running":
-        return Running(width)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Running":
+        return Running(dims)
 
 
 class Running(Mixer):
-    def __init__(self, width: Width) -> None:
+    def __init__(self, dims: AttentionDims) -> None:
         super().__init__()
-        self.value, self.out = nn.Linear(width.d_model, width.d_v), nn.Linear(width.d_v, width.d_model)
+        self.value, self.out = nn.Linear(dims.d_model, dims.d_v), nn.Linear(dims.d_v, dims.d_model)
 
     def start(self, batch: int) -> State:
         weight = self.value.weight

@@ -4,15 +4,15 @@ from torch import Tensor
 
 from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.layers.attend import attend
-from mini_tf.nn.mixer import Explicit, Place, Width
-from mini_tf.nn.places import Visibility
-from mini_tf.nn.position import Position
+from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec
+from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(HeadedSettings):
-    def build(self, width: Width, place: Place) -> "Sharp":
-        return Sharp(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Sharp":
+        return Sharp(self, dims, layer)
 
 
 class Sharp(Headed):
@@ -24,10 +24,10 @@ class Sharp(Headed):
         return Explicit((weights**2 / (weights**2).sum(-1, keepdim=True)).nan_to_num(0.0), values)
 
 
-class _Twice(Position):
+class _Twice(PositionalEncoding):
     """A bias, doubled."""
 
-    def __init__(self, position: Position | None) -> None:
+    def __init__(self, position: PositionalEncoding | None) -> None:
         super().__init__()
         self.attaches = frozenset() if position is None else frozenset({"bias"})
         self._position = (position,)

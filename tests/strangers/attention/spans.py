@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import Direction, Explicit, Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, Direction, Explicit, LayerSpec
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
 
 
 class Settings(HeadedSettings):
@@ -17,8 +17,8 @@ class Settings(HeadedSettings):
     STREAMS: ClassVar[bool] = True
     POSITIONS: ClassVar[frozenset[str]] = frozenset({"rotary"})
 
-    def build(self, width: Width, place: Place) -> "Spans":
-        return Spans(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Spans":
+        return Spans(self, dims, layer)
 
 
 class Spans(Headed):
@@ -45,8 +45,8 @@ class Spans(Headed):
     def trim(self, state: State) -> State:
         """Keys that no later token of any row may see go."""
         k = state["k"]
-        places = Places.of_state(state["places"], k.shape[2])
-        positions = places.all_positions(k.device)
+        token_positions = TokenPositions.of_state(state[IN_STATE], k.shape[2])
+        positions = token_positions.all_positions(k.device)
         alive = ((positions[:, -1:] + 1 - positions) <= self._spans(k)).any(0)
         first = int(alive.nonzero()[0]) if alive.any() else k.shape[2] - 1
-        return state | {"k": k[:, :, first:], "v": state["v"][:, :, first:], "places": places.last(k.shape[2] - first).to_state()}
+        return state | {"k": k[:, :, first:], "v": state["v"][:, :, first:], IN_STATE: token_positions.last(k.shape[2] - first).to_state()}

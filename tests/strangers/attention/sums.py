@@ -6,32 +6,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import Direction, Explicit, Mixed, Mixer, MixerSettings, Place, Width
-from mini_tf.nn.places import Places, Visibility
+from mini_tf.nn.mixer import AttentionDims, Direction, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 
 
 class Settings(MixerSettings):
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset()
 
-    def build(self, width: Width, place: Place) -> "Sums":
-        return Sums(width)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Sums":
+        return Sums(dims)
 
 
 class Sums(Mixer):
-    def __init__(self, width: Width) -> None:
+    def __init__(self, dims: AttentionDims) -> None:
         super().__init__()
-        self.n_heads = width.n_heads
-        self.q = nn.Linear(width.d_model, width.n_heads * width.d_k)
-        self.k = nn.Linear(width.d_memory, width.n_heads * width.d_k)
-        self.v = nn.Linear(width.d_memory, width.n_heads * width.d_v)
-        self.out = nn.Linear(width.n_heads * width.d_v, width.d_model)
+        self.n_heads = dims.n_heads
+        self.q = nn.Linear(dims.d_model, dims.n_heads * dims.d_k)
+        self.k = nn.Linear(dims.d_memory, dims.n_heads * dims.d_k)
+        self.v = nn.Linear(dims.d_memory, dims.n_heads * dims.d_v)
+        self.out = nn.Linear(dims.n_heads * dims.d_v, dims.d_model)
 
     def start(self, batch: int) -> State:
         return {}
 
-    def recall(self, memory: Tensor, places: Places) -> State:
-        k, v = self._keys(memory, places)
+    def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
+        k, v = self._keys(memory, token_positions)
         # `explicit` needs the keys and values themselves; they are made from the source, which all layers share.
         return {"kv": k.transpose(-1, -2) @ v, "k": k.sum(2), "source": memory}
 
@@ -49,9 +49,9 @@ class Sums(Mixer):
     def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
         return Mixed(self.out(read.transpose(1, 2).flatten(2)), None, state)
 
-    def _keys(self, memory: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    def _keys(self, memory: Tensor, token_positions: TokenPositions) -> tuple[Tensor, Tensor]:
         """phi(k) and v, (B, H, M, ..); 0 at padding."""
-        segments, _ = places.tensors(len(memory), memory.device)
+        segments, _ = token_positions.tensors(len(memory), memory.device)
         real = (segments != 0)[:, None, :, None]
         k, v = self._features(self.k(memory)), self.v(memory).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
         return torch.where(real, k, 0.0), torch.where(real, v, 0.0)

@@ -6,23 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import Direction, Mixed, Place, Width
-from mini_tf.nn.places import Visibility
+from mini_tf.nn.mixer import AttentionDims, Direction, LayerSpec, Mixed
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(HeadedSettings):
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
     CROSS: ClassVar[bool] = False
 
-    def build(self, width: Width, place: Place) -> "Trailing":
-        return Trailing(self, width, place)
+    def build(self, dims: AttentionDims, layer: LayerSpec) -> "Trailing":
+        return Trailing(self, dims, layer)
 
 
 class Trailing(Headed):
-    def __init__(self, settings: Settings, width: Width, place: Place) -> None:
-        super().__init__(settings, width, place)
-        self.forget = nn.Parameter(torch.zeros(width.d_model))
+    def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
+        super().__init__(settings, dims, layer)
+        self.forget = nn.Parameter(torch.zeros(dims.d_model))
 
     def start(self, batch: int) -> State:
         cell = self.forget.new_zeros(batch, len(self.forget))

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from mini_tf.nn.layers.head import Head
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents, embedding_of
-from mini_tf.nn.places import Places
-from mini_tf.nn.stack import Across, Stack, StackSettings
+from mini_tf.nn.stack import CrossAttentionSpec, Stack, StackSettings
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import DataFault
 
@@ -38,7 +38,7 @@ class Latents(Model):
         self.latents = nn.Parameter(torch.randn(settings.n_latents, settings.d_model))
         self.queries = nn.Embedding(context, settings.d_model)
         one = settings.model_copy(update={"n_layers": 1})
-        across = Across(settings.attention[0], settings.d_model)
+        across = CrossAttentionSpec(settings.attention[0], settings.d_model)
         self.reader = Stack(one, False, None, across, own=False)
         self.inner = Stack(settings, False, None, n_passes=2)
         self.decoder = Stack(one, False, None, across, own=False)
@@ -55,14 +55,14 @@ class Latents(Model):
         return self.queries.num_embeddings
 
     def forward(self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
-        places = inputs.places or Places(inputs.ids.shape[1])
+        token_positions = inputs.token_positions or TokenPositions(inputs.ids.shape[1])
         if inputs.ids.shape[1] > self.queries.num_embeddings:
             raise DataFault("a text is longer than the queries")
-        latents, n = self.latents.expand(len(inputs.ids), -1, -1), Places(len(self.latents))
-        read = self.reader(latents, n, self.reader.recall(self.embedding(inputs, places), places)).y
+        latents, n = self.latents.expand(len(inputs.ids), -1, -1), TokenPositions(len(self.latents))
+        read = self.reader(latents, n, self.reader.recall(self.embedding(inputs, token_positions), token_positions)).y
         thought = self.inner(read, n).y
-        queries = self.queries(places.all_positions(inputs.ids.device)).expand(len(inputs.ids), -1, -1)
-        return self.decoder(queries, places, self.decoder.recall(thought, n), at)  # type: ignore[no-any-return]
+        queries = self.queries(token_positions.all_positions(inputs.ids.device)).expand(len(inputs.ids), -1, -1)
+        return self.decoder(queries, token_positions, self.decoder.recall(thought, n), at)  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor, words: Tensor | None = None) -> Tensor:
         return self.head(hidden, words) if words is not None else self.head(hidden)

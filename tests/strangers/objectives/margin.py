@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 
@@ -34,7 +34,7 @@ class Margin(Objective):
             segments = torch.from_numpy(rows.segments).long()
         at = ((segments[:, :-1] != 0) & (segments[:, 1:] != 0)).flatten().nonzero().squeeze(1)
         tokens = int((segments[:, :-1] != 0).sum())
-        inputs = Tokens(ids[:, :-1], Places.packed(segments[:, :-1]))
+        inputs = Tokens(ids[:, :-1], TokenPositions.packed(segments[:, :-1]))
         return Batch(inputs, ids[:, 1:].flatten()[at], at, counts={"margin": len(at), "tokens": tokens, "penalty": tokens})
 
     def task(self, model: Model) -> nn.Module:

@@ -14,7 +14,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.objectives import Objective, ObjectiveSettings
 from mini_tf.objectives._prediction import Prediction, ask
 from mini_tf.recipe.kind_settings import Direction
@@ -44,11 +44,16 @@ class Prefix(Objective):
     def prepare(self, rows: Rows) -> Batch:
         ids = torch.from_numpy(rows.ids).long()
         segments = torch.ones_like(ids) if rows.segments is None else torch.from_numpy(rows.segments).long()
-        places = Places.packed(segments[:, :-1])
-        assert places.positions is not None
-        asked = (segments[:, :-1] != 0) & (segments[:, 1:] != 0) & (places.positions >= self.length - 1)
+        token_positions = TokenPositions.packed(segments[:, :-1])
+        assert token_positions.positions is not None
+        asked = (segments[:, :-1] != 0) & (segments[:, 1:] != 0) & (token_positions.positions >= self.length - 1)
         batch = ask(rows, ids[:, :-1], ids[:, 1:], asked, PART)
-        return replace(batch, inputs=replace(batch.inputs, places=replace(places, orders=places.positions.clamp(min=self.length - 1))))
+        return replace(
+            batch,
+            inputs=replace(
+                batch.inputs, token_positions=replace(token_positions, orders=token_positions.positions.clamp(min=self.length - 1))
+            ),
+        )
 
     def task(self, model: Model) -> nn.Module:
         return Prediction(model, PART)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
-from mini_tf.nn.layers.answer import Answer
+from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.recipe.kinds import settings_of
@@ -42,11 +42,11 @@ class Replaced(Objective):
 
     def __init__(self, settings: Settings, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
-        self.mask_rate, self.width, self.vocabulary = settings.mask_rate, settings.generator_width, vocabulary
+        self.mask_rate, self.dims, self.vocabulary = settings.mask_rate, settings.generator_width, vocabulary
         self.special = np.array(sorted(vocabulary.special_ids))
 
     def equip(self, model: Model) -> None:
-        model.answer_with(Answer(model.d_model, 1, 0.0))
+        model.replace_head(TaskHead(model.d_model, 1, 0.0))
 
     def prepare(self, rows: Rows) -> Batch:
         real = np.ones(rows.ids.shape, bool) if rows.segments is None else rows.segments != 0
@@ -58,13 +58,13 @@ class Replaced(Objective):
             uniform[i] = draw.random(len(uniform[i]))
         ids, at = torch.from_numpy(rows.ids).long(), torch.from_numpy(masked).flatten().nonzero().squeeze(1)
         inputs = ids.masked_fill(torch.from_numpy(masked), self.vocabulary.mask or 0)
-        places = None if rows.segments is None else Places.packed(torch.from_numpy(rows.segments).long())
+        token_positions = None if rows.segments is None else TokenPositions.packed(torch.from_numpy(rows.segments).long())
         draws = {"uniform": torch.from_numpy(uniform).flatten()[at], "real": torch.from_numpy(real).flatten().nonzero().squeeze(1)}
         counts = {"generator": len(at), "replaced": int(real.sum()), "tokens": int(real.sum()), "penalty": int(real.sum())}
-        return Batch(Tokens(inputs, places), ids.flatten()[at], at, draws=draws, counts=counts)
+        return Batch(Tokens(inputs, token_positions), ids.flatten()[at], at, draws=draws, counts=counts)
 
     def task(self, model: Model) -> nn.Module:
-        small = {"d_model": self.width, "n_layers": 1, "n_heads": 1}
+        small = {"d_model": self.dims, "n_layers": 1, "n_heads": 1}
         generator = settings_of("models", "encoder")(**small).build(self.vocabulary.size, model.context)  # type: ignore[attr-defined]
         return Detection(model, generator)
 

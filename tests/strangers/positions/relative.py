@@ -6,10 +6,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES: ClassVar[frozenset[str]] = frozenset({"bias"})
 
     reach: int = Field(16, ge=1)
@@ -18,7 +18,7 @@ class Settings(PositionSettings):
         return Relative(n_heads, d_k, self.reach)
 
 
-class Relative(Position):
+class Relative(PositionalEncoding):
     attaches = Settings.ATTACHES
     by_distance = False
 

@@ -8,18 +8,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mini_tf.nn.places import Places
-from mini_tf.nn.position import Position, PositionSettings
+from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
+from mini_tf.nn.token_positions import TokenPositions
 
 
-class Settings(PositionSettings):
+class Settings(PositionalEncodingSettings):
     ATTACHES: ClassVar[frozenset[str]] = frozenset({"rotary"})
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> "XPos":
         return XPos(d_k)
 
 
-class XPos(Position):
+class XPos(PositionalEncoding):
     attaches = Settings.ATTACHES
     isometric = False
 
@@ -27,9 +27,9 @@ class XPos(Position):
         super().__init__()
         self.d_k = d_k
 
-    def turn(self, x: Tensor, places: Places, n_queries: int | None = None) -> Tensor:
+    def turn(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
         pair = torch.arange(0, self.d_k, 2, dtype=x.dtype, device=x.device) / self.d_k
-        positions = places.all_positions(x.device)[:, :, None, None].to(x.dtype)
+        positions = token_positions.all_positions(x.device)[:, :, None, None].to(x.dtype)
         angle, fade = positions * 10000**-pair, ((pair + 0.4) / 1.4) ** (positions / 512)
         first, second = x.chunk(2, dim=-1)
         turned = torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1)

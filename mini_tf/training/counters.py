@@ -18,7 +18,7 @@ def number(saved: Mapping[str, Any], name: str) -> Any:
 
 
 @dataclass
-class Tally:
+class Counters:
     """The numbers that later steps depend on.
 
     best, worse: the lowest validation loss, and evaluations since. loss, steps: training losses since the last evaluation,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 
-class Joined(nn.Linear):
+class FusedLinear(nn.Linear):
     """x -> the answers of maps to `sizes` dimensions, one after another; what treats matrices apart looks at `sizes`."""
 
     def __init__(self, d_in: int, sizes: Sequence[int], bias: bool) -> None:

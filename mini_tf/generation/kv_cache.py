@@ -11,11 +11,11 @@ from mini_tf.nn.state import State
 ROOM = 64
 """Tokens that there is room for beside those that were read at first; it doubles when it is full."""
 
-Seen = tuple[Tensor, Tensor, Tensor, Tensor]
+LayerCache = tuple[Tensor, Tensor, Tensor, Tensor]
 """Of one layer: where the token's own key (B G, K) and value (B G, V) go; all keys up to it (B G, K, n + 1), values (B G, n + 1, V)."""
 
 
-class Kept:
+class KVCache:
     """What the mixers of each layer kept of `n` tokens; a limited view has dropped the first of them.
 
     Keys (layers, B G, K, room) lie across, which is how one query reads them fastest; values (layers, B G, room, V).
@@ -26,7 +26,7 @@ class Kept:
         k, v = ([F.pad(state[name].flatten(0, 1), (0, 0, n - state[name].shape[2], ROOM)) for state in states] for name in "kv")
         self._keys, self._values = torch.stack(k).transpose(2, 3).contiguous(), torch.stack(v)
 
-    def at(self, n: int) -> Iterable[Seen]:
+    def at(self, n: int) -> Iterable[LayerCache]:
         """For the token that stands after `n` others, layer by layer."""
         if n == self._keys.shape[3]:
             self._keys, self._values = F.pad(self._keys, (0, n)), F.pad(self._values, (0, 0, 0, n))

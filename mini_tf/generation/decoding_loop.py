@@ -1,6 +1,6 @@
 """Rows of text that go on token by token: the model reads, a token is chosen for each row, and it is read in turn.
 
-What was not asked for is not done: a greedy step is the model, its head and an argmax. Nothing here waits for the device.
+What was not asked for is not done: a greedy step is the model, its head and an argmax. Nothing position waits for the device.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mini_tf.generation.decoding import Reading
-from mini_tf.generation.sampling import Uniform, draw, penalised
+from mini_tf.generation.decoding import DecodingState
+from mini_tf.generation.sampling import UniformNumbers, apply_repetition_penalty, draw
 from mini_tf.recipe.sections import Generate
 
 
-class Likely(NamedTuple):
+class TopLogProbs(NamedTuple):
     """Log-probabilities: `own` (B,) of the tokens chosen, `top` (B, N) of the likeliest, whose ids are `ids` (B, N)."""
 
     own: Tensor
@@ -22,14 +22,14 @@ class Likely(NamedTuple):
     ids: Tensor
 
 
-class Step(NamedTuple):
+class DecodingStep(NamedTuple):
     """What was chosen: ids (B,); likely: by the model alone, before anything changed its scores; None unless asked for."""
 
     ids: Tensor
-    likely: Likely | None
+    logprobs: TopLogProbs | None
 
 
-class Continuing:
+class DecodingLoop:
     """What `reading` has read goes on.
 
     uniform: None unless tokens are drawn. special: ids that no penalty is for. banned: those of them that are never chosen.
@@ -38,9 +38,9 @@ class Continuing:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: DecodingState,
         sampling: Generate,
-        uniform: Uniform | None,
+        uniform: UniformNumbers | None,
         special: Sequence[int],
         banned: Sequence[int],
         n_top: int | None = None,
@@ -50,15 +50,15 @@ class Continuing:
         self._ids: Tensor | None = None
         self._seen: Tensor | None = None
 
-    def step(self) -> Step:
+    def step(self) -> DecodingStep:
         """Choose the next token of every row; in inference mode."""
         scores = self.reading.scores() if self._ids is None else self.reading.after(self._ids)
         logprobs = None if self.n_top is None else scores.float().log_softmax(dim=-1)
         if self.sampling.repetition_penalty != 1:
-            scores = penalised(scores, self._seen_by(scores), self.sampling.repetition_penalty)
+            scores = apply_repetition_penalty(scores, self._seen_by(scores), self.sampling.repetition_penalty)
         scores.index_fill_(1, self._banned, -torch.inf)
         self._ids = scores.argmax(dim=-1) if self.uniform is None else draw(scores, self.sampling, self.uniform.next())
-        return Step(self._ids, None if logprobs is None else self._likely(self._ids, logprobs))
+        return DecodingStep(self._ids, None if logprobs is None else self._likely(self._ids, logprobs))
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows only."""
@@ -68,9 +68,9 @@ class Continuing:
         if self.uniform is not None:
             self.uniform.select(rows)
 
-    def _likely(self, ids: Tensor, logprobs: Tensor) -> Likely:
+    def _likely(self, ids: Tensor, logprobs: Tensor) -> TopLogProbs:
         top = logprobs.topk(min(self.n_top or 0, logprobs.shape[-1]), dim=-1)
-        return Likely(logprobs.gather(1, ids[:, None]).squeeze(1), top.values, top.indices)
+        return TopLogProbs(logprobs.gather(1, ids[:, None]).squeeze(1), top.values, top.indices)
 
     def _seen_by(self, scores: Tensor) -> Tensor:
         """Which tokens stand in each row's text: (B, V)."""

@@ -7,8 +7,8 @@ import torch
 from test_models import model_of
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.framing import prompt_ids
-from mini_tf.generation.writing import Prompt, Writer
+from mini_tf.generation.prompt_ids import prompt_ids
+from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.nn.mixer import Mixed
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
@@ -26,10 +26,10 @@ def recipe_with(split: str = "5%", **wish: Any) -> Recipe:
     return recipe.model_copy(update={"generate": Generate(**{"temperature": 1.0, "top_k": None, "max_new_tokens": 24, **wish})})
 
 
-def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any) -> Writer:
+def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any) -> TextGenerator:
     model = model_of("decoder", positions="rotary", n_layers=2, init_std=0.3)
     assert TOKENIZER.vocabulary.size <= 40
-    return Writer(small(model), TOKENIZER, recipe_with(**wish), context=context, n_top=n_top)
+    return TextGenerator(small(model), TOKENIZER, recipe_with(**wish), context=context, n_top=n_top)
 
 
 def small(model: Model) -> Model:
@@ -39,7 +39,7 @@ def small(model: Model) -> Model:
     return model
 
 
-def texts(writer: Writer, prompts: list[str], seed: int = 0, **how: Any) -> list[list[str]]:
+def texts(writer: TextGenerator, prompts: list[str], seed: int = 0, **how: Any) -> list[list[str]]:
     answers = writer.write([writer.prompt(prompt) for prompt in prompts], seed, **how)
     return [[written.text for written in answer] for answer in answers]
 
@@ -80,7 +80,7 @@ def test_two_prompts_do_not_draw_the_same_numbers() -> None:
 
 
 def test_a_model_that_is_in_training_writes_without_its_dropout() -> None:
-    writer = Writer(small(model_of("decoder", dropout_rate=0.5).train()), TOKENIZER, recipe_with(temperature=0.0))
+    writer = TextGenerator(small(model_of("decoder", dropout_rate=0.5).train()), TOKENIZER, recipe_with(temperature=0.0))
     assert texts(writer, PROMPTS) == texts(writer, PROMPTS)
 
 
@@ -139,7 +139,7 @@ def said(script: list[str], **how: Any) -> list[str]:
     """What a model that writes this script has written; | is the end of a document. Of each row another prompt."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in line] for line in script]
     over_borders, ahead = how.pop("over_borders", False), how.pop("ahead", 1)
-    writer = Writer(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, **how), over_borders=over_borders)  # type: ignore[arg-type]
+    writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, **how), over_borders=over_borders)  # type: ignore[arg-type]
     writer.ahead = ahead
     return [text for [text] in texts(writer, [chr(ord("a") + i) for i in range(len(rows))], rows=len(rows))]
 
@@ -173,7 +173,7 @@ def test_a_text_ends_before_a_stop_string_that_spans_tokens(stop: tuple[str, ...
 
 def test_what_is_heard_is_what_is_written_piece_by_piece() -> None:
     rows = [[int(id) for id in TOKENIZER.encode("three four")]]
-    writer = Writer(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, max_new_tokens=10, stop=("four.",)))  # type: ignore[arg-type]
+    writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, max_new_tokens=10, stop=("four.",)))  # type: ignore[arg-type]
     heard: list[str] = []
     [[written]] = writer.write([writer.prompt("a")], 0, rows=1, hear=heard.append)
     assert (heard, written.text) == (["t", "h", "r", "e", "e", " ", "four"], "three four")
@@ -184,14 +184,16 @@ def test_half_a_character_at_the_end_of_a_text_is_told_as_one_that_cannot_be_rea
     half = [int(id) for id in tokenizer.encode("a漢")[:-1]]
     model: Any = Parrot([[*half, tokenizer.vocabulary.separator]], tokenizer.vocabulary.size)
     for limit, over_borders, text in ((3, False, "a\ufffd"), (4, False, "a\ufffd"), (4, True, "a\ufffd\n\n")):
-        writer = Writer(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), over_borders=over_borders)
+        writer = TextGenerator(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), over_borders=over_borders)
         assert texts(writer, ["b"]) == [[text]]
 
 
 def test_a_penalty_keeps_from_repeating() -> None:
     """With a large one no token of the prompt or of the text comes again while others have a score above 0."""
-    free, penalised = (writer_of(temperature=0.0, repetition_penalty=x, max_new_tokens=12, split="tail 10%") for x in (1.0, 100.0))
-    [[repeating]], [[varied]] = (texts(writer, ["the cat"]) for writer in (free, penalised))
+    free, apply_repetition_penalty = (
+        writer_of(temperature=0.0, repetition_penalty=x, max_new_tokens=12, split="tail 10%") for x in (1.0, 100.0)
+    )
+    [[repeating]], [[varied]] = (texts(writer, ["the cat"]) for writer in (free, apply_repetition_penalty))
     assert len(set(repeating)) < 12
     assert len(set(varied)) == 12
     assert not set(varied) & set("the cat")
@@ -210,7 +212,7 @@ class Torn(Parrot):
 def test_what_stands_in_the_prompt_or_the_text_is_penalised_but_not_the_end(penalty: float, script: str, text: str) -> None:
     """The separator before the prompt is the token that ends a text."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in script]]
-    writer = Writer(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty, max_new_tokens=3))  # type: ignore[arg-type]
+    writer = TextGenerator(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty, max_new_tokens=3))  # type: ignore[arg-type]
     assert writer.prompt("a").ids[0] == SEPARATOR
     assert texts(writer, ["a"]) == [[text]]
 

@@ -7,11 +7,11 @@ import torch
 
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.continuing import Continuing, Step
-from mini_tf.generation.decoding import Reading
-from mini_tf.generation.framing import opening, prompt_ids, turn_ids
-from mini_tf.generation.sampling import Uniform
-from mini_tf.generation.stopping import Stopping
+from mini_tf.generation.decoding import DecodingState
+from mini_tf.generation.decoding_loop import DecodingLoop, DecodingStep
+from mini_tf.generation.prompt_ids import chat_ids, prompt_ids, start_ids
+from mini_tf.generation.sampling import UniformNumbers
+from mini_tf.generation.stop_strings import StopStringFilter
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 
@@ -32,7 +32,7 @@ class Prompt(NamedTuple):
     goes_on: bool = True
 
 
-class Scored(NamedTuple):
+class ScoredToken(NamedTuple):
     """A token that was chosen; log-probabilities are the model's own, before anything changed them. top: the likeliest tokens."""
 
     id: int
@@ -40,14 +40,14 @@ class Scored(NamedTuple):
     top: list[tuple[int, float]]
 
 
-class Written(NamedTuple):
+class GeneratedText(NamedTuple):
     """What continues a prompt; tokens: all that were chosen, those of its end and its stop string too, where they were asked for."""
 
     text: str
-    tokens: list[Scored]
+    tokens: list[ScoredToken]
 
 
-class Writer:
+class TextGenerator:
     """A decoder that continues prompts as its recipe's `generate` says; `in_turns`: answers them, as it learnt from conversations.
 
     context: the longest text that it reads at once, by default the one it was trained on. n_top: None, or how many of the
@@ -70,7 +70,7 @@ class Writer:
         self.context = context or model.context
         self.separated, self.in_turns = not recipe.data.split.tail, in_turns
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
-        self.ends = frozenset(opening(tokenizer, self.separated))
+        self.ends = frozenset(start_ids(tokenizer, self.separated))
         self.ahead = 1 if next(model.parameters()).device.type == "cpu" else STEPS_AHEAD
 
     def prompt(self, text: str) -> Prompt:
@@ -83,20 +83,20 @@ class Writer:
 
     def conversation(self, turns: Sequence[str]) -> Prompt:
         """What is said before an answer: the end of what is longer than the context, between separators as in training."""
-        first, *ids = turn_ids(self.tokenizer, turns)
+        first, *ids = chat_ids(self.tokenizer, turns)
         cut = max(0, len(ids) - (self.context - 1))
         return Prompt([first, *ids[cut:]], max(0, len(ids) - 1), cut, goes_on=False)
 
     def write(
         self, prompts: Sequence[Prompt], seed: int, samples: int = 1, rows: int = 8, hear: Callable[[str], None] | None = None
-    ) -> Iterator[list[Written]]:
+    ) -> Iterator[list[GeneratedText]]:
         """The `samples` continuations of each prompt, in order; `rows` texts are written at a time.
 
         A text depends on its prompt, the seed and its number among the samples, and on nothing that is written beside it.
         `hear` is told every piece of text once it is certain, for which only one text may be written at a time.
         """
         wanted = [(prompt, sample) for prompt in prompts for sample in range(samples)]
-        ready: list[Written] = []
+        ready: list[GeneratedText] = []
         for first in range(0, len(wanted), rows):
             ready += self._write_together(wanted[first : first + rows], seed, hear)
             while len(ready) >= samples:
@@ -104,7 +104,7 @@ class Writer:
                 ready = ready[samples:]
 
     @torch.inference_mode()
-    def _write_together(self, wanted: Sequence[tuple[Prompt, int]], seed: int, hear: Callable[[str], None] | None) -> list[Written]:
+    def _write_together(self, wanted: Sequence[tuple[Prompt, int]], seed: int, hear: Callable[[str], None] | None) -> list[GeneratedText]:
         rows = self._rows(wanted, seed)
         texts = [_Text(self, prompt, hear) for prompt, _ in wanted]
         live, left = texts, self.wish.max_new_tokens
@@ -122,25 +122,25 @@ class Writer:
                     rows.select(torch.tensor(going))
         for text in texts:
             text.end()
-        return [Written("".join(text.parts), text.tokens) for text in texts]
+        return [GeneratedText("".join(text.parts), text.tokens) for text in texts]
 
-    def _rows(self, wanted: Sequence[tuple[Prompt, int]], seed: int) -> Continuing:
+    def _rows(self, wanted: Sequence[tuple[Prompt, int]], seed: int) -> DecodingLoop:
         self.model.eval()
-        reading = Reading(self.model, [prompt.ids for prompt, _ in wanted], self.context, self.prefix)
-        uniform = None if self.wish.greedy else Uniform(seed, [(sample, *prompt.ids) for prompt, sample in wanted], reading.device)
+        reading = DecodingState(self.model, [prompt.ids for prompt, _ in wanted], self.context, self.prefix)
+        uniform = None if self.wish.greedy else UniformNumbers(seed, [(sample, *prompt.ids) for prompt, sample in wanted], reading.device)
         special = self.tokenizer.vocabulary.special_ids
-        return Continuing(reading, self.wish, uniform, sorted(special), sorted(special - self.ends), self.n_top)
+        return DecodingLoop(reading, self.wish, uniform, sorted(special), sorted(special - self.ends), self.n_top)
 
 
-def _tokens(steps: Sequence[Step]) -> list[list[tuple[int, Scored | None]]]:
+def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken | None]]]:
     """What was chosen in each row, one step after the other; brought from the device in one go."""
     ids = (torch.stack([step.ids for step in steps], dim=1) if len(steps) > 1 else steps[0].ids[:, None]).tolist()
-    likely = [step.likely for step in steps if step.likely is not None]
+    likely = [step.logprobs for step in steps if step.logprobs is not None]
     if not likely:
         return [[(id, None) for id in row] for row in ids]
     own, top, others = (torch.stack(part, dim=1).tolist() for part in zip(*likely, strict=True))
     return [
-        [(id, Scored(id, logprob, list(zip(names, scores, strict=True)))) for id, logprob, scores, names in zip(*row, strict=True)]
+        [(id, ScoredToken(id, logprob, list(zip(names, scores, strict=True)))) for id, logprob, scores, names in zip(*row, strict=True)]
         for row in zip(ids, own, top, others, strict=True)
     ]
 
@@ -148,14 +148,17 @@ def _tokens(steps: Sequence[Step]) -> list[list[tuple[int, Scored | None]]]:
 class _Text:
     """One text while it is written; `done` where it came to its end or to a stop string."""
 
-    def __init__(self, writer: Writer, prompt: Prompt, hear: Callable[[str], None] | None) -> None:
+    def __init__(self, writer: TextGenerator, prompt: Prompt, hear: Callable[[str], None] | None) -> None:
         self._writer, self._hear = writer, hear
-        self._stream, self._stopping = TextStream(writer.tokenizer, prompt.ids if prompt.goes_on else ()), Stopping(writer.wish.stop)
+        self._stream, self._stopping = (
+            TextStream(writer.tokenizer, prompt.ids if prompt.goes_on else ()),
+            StopStringFilter(writer.wish.stop),
+        )
         self.parts: list[str] = []
-        self.tokens: list[Scored] = []
+        self.tokens: list[ScoredToken] = []
         self.done = False
 
-    def push(self, id: int, scored: Scored | None) -> None:
+    def push(self, id: int, scored: ScoredToken | None) -> None:
         """Take the next token; one that comes after the end is not looked at."""
         if self.done:
             return

@@ -20,7 +20,7 @@ class _Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def sketched(build: Callable[[], Built]) -> Built:
+def on_meta_device(build: Callable[[], Built]) -> Built:
     """What `build` makes, with tensors that have shape and type but no content; the random generator stays as it was."""
     with torch.device("meta"), _Unfilled():
         return build()

@@ -1,4 +1,4 @@
-"""The contract of every kind of position: three optional places to attach.
+"""The contract of every kind of position: three optional points to attach.
 
 A file of `mini_tf/positions/` holds Settings with ATTACHES and `build`, and the module. One module serves a whole stack; its
 owner is the embedding, mixers only refer to it.
@@ -9,11 +9,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mini_tf.nn.places import Places
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import Kind
 
 
-class Position(nn.Module):
+class PositionalEncoding(nn.Module):
     """A position that attaches nowhere; subclasses name in `attaches` what they override."""
 
     attaches: frozenset[str] = frozenset()
@@ -22,14 +22,16 @@ class Position(nn.Module):
     by_distance: bool = True
     """`bias` depends on the distance alone, so that it may be computed once for all queries and without them."""
 
-    def embed(self, x: Float[Tensor, "B L D"], places: Places) -> Float[Tensor, "B L D"]:
+    def embed(self, x: Float[Tensor, "B L D"], token_positions: TokenPositions) -> Float[Tensor, "B L D"]:
         """Positions added to, or joined with, the embeddings of tokens."""
         return x
 
     isometric: bool = True
     """`turn` keeps lengths and does the same to queries and keys; other ones are slower, since the fast decoder does not know them."""
 
-    def turn(self, x: Float[Tensor, "B L heads K"], places: Places, n_queries: int | None = None) -> Float[Tensor, "B L heads K"]:
+    def turn(
+        self, x: Float[Tensor, "B L heads K"], token_positions: TokenPositions, n_queries: int | None = None
+    ) -> Float[Tensor, "B L heads K"]:
         """Turn queries and keys by their positions; keys are kept turned. The first `n_queries` heads are queries, the others keys."""
         return x
 
@@ -41,7 +43,7 @@ class Position(nn.Module):
         return None
 
 
-class PositionSettings(Kind):
+class PositionalEncodingSettings(Kind):
     PACKAGE = "positions"
 
     ATTACHES: ClassVar[frozenset[str]] = frozenset()
@@ -54,6 +56,6 @@ class PositionSettings(Kind):
         """How many positions there are, where no token may stand past the last one; context: `train.context`."""
         return None
 
-    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> Position:
+    def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         """The module for a stack of this width, whose texts are `context` tokens long in training."""
         raise NotImplementedError

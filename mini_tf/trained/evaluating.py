@@ -1,4 +1,4 @@
-"""A trained model judged: the data it is judged by, and its figures."""
+"""Evaluation of a trained model: the data and the metrics."""
 
 from mini_tf.data.opening import Say, encode, reopen
 from mini_tf.data.store import Store, Tokenizers
@@ -7,7 +7,7 @@ from mini_tf.recipe.sections import Data
 from mini_tf.run import manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import Judge, evaluate, pack, rows_at_once
+from mini_tf.training.evaluation import MetricAccumulator, evaluate, pack, rows_at_once
 
 
 def text_of(
@@ -18,7 +18,7 @@ def text_of(
     fields: str | None = None,
     note: Say = lambda line: None,
 ) -> Store:
-    """What to judge by: a side of the run's own data, or others, written as a recipe writes data.train (fields: and data.fields).
+    """What to evaluate on: a split of the run's own data, or others, written as a recipe writes data.train (fields: and data.fields).
 
     note: is called with what is notable of other data, such as characters that the tokenizer does not know. Raises RunFault where the
     run's own are no longer what they were.
@@ -41,8 +41,8 @@ def other_data(trained: Trained, data: str | None = None, fields: str | None = N
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
 
 
-def evaluate_trained(trained: Trained, store: Store, judge: Judge | None = None) -> dict[str, float]:
+def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
     """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
-    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, judge=judge)
+    return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)

@@ -12,14 +12,14 @@ import torch
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import padded, refuse_not_finite
-from mini_tf.generation.framing import an_ordinary_id, opening
+from mini_tf.generation.prompt_ids import first_text_id, start_ids
 from mini_tf.nn.model import Model
 from mini_tf.system.errors import RunFault, UsageFault
 
 MASK = "[MASK]"
 
 
-class Question(NamedTuple):
+class MaskedPrompt(NamedTuple):
     """A prompt as an encoder reads it; parts: the text around the masks, one more than there are masks."""
 
     ids: list[int]
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
     text: str
 
 
-class Filler:
+class MaskFiller:
     """An encoder that names what may stand in place of each mask.
 
     `separated`: texts begin with a separator, as in training. context: the longest text that it reads. RunFault where the
@@ -47,29 +47,29 @@ class Filler:
         if vocabulary.mask is None:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so there is nothing that the model could fill")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
-        self._opening, self._ordinary = opening(tokenizer, separated), an_ordinary_id(tokenizer)
+        self._start_ids, self._ordinary = start_ids(tokenizer, separated), first_text_id(tokenizer)
         self._takes_blank = tokenizer.joins_blanks or len(tokenizer.encode(" ")) == 0
 
-    def question(self, prompt: str) -> Question:
+    def masked_prompt(self, prompt: str) -> MaskedPrompt:
         """The prompt with its masks found; UsageFault where it has none, or is longer than the context."""
         *before, last = prompt.split(MASK)
         if not before:
             raise UsageFault(f"the prompt has no {MASK}, and an encoder writes only in its place", hint=f"as in: The {MASK} is red.")
         parts = [*(part.removesuffix(" ") if self._takes_blank else part for part in before), last]
-        ids = [*self._opening, *map(int, self.tokenizer.encode(parts[0]))]
+        ids = [*self._start_ids, *map(int, self.tokenizer.encode(parts[0]))]
         for part in parts[1:]:
             ids += [self._mask, *map(int, self.tokenizer.encode(part))]
         if len(ids) > self.context:
             raise UsageFault(f"the prompt has {len(ids)} tokens, but the model reads {self.context} at most", hint="shorten it")
-        return Question(ids, parts)
+        return MaskedPrompt(ids, parts)
 
     @torch.inference_mode()
-    def candidates(self, questions: Sequence[Question], n: int) -> list[list[list[Candidate]]]:
+    def candidates(self, questions: Sequence[MaskedPrompt], n: int) -> list[list[list[Candidate]]]:
         """For each question and each of its masks the `n` likeliest tokens, special ones left out; RunFault as in decoding."""
         self.model.eval()
         tokens = padded([question.ids for question in questions], next(self.model.parameters()).device)
         # A pad is 0, which may be the mask's own id.
-        real = torch.ones_like(tokens.ids) if tokens.places is None else tokens.places.segments
+        real = torch.ones_like(tokens.ids) if tokens.token_positions is None else tokens.token_positions.segments
         at = ((tokens.ids == self._mask) & (real != 0)).flatten().nonzero().squeeze(1)
         scores = self.model.logits(self.model(tokens, at=at).y)
         refuse_not_finite(scores)
@@ -87,7 +87,7 @@ class Filler:
             found.append(masks)
         return found
 
-    def filled(self, question: Question, candidates: Sequence[Sequence[Candidate]]) -> str:
+    def filled(self, question: MaskedPrompt, candidates: Sequence[Sequence[Candidate]]) -> str:
         """The prompt with the likeliest token in place of each mask."""
         *before, last = question.parts
         return "".join(part + ranked[0].text for part, ranked in zip(before, candidates, strict=True)) + last

@@ -1,6 +1,6 @@
 """Where tokens stand, and who may see whom.
 
-Causality, document borders, padding, windows and relative distance are all comparisons of places, so one primitive,
+Causality, document borders, padding, windows and relative distance are all comparisons of positions, so one primitive,
 `Visibility.keep`, serves every mixer: a window's slab, a chunk and the dense mask are `keep` on other index tensors.
 Nothing of size (L, M) is made unless `mask` is asked for, and then once for a whole pass through a stack.
 """
@@ -14,9 +14,12 @@ from torch import Tensor
 
 from mini_tf.nn.state import State
 
+IN_STATE = "places"
+"""The key of a mixer's state that holds the positions of its keys; checkpoints of streams contain it, so it stays as it was named."""
+
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class TokenPositions:
     """Where each of `length` tokens of one side stands.
 
     segments (B, length): 0 is padding, equal numbers are one document; None means one document for every row.
@@ -32,8 +35,8 @@ class Places:
     orders: Tensor | None = None
 
     @classmethod
-    def packed(cls, segments: Tensor) -> "Places":
-        """Places of rows that hold several documents, whose positions count from 0 within each run of equal numbers."""
+    def packed(cls, segments: Tensor) -> "TokenPositions":
+        """Positions of rows that hold several documents, whose positions count from 0 within each run of equal numbers."""
         length = segments.shape[1]
         index = torch.arange(length, device=segments.device).expand_as(segments)
         opens = torch.ones_like(segments, dtype=torch.bool)
@@ -43,7 +46,7 @@ class Places:
 
     @property
     def plain(self) -> bool:
-        """True where no tensor is needed to know the places: one unpadded document a row, counted from `start`."""
+        """True where no tensor is needed to know the token_positions: one unpadded document a row, counted from `start`."""
         return self.segments is None and self.positions is None and self.orders is None
 
     def position(self, index: Tensor) -> Tensor:
@@ -60,18 +63,18 @@ class Places:
             return self.positions
         return torch.arange(self.start, self.start + self.length, device=device)[None]
 
-    def then(self, other: "Places", batch: int, device: torch.device) -> "Places":
-        """These places followed by `other`, as a memory that grows."""
+    def then(self, other: "TokenPositions", batch: int, device: torch.device) -> "TokenPositions":
+        """These positions followed by `other`, as a memory that grows."""
         if self.length == 0:
             return other
         if self.plain and other.plain and other.start == self.start + self.length:
-            return Places(self.length + other.length, self.start)
+            return TokenPositions(self.length + other.length, self.start)
         sides = (self, other)
         segments, positions = (torch.cat(parts, dim=1) for parts in zip(*(side.tensors(batch, device) for side in sides), strict=True))
         orders = None
         if any(side.orders is not None for side in sides):
             orders = torch.cat([side.order(torch.arange(side.length, device=device)).expand(batch, -1) for side in sides], dim=1)
-        return Places(self.length + other.length, 0, segments, positions, orders)
+        return TokenPositions(self.length + other.length, 0, segments, positions, orders)
 
     def tensors(self, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Segments and positions written out: two tensors (batch, length)."""
@@ -80,27 +83,27 @@ class Places:
             segments = torch.ones(batch, self.length, dtype=torch.long, device=device)
         return segments, self.all_positions(device).expand(batch, -1)
 
-    def last(self, n: int) -> "Places":
-        """The last `n` places, or all of them where there are fewer."""
+    def last(self, n: int) -> "TokenPositions":
+        """The last `n` positions, or all of them where there are fewer."""
         return self if n >= self.length else self.cut(self.length - n, self.length)
 
-    def cut(self, first: int, last: int) -> "Places":
-        """The places of tokens first..last-1."""
+    def cut(self, first: int, last: int) -> "TokenPositions":
+        """The positions of tokens first..last-1."""
         return self._each(lambda t: t[:, first:last], length=last - first, start=self.start + first)
 
-    def select(self, rows: Tensor) -> "Places":
+    def select(self, rows: Tensor) -> "TokenPositions":
         """Row i becomes what row `rows[i]` was."""
         return self._each(lambda t: t.index_select(0, rows.to(t.device)))
 
-    def merged(self, batch: int, n: int, device: torch.device) -> "Places":
+    def merged(self, batch: int, n: int, device: torch.device) -> "TokenPositions":
         """Those of `batch` rows where `n` neighbouring ones become one row, its tokens behind each other."""
         if self.plain:
-            return Places(n * self.length, positions=self.all_positions(device).repeat(batch // n, n))
+            return TokenPositions(n * self.length, positions=self.all_positions(device).repeat(batch // n, n))
         segments, positions = self.tensors(batch, device)
-        whole = Places(self.length, 0, segments, positions, self.orders)
+        whole = TokenPositions(self.length, 0, segments, positions, self.orders)
         return whole._each(lambda t: t.reshape(batch // n, -1), length=n * self.length)
 
-    def with_prefix(self, lengths: Tensor) -> "Places":
+    def with_prefix(self, lengths: Tensor) -> "TokenPositions":
         """The same for rows that begin with a prefix: the first `lengths` (B,) tokens of a document all see each other.
 
         What follows sees them, and they do not see it.
@@ -108,7 +111,7 @@ class Places:
         positions = self.all_positions(lengths.device).expand(len(lengths), -1)
         return replace(self, orders=torch.maximum(positions, lengths[:, None] - 1))
 
-    def to(self, device: torch.device) -> "Places":
+    def to(self, device: torch.device) -> "TokenPositions":
         return self._each(lambda t: t.to(device, non_blocking=True))
 
     def to_state(self) -> State:
@@ -116,11 +119,11 @@ class Places:
         return {"start": self.start} | {name: t for name in _TENSORS if (t := getattr(self, name)) is not None}
 
     @classmethod
-    def of_state(cls, part: State, length: int) -> "Places":
+    def of_state(cls, part: State, length: int) -> "TokenPositions":
         """The inverse of `to_state`, for `length` tokens."""
         return cls(length, part["start"], *(part.get(name) for name in _TENSORS))
 
-    def _each(self, change: Callable[[Tensor], Tensor], **sizes: Any) -> "Places":
+    def _each(self, change: Callable[[Tensor], Tensor], **sizes: Any) -> "TokenPositions":
         """The same with every tensor changed."""
         changed: dict[str, Any] = {name: change(t) for name in _TENSORS if (t := getattr(self, name)) is not None}
         return replace(self, **sizes, **changed)
@@ -139,8 +142,8 @@ class Visibility:
     """
 
     causal: bool
-    own: Places
-    memory: Places
+    own: TokenPositions
+    memory: TokenPositions
     window: int | None = None
     sees_self: bool = True
     _limited: dict[tuple[int | None, bool], "Visibility"] = field(default_factory=dict, init=False)
@@ -148,7 +151,7 @@ class Visibility:
 
     @property
     def plain(self) -> bool:
-        """True where both sides are one unpadded document a row, so that no tensor of places takes part."""
+        """True where both sides are one unpadded document a row, so that no tensor of positions takes part."""
         return self.own.plain and self.memory.plain
 
     @property
@@ -170,7 +173,7 @@ class Visibility:
             return False
         return not self.plain or max(self.own.start + self.own.length, self.memory.start + self.memory.length) > self.window + 1
 
-    def after(self, kept: Places, batch: int, device: torch.device) -> "Visibility":
+    def after(self, kept: TokenPositions, batch: int, device: torch.device) -> "Visibility":
         """The same view where memory begins with what a state has kept."""
         return self if kept.length == 0 else replace(self, memory=kept.then(self.memory, batch, device))
 
@@ -203,8 +206,8 @@ class Visibility:
             seen = seen & (self.distance(q_index, k_index) != 0)
         if self.own.segments is not None or self.memory.segments is not None:
             q_segment, k_segment = (
-                places.segments[:, index] if places.segments is not None else torch.ones_like(index)[None]
-                for places, index in ((self.own, q_index), (self.memory, k_index))
+                token_positions.segments[:, index] if token_positions.segments is not None else torch.ones_like(index)[None]
+                for token_positions, index in ((self.own, q_index), (self.memory, k_index))
             )
             seen = seen & (q_segment == k_segment) & (k_segment != 0)
         return seen

@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import seeded
 
-from mini_tf.nn.layers.answer import Answer, place_of, pooled
-from mini_tf.nn.places import Places
+from mini_tf.nn.layers.task_head import TaskHead, pooled, token_index
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
 
 def tokens(lengths: list[int]) -> Tokens:
-    """Rows of so many tokens, padded on the right; without places where none is padded."""
+    """Rows of so many tokens, padded on the right; without positions where none is padded."""
     width = max(lengths)
     segments = torch.tensor([[1] * length + [0] * (width - length) for length in lengths])
-    return Tokens(torch.zeros(len(lengths), width, dtype=torch.long), None if segments.all() else Places.packed(segments))
+    return Tokens(torch.zeros(len(lengths), width, dtype=torch.long), None if segments.all() else TokenPositions.packed(segments))
 
 
 @settings(deadline=None, max_examples=40)
@@ -30,7 +30,7 @@ def test_every_pool_is_made_of_the_real_tokens_alone(lengths: list[int]) -> None
     np.testing.assert_allclose(pooled("mean", hidden, inputs).numpy(), [row.mean(0) for row in rows], atol=1e-12)
     np.testing.assert_array_equal(pooled("max", hidden, inputs).numpy(), [row.max(0) for row in rows])
     for pool, place in (("first", 0), ("last", -1)):
-        flat = hidden.flatten(0, 1)[place_of(pool, inputs)]  # type: ignore[arg-type]
+        flat = hidden.flatten(0, 1)[token_index(pool, inputs)]  # type: ignore[arg-type]
         np.testing.assert_array_equal(flat.numpy(), [row[place] for row in rows])
 
 
@@ -45,7 +45,7 @@ def test_pads_get_no_gradient_from_a_pool() -> None:
 
 def test_an_answer_is_a_linear_map_with_dropout_before_it_in_training_alone() -> None:
     torch.manual_seed(0)
-    answer, hidden = Answer(8, 3, 0.5).double(), seeded(5, 8)
+    answer, hidden = TaskHead(8, 3, 0.5).double(), seeded(5, 8)
     expected = hidden @ answer.linear.weight.T + answer.linear.bias
     torch.testing.assert_close(answer.eval()(hidden), expected)
     torch.manual_seed(1)
@@ -58,6 +58,6 @@ def test_an_answer_is_a_linear_map_with_dropout_before_it_in_training_alone() ->
 
 def test_a_new_answer_has_scores_of_about_unit_size_and_no_favourite() -> None:
     torch.manual_seed(0)
-    answer = Answer(256, 500, 0.1)
+    answer = TaskHead(256, 500, 0.1)
     assert answer.linear.weight.std().item() == pytest.approx(1 / 16, rel=0.02)
     assert answer.linear.bias.abs().max() == 0

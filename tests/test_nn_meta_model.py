@@ -7,7 +7,7 @@ import torch
 from commands import QUIET, TINY, minitf
 from toys import TINY_CONSTANTS, mixer_settings
 
-from mini_tf.nn.weights.sketch import sketched
+from mini_tf.nn.weights.meta_model import on_meta_device
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.tensors import specs
@@ -35,7 +35,7 @@ def test_a_sketch_has_the_models_own_tensors_and_draws_nothing(model: str, mixer
         positions={"kind": positions},
     )
     before = torch.get_rng_state()
-    sketch = sketched(lambda: settings.build(100, 16))  # type: ignore[attr-defined]
+    sketch = on_meta_device(lambda: settings.build(100, 16))  # type: ignore[attr-defined]
     assert torch.equal(torch.get_rng_state(), before)
     assert all(tensor.is_meta for tensor in sketch.weights().values())
     assert specs(sketch.weights()) == specs(settings.build(100, 16).weights())  # type: ignore[attr-defined]

@@ -17,11 +17,11 @@ from typing import NoReturn
 
 import mini_tf.drawing.loss_curve  # noqa: F401  every fork would import it anew: a second each
 from mini_tf.jobs.pretrain import Options, pretrain
-from mini_tf.jobs.session import Voice
+from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY
-from mini_tf.run.opening import Place
+from mini_tf.run.opening import RunLocation
 
 RECIPE = """\
 data: {train: grammar, split: 0.2%}
@@ -40,11 +40,11 @@ class Failed(Exception):
     """A run ended with an exit code; says which, and the last that it said."""
 
 
-class Trial:
+class KilledRun:
     """One run with a folder and a cache of its own, so that it reads and encodes its text itself."""
 
-    def __init__(self, stage: Path, name: str, voice: Voice, overrides: Sequence[str] = ()) -> None:
-        self.place, self.voice, self.overrides = stage / name, voice, overrides
+    def __init__(self, stage: Path, name: str, reporter: Reporter, overrides: Sequence[str] = ()) -> None:
+        self.place, self.reporter, self.overrides = stage / name, reporter, overrides
         self.folder, self._log = self.place / "run", self.place / "said.txt"
         self.place.mkdir()
         (self.place / "rehearsal.yaml").write_text(RECIPE)
@@ -91,7 +91,7 @@ class Trial:
         os.dup2(said, 2)
         os.environ["MINITF_CACHE"] = str(self.place / "cache")
         resolved = reading.read(self.place / "rehearsal.yaml", self.overrides)
-        sys.exit(pretrain(resolved, Options(Place(self.folder)), self.voice).exit_code)
+        sys.exit(pretrain(resolved, Options(RunLocation(self.folder)), self.reporter).exit_code)
 
     def _saving(self) -> list[str]:
         return glob(f"{TEMPORARY}step-*", root_dir=self.folder / "checkpoints")

@@ -19,7 +19,7 @@ from mini_tf.training.machine.device import Setup
 
 
 @dataclass(frozen=True)
-class Trial:
+class StepTimer:
     """task and feed as in `Training`; the feed's own micro_batch_size plays no part."""
 
     task: nn.Module

@@ -13,7 +13,7 @@ from mini_tf.nn.tokens import Tokens
 Pool = Literal["first", "last", "mean", "max"]
 
 
-class Answer(OutputLayer):
+class TaskHead(OutputLayer):
     """dropout -> linear, in the place of a head over the vocabulary (Devlin et al. 2018, arXiv:1810.04805, section 4.1)."""
 
     def __init__(self, d_model: int, n_answers: int, dropout_rate: float) -> None:
@@ -31,7 +31,7 @@ class Answer(OutputLayer):
         return scores
 
 
-def place_of(pool: Literal["first", "last"], inputs: Tokens) -> Int[Tensor, " B"]:
+def token_index(pool: Literal["first", "last"], inputs: Tokens) -> Int[Tensor, " B"]:
     """The flat index into (B, L) of the first or last token of each row."""
     rows, length = inputs.ids.shape
     first = torch.arange(rows, device=inputs.ids.device) * length
@@ -47,5 +47,5 @@ def pooled(pool: Literal["mean", "max"], hidden: Float[Tensor, "B L D"], inputs:
 
 
 def _real(inputs: Tokens) -> Tensor:
-    segments = None if inputs.places is None else inputs.places.segments
+    segments = None if inputs.token_positions is None else inputs.token_positions.segments
     return torch.ones_like(inputs.ids, dtype=torch.bool) if segments is None else segments != 0

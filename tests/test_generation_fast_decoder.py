@@ -7,9 +7,9 @@ import torch
 from test_generation_decoding import STEPS, cached, some_ids, uncached
 from test_models import CONTEXT, model_of, usable
 
-from mini_tf.generation.decoding import Reading, Remembering, padded
-from mini_tf.generation.kept import ROOM, Kept
-from mini_tf.generation.lean import Lean
+from mini_tf.generation.decoding import CachedModel, DecodingState, padded
+from mini_tf.generation.fast_decoder import FastDecoder
+from mini_tf.generation.kv_cache import ROOM, KVCache
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing
@@ -48,7 +48,7 @@ SETTINGS |= {"qk_norm": softmax_with(qk_norm=True), "no scale": softmax_with(sca
 
 def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int = STEPS, context: int = CONTEXT) -> None:
     """Texts of these lengths, together, for n steps."""
-    assert Lean.fits(model)
+    assert FastDecoder.fits(model)
     texts = [some_ids(length, seed=length).tolist() for length in lengths]
     following = some_ids(n, len(texts), seed=4)
     together = cached(model, texts, following, context)
@@ -96,7 +96,7 @@ def test_a_bias_has_room_for_every_distance_whatever_the_number_of_heads(positio
 
 def test_what_is_kept_is_copied_only_when_its_room_is_full() -> None:
     state = {"k": torch.ones(1, 2, 3, 4), "v": torch.ones(1, 2, 3, 5)}
-    kept, places = Kept([state], 3), []
+    kept, places = KVCache([state], 3), []
     for n in range(3, 3 + ROOM + 1):
         [(_, _, keys, _)] = kept.at(n)
         places.append(keys.data_ptr())
@@ -109,7 +109,7 @@ def test_rows_change_places_in_models_with_a_bias_turns_and_a_window() -> None:
         model = model_of("decoder", ("window", "softmax"), positions, n_layers=2, ngrams=(50, 60))
         texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]
         following, rows = some_ids(5, 3, seed=4), torch.tensor([2, 0, 0])
-        reading = Reading(model, texts, CONTEXT)
+        reading = DecodingState(model, texts, CONTEXT)
         reading.scores()
         for ids in following[:2]:
             reading.after(ids)
@@ -126,7 +126,7 @@ def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(len
     with torch.inference_mode():
         tokens = padded([some_ids(length, seed=length).tolist() for length in lengths], torch.device("cpu"))
         states = [model(tokens, state=model.start(2)).state for _ in range(2)]
-        lean, ordinary = Lean(model, states[0], lengths), Remembering(model, states[1])
+        lean, ordinary = FastDecoder(model, states[0], lengths), CachedModel(model, states[1])
         for ids in some_ids(9, 2, seed=4):
             found, expected = (memory.after(ids).log_softmax(dim=-1) for memory in (lean, ordinary))
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
@@ -137,17 +137,17 @@ def test_only_decoders_that_read_by_softmax_are_read_lean(mixer: str) -> None:
     """Others go on as the whole too."""
     positions = next(word for word in ("rotary", "none") if usable(mixer, word))
     model = model_of("decoder", ("softmax", mixer), positions, n_layers=2)
-    assert Lean.fits(model) == (mixer in READ_BY_SOFTMAX)
-    assert not Lean.fits(model.train())
+    assert FastDecoder.fits(model) == (mixer in READ_BY_SOFTMAX)
+    assert not FastDecoder.fits(model.train())
     model.eval()
     text, following = some_ids(5).tolist(), some_ids(STEPS, 1, seed=4)
     expected = uncached(model, text, following[:, 0].tolist(), CONTEXT)
     torch.testing.assert_close(cached(model, [text], following, CONTEXT)[:, 0], expected, rtol=0, atol=1e-8)
-    assert not Lean.fits(model_of("encoder"))
+    assert not FastDecoder.fits(model_of("encoder"))
 
 
 def test_learned_positions_end_where_they_end() -> None:
-    reading = Reading(model_of("decoder", positions="learned"), [[1] * (CONTEXT - 1)], context=CONTEXT + 5)
+    reading = DecodingState(model_of("decoder", positions="learned"), [[1] * (CONTEXT - 1)], context=CONTEXT + 5)
     reading.scores()
     reading.after(torch.tensor([1]))
     with pytest.raises(DataFault, match="a text of 17 tokens is longer than the 16 learned positions"):
@@ -161,4 +161,4 @@ def test_an_embedding_that_is_only_a_table_is_read_as_one(settings: dict[str, An
     model = model_of("decoder", **settings)
     model(Tokens(some_ids(1, 3)), state=(state := model.start(1)))
     mixed = model(Tokens(some_ids(1, 3)), state=state)
-    assert (Lean(model, mixed.state, [3])._table is not None) == alone
+    assert (FastDecoder(model, mixed.state, [3])._table is not None) == alone

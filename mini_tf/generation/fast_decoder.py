@@ -1,9 +1,9 @@
 """One token more of every row, in as few operations as that takes: what the model itself would compute, several times faster.
 
-The step of a small model is all overhead: modules, places, and caches that grow by being copied cost several times what the
+The step of a small model is all overhead: modules, positions, and caches that grow by being copied cost several times what the
 products do. Here keys and values lie in tensors with room ahead, what depends on the place alone is made once for all layers,
 and the sum with the residual stream is part of a product. Embedding, activation, positions and head are the model's own; norms
-and the reading of one query are written out. `Lean.fits` tells which models can be read so. Prompts, and all other models, are
+and the reading of one query are written out. `FastDecoder.fits` tells which models can be read so. Prompts, and all other models, are
 read by the model itself.
 """
 
@@ -13,26 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.generation.here import Here, Hereabouts
-from mini_tf.generation.kept import Kept, Seen
-from mini_tf.nn.block import Block, Step
+from mini_tf.generation.kv_cache import KVCache, LayerCache
+from mini_tf.generation.position_cache import PositionCache, StepPosition
+from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
 from mini_tf.nn.layers.norm import in_few_operations, rms_norm_in_few_operations
 from mini_tf.nn.mixer import Mixer, SoftmaxAttention
 from mini_tf.nn.model import Model
-from mini_tf.nn.places import Places
 from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
 
-class Lean:
+class FastDecoder:
     """A model that goes on from `state`, after it has read texts of these `lengths`, padded on the left to the longest."""
 
     @staticmethod
     def fits(model: Model) -> bool:
-        """Whether the model, which is in eval, its mixers and its positions all declare what is computed here."""
+        """Whether the model, which is in eval, its mixers and its positions all declare what is computed position."""
         one = model.fast_decoding()
         if one is None or model.training:
             return False
@@ -52,21 +52,21 @@ class Lean:
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
         self._layers = [_Layer(block) for block in model.stack.blocks] * model.stack.n_passes
         self._norm = in_few_operations(model.stack.norm, weight[0])
-        self._kept = Kept([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
-        self._hereabouts = Hereabouts(model.embedding.position, self._layers[0].width, weight)
+        self._cache = KVCache([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
+        self._position_cache = PositionCache(model.embedding.position, self._layers[0].dims, weight)
 
     def after(self, ids: Tensor) -> Tensor:
         """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
-        x, here = self._embedded(ids), self._hereabouts.at(self._n, len(ids), self._pads)
-        for layer, seen in zip(self._layers, self._kept.at(self._n), strict=True):
-            x = layer(x, here, seen)
+        x, position = self._embedded(ids), self._position_cache.at(self._n, len(ids), self._pads)
+        for layer, seen in zip(self._layers, self._cache.at(self._n), strict=True):
+            x = layer(x, position, seen)
         self._n += 1
         return self._model.logits(self._norm(x))
 
     def select(self, rows: Tensor) -> None:
         """Row i becomes what row `rows[i]` was."""
-        self._hereabouts.forget()
-        self._kept.select(rows)
+        self._position_cache.forget()
+        self._cache.select(rows)
         rows = rows.to(self._model.embedding.tokens.weight.device)
         self._pads, self._before = (None if kept is None else kept[rows] for kept in (self._pads, self._before))
 
@@ -74,11 +74,11 @@ class Lean:
         """Vectors (B, D) of the next tokens."""
         if self._table is not None:
             return self._table.index_select(0, ids)
-        places = Places(1, self._n) if self._pads is None else Places(1, positions=(self._n - self._pads)[:, None])
+        token_positions = TokenPositions(1, self._n) if self._pads is None else TokenPositions(1, positions=(self._n - self._pads)[:, None])
         inputs, before = Tokens(ids[:, None]), self._before
         if before is not None:
             self._before = torch.cat([before, inputs.ids], dim=1)[:, 1:]
-        embedded: Tensor = self._model.embedding(inputs, places, before)[:, 0]
+        embedded: Tensor = self._model.embedding(inputs, token_positions, before)[:, 0]
         return embedded
 
 
@@ -89,7 +89,7 @@ class _Layer:
         own, feed_forward = block.own, block.feed_forward
         assert own is not None
         attention = own.part.fast_decoding()  # type: ignore[operator]
-        self.width = attention.width
+        self.dims = attention.dims
         self._read, self._own = _Read(attention), _Around(own, attention.out)
         if feed_forward is None:
             self._fed = None
@@ -98,8 +98,8 @@ class _Layer:
             self._fed, up = _Around(feed_forward, feed_forward.part.down), feed_forward.part.up
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
-    def __call__(self, x: Tensor, here: Here, seen: Seen) -> Tensor:
-        x = self._own.after(x, self._read(self._own.before(x), here, seen))
+    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
+        x = self._own.after(x, self._read(self._own.before(x), position, cache))
         if self._fed is None:
             return x
         return self._fed.after(x, activate(self._activation, F.linear(self._fed.before(x), self._up, self._up_bias)))
@@ -108,7 +108,7 @@ class _Layer:
 class _Around:
     """What a residual step does around its part, without dropout; `last` is the linear map that the part ends with."""
 
-    def __init__(self, step: Step, last: nn.Linear) -> None:
+    def __init__(self, step: ResidualStep, last: nn.Linear) -> None:
         self._norm, self._post, self._residual = in_few_operations(step.norm, last.weight[:, 0]), step.post, step.residual
         self._weight, self._bias = last.weight, last.bias
         self._transposed = last.weight.t()
@@ -131,26 +131,26 @@ class _Read:
     each other."""
 
     def __init__(self, attention: SoftmaxAttention) -> None:
-        width, weight = attention.width, attention.qkv.weight
+        dims, weight = attention.dims, attention.qkv.weight
         self._qkv, self._qkv_bias = weight, attention.qkv.bias
-        self._d_k, self._d_v, self._groups, self._heads = width.d_k, width.d_v, width.n_kv_heads, width.n_heads
-        self._qk_norm = rms_norm_in_few_operations(weight.new_ones(width.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
+        self._d_k, self._d_v, self._groups, self._heads = dims.d_k, dims.d_v, dims.n_kv_heads, dims.n_heads
+        self._qk_norm = rms_norm_in_few_operations(weight.new_ones(dims.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
         self._sizes = [attention.sizes[0] + attention.sizes[1], attention.sizes[2]]
         self._scale, self._no_bias, self._window = attention.scale, weight.new_zeros(1), attention.window
 
-    def __call__(self, x: Tensor, here: Here, seen: Seen) -> Tensor:
-        rows, (own_key, own_value, keys, values), bias = x.shape[0], seen, here.bias
+    def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
+        rows, (own_key, own_value, keys, values), bias = x.shape[0], cache, position.bias
         q_and_k, v = F.linear(x, self._qkv, self._qkv_bias).split_with_sizes(self._sizes, dim=1)
         q_and_k = q_and_k.view(rows, -1, self._d_k)
         if self._qk_norm is not None:
             q_and_k = self._qk_norm(q_and_k)
-        if here.turn is not None:
-            q_and_k = q_and_k @ here.turn  # (B, H + G, K) @ (K, K) or (B, K, K)
+        if position.turn is not None:
+            q_and_k = q_and_k @ position.turn  # (B, H + G, K) @ (K, K) or (B, K, K)
         q, k = q_and_k.split_with_sizes([self._heads, self._groups], dim=1)
         own_key.copy_(k.reshape(-1, self._d_k))
         own_value.copy_(v.reshape(-1, self._d_v))
-        if self._window is not None and here.n > self._window:
-            first = here.n - self._window
+        if self._window is not None and position.n > self._window:
+            first = position.n - self._window
             keys, values, bias = keys[:, :, first:], values[:, first:], None if bias is None else bias[:, :, first:]
         q = q.reshape(rows * self._groups, -1, self._d_k)
         if bias is None:

@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.filling import Candidate, Filler
+from mini_tf.generation.mask_filling import Candidate, MaskFiller
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
 from mini_tf.system.errors import RunFault, UsageFault
@@ -29,22 +29,22 @@ def with_mask_first() -> Tokenizer:
     return Tokenizer(inner)
 
 
-def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int = 16, **settings: Any) -> Filler:
+def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int = 16, **settings: Any) -> MaskFiller:
     model: Any = model_of("encoder", positions="learned", n_layers=2, head="bert", **settings)
     all_scores = model.logits
     model.logits = lambda hidden, words=None: all_scores(hidden, words)[..., : tokenizer.vocabulary.size]
-    return Filler(model, tokenizer, separated, context)
+    return MaskFiller(model, tokenizer, separated, context)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_stands_where_its_token_stood_and_the_token_brings_the_text_back(kind: str) -> None:
     """So a blank belongs to the mask where it belongs to the token, and the text around it is what training saw."""
     tokenizer = TOKENIZERS[kind]
-    [separator, *ids] = (*filler_of(tokenizer)._opening, *map(int, tokenizer.encode("the cat sat")))
+    [separator, *ids] = (*filler_of(tokenizer)._start_ids, *map(int, tokenizer.encode("the cat sat")))
     word = "c" if kind in ("char", "byte") else "cat"
     at = next(i for i, piece in enumerate(tokenizer.pieces(ids)) if piece.strip() == word)
     filler = filler_of(tokenizer)
-    question = filler.question(f"the [MASK]{'at' if word == 'c' else ''} sat")
+    question = filler.masked_prompt(f"the [MASK]{'at' if word == 'c' else ''} sat")
     assert question.ids == [separator, *ids[:at], tokenizer.vocabulary.mask, *ids[at + 1 :]]
     assert filler.filled(question, [filler._named(question.parts[0], [ids[at]], [1.0])]) == "the cat sat"
 
@@ -54,14 +54,14 @@ def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
         tokenizer = TOKENIZERS[kind]
         parts = [id for id, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary.size))) if piece in ("t", "##t")]
         filler = filler_of(tokenizer)
-        question = filler.question("the ca [MASK] sat")
+        question = filler.masked_prompt("the ca [MASK] sat")
         [candidate] = filler._named(question.parts[0], parts[-1:], [1.0])
         assert filler.filled(question, [[candidate]]) == "the cat sat"
 
 
 def test_candidates_are_ranked_by_the_models_own_probabilities() -> None:
     filler = filler_of()
-    question = filler.question("the [MASK]at s[MASK]t")
+    question = filler.masked_prompt("the [MASK]at s[MASK]t")
     first, second = filler.candidates([question], 7)[0]
     with torch.no_grad():
         scores = filler.model.logits(filler.model(Tokens(torch.tensor([question.ids]))).y)[0].softmax(dim=-1)
@@ -73,7 +73,7 @@ def test_candidates_are_ranked_by_the_models_own_probabilities() -> None:
 
 
 def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
-    [[ranked]] = filler_of().candidates([filler_of().question("[MASK]")], 1000)
+    [[ranked]] = filler_of().candidates([filler_of().masked_prompt("[MASK]")], 1000)
     assert len(ranked) == CHAR.vocabulary.size - 4
     assert not {candidate.token for candidate in ranked} & {"<pad>", "<unk>", "</s>", "[MASK]"}
 
@@ -81,7 +81,7 @@ def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
 @pytest.mark.parametrize("tokenizer", [CHAR, with_mask_first()], ids=["char", "mask_first"])
 def test_prompts_of_different_length_are_filled_together_as_each_alone(tokenizer: Tokenizer) -> None:
     filler = filler_of(tokenizer)
-    questions = [filler.question(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
+    questions = [filler.masked_prompt(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
     together = filler.candidates(questions, 4)
     assert [len(masks) for masks in together] == [1, 2, 1, 1]
     for question, masks in zip(questions, together, strict=True):
@@ -92,17 +92,17 @@ def test_prompts_of_different_length_are_filled_together_as_each_alone(tokenizer
 
 
 def test_other_special_tokens_in_a_prompt_are_plain_text() -> None:
-    question = filler_of(TOKENIZERS["byte"], context=99).question("</s><pad>[MASK]")
+    question = filler_of(TOKENIZERS["byte"], context=99).masked_prompt("</s><pad>[MASK]")
     special = TOKENIZERS["byte"].vocabulary
     assert [id for id in question.ids if id in special.special_ids] == [special.separator, special.mask]
     assert len(question.ids) == 2 + len("</s><pad>")
-    assert filler_of(separated=False).question("[MASK]").ids == [CHAR.vocabulary.mask]
+    assert filler_of(separated=False).masked_prompt("[MASK]").ids == [CHAR.vocabulary.mask]
 
 
 @pytest.mark.parametrize("prompt", ["[MASK] [MASK]", "漢 [MASK]"])
 def test_a_word_after_another_mask_or_after_something_unknown_keeps_its_blank(prompt: str) -> None:
     filler = filler_of(TOKENIZERS["wordpiece"])
-    question = filler.question(prompt)
+    question = filler.masked_prompt(prompt)
     [[*before, last]] = filler.candidates([question], 1000)
     words = [candidate for candidate in last if not candidate.token.startswith("##")]
     assert "cat" in {candidate.token for candidate in words}
@@ -112,28 +112,28 @@ def test_a_word_after_another_mask_or_after_something_unknown_keeps_its_blank(pr
 def test_a_model_that_is_in_training_fills_without_its_dropout() -> None:
     filler = filler_of(dropout_rate=0.5)
     filler.model.train()
-    question = filler.question("the [MASK]at")
+    question = filler.masked_prompt("the [MASK]at")
     assert filler.candidates([question], 3) == filler.candidates([question], 3)
 
 
 def test_a_prompt_without_a_mask_or_too_long_is_refused_with_the_way_out() -> None:
     filler = filler_of()
     with pytest.raises(UsageFault, match=r"the prompt has no \[MASK\]") as refused:
-        filler.question("the cat [mask]")
+        filler.masked_prompt("the cat [mask]")
     assert refused.value.hint == "as in: The [MASK] is red."
-    assert len(filler.question("[MASK]" + "a" * 14).ids) == 16
+    assert len(filler.masked_prompt("[MASK]" + "a" * 14).ids) == 16
     with pytest.raises(UsageFault, match="the prompt has 17 tokens, but the model reads 16 at most"):
-        filler.question("[MASK]" + "a" * 15)
+        filler.masked_prompt("[MASK]" + "a" * 15)
 
 
 def test_a_tokenizer_without_a_mask_fills_nothing() -> None:
     bare = Tokenizer(Inner(WordLevel({"a": 0, "b": 1}, unk_token="a")))
     with pytest.raises(RunFault, match=r"has no \[MASK\] token"):
-        Filler(model_of("encoder"), bare, True, 16)
+        MaskFiller(model_of("encoder"), bare, True, 16)
 
 
 def test_several_masks_are_filled_with_the_best_of_each() -> None:
     filler = filler_of()
-    question = filler.question("[MASK] and [MASK].")
+    question = filler.masked_prompt("[MASK] and [MASK].")
     masks = [[Candidate(word, 0.5, word), Candidate("x", 0.1, "x")] for word in ("a", "b")]
     assert filler.filled(question, masks) == "a and b."

@@ -15,7 +15,7 @@ WIDE_GAP = 0.25
 _COMMON = ("loss", "bits_per_byte", "accuracy")
 
 
-def spoken(metrics: Mapping[str, float], objective: ObjectiveSettings) -> str:
+def format_metrics(metrics: Mapping[str, float], objective: ObjectiveSettings) -> str:
     """The held-out figures that people ask for first."""
     pipeline = objective.pipeline()
     names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SPOKEN)))

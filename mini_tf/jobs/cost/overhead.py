@@ -31,7 +31,7 @@ DRAWN_STEPS = 100
 
 
 @dataclass(frozen=True)
-class Chores:
+class Overhead:
     """Seconds of each, done once. whole: an evaluation of all held-out text; evaluation: one of those on the way."""
 
     evaluation: float
@@ -41,7 +41,7 @@ class Chores:
     closing: float
 
 
-def chores_of(parts: Parts, state_bytes: int) -> Chores:
+def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
     """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
     tokens = parts.held_out_tokens
     rate = _evaluated_per_second(parts, tokens)
@@ -51,7 +51,7 @@ def chores_of(parts: Parts, state_bytes: int) -> Chores:
     else:
         (sample, text), last = _continue(parts), 0.0
     weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
-    return Chores(
+    return Overhead(
         evaluation=parts.sample_size / rate,
         whole=tokens / rate,
         sample=sample,

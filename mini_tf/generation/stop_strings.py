@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-class Stopping:
+class StopStringFilter:
     """Lets a text through piece by piece, up to the stop string that is complete first; of several that end there, the longest.
 
     However the text is cut into pieces, the same comes out. What may become a stop string is held back.

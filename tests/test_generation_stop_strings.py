@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mini_tf.generation.stopping import Stopping
+from mini_tf.generation.stop_strings import StopStringFilter
 
 
 def let_through(stops: list[str], pieces: list[str]) -> tuple[list[str], bool]:
-    stopping = Stopping(stops)
+    stopping = StopStringFilter(stops)
     return [*map(stopping.push, pieces), stopping.end()], stopping.stopped
 
 
@@ -30,7 +30,7 @@ def test_the_text_ends_before_the_stop_string_that_is_complete_first(stops: list
 
 @given(st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3), st.text("abc", max_size=12))
 def test_text_is_held_back_only_while_it_may_become_a_stop_string(stops: list[str], text: str) -> None:
-    stopping, told = Stopping(stops), ""
+    stopping, told = StopStringFilter(stops), ""
     for n, character in enumerate(text, 1):
         told += stopping.push(character)
         if stopping.stopped:
@@ -58,4 +58,4 @@ def test_pieces_come_out_as_soon_as_they_are_certain(stops: list[str], pieces: l
 
 def test_an_empty_stop_string_is_no_stop_string() -> None:
     with pytest.raises(ValueError, match="empty stop string"):
-        Stopping(["a", ""])
+        StopStringFilter(["a", ""])

@@ -11,8 +11,8 @@ import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.beam import Beam, Hypothesis, search
-from mini_tf.generation.decoding import Remembering, padded
-from mini_tf.generation.framing import opening
+from mini_tf.generation.decoding import CachedModel, padded
+from mini_tf.generation.prompt_ids import start_ids
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 
@@ -24,7 +24,7 @@ LONGER = 50
 """Tokens that a target may have more than its source (Vaswani et al. 2017, section 6.1)."""
 
 
-class Source(NamedTuple):
+class SourceIds(NamedTuple):
     """A text as the encoder reads it, with its separator; `cut`: how many of its `length` tokens were left out, from the right."""
 
     ids: list[int]
@@ -45,23 +45,23 @@ NOTHING = Translation("", 0.0, 0.0)
 
 
 class Translator:
-    """An encoder-decoder that translates as `wish` says. context: the longest source, its separator included; default the model's."""
+    """An encoder-decoder that translates as `options` says. context: the longest source, its separator included; default the model's."""
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, wish: Generate, *, context: int | None = None
+        self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, options: Generate, *, context: int | None = None
     ) -> None:
         assert model.reads_source
-        self.model, self.tokenizer, self.source_tokenizer, self.wish = model, tokenizer, source_tokenizer, wish
+        self.model, self.tokenizer, self.source_tokenizer, self.options = model, tokenizer, source_tokenizer, options
         self.device = next(model.parameters()).device
         self._room, places = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
         self.context = min(context or model.context, places)
-        [self._separator], [self._source_end] = (opening(one, separated=True) for one in (tokenizer, source_tokenizer))
+        [self._separator], [self._source_end] = (start_ids(one, separated=True) for one in (tokenizer, source_tokenizer))
 
-    def sources(self, texts: Sequence[str]) -> list[Source]:
+    def sources(self, texts: Sequence[str]) -> list[SourceIds]:
         """Sources as the model reads them: the beginning of one that is longer than the context."""
         kept = self.context - 1
         encoded = [ids.tolist() for ids in self.source_tokenizer.encode_batch(texts)]
-        return [Source([*ids[:kept], self._source_end], len(ids), max(0, len(ids) - kept)) for ids in encoded]
+        return [SourceIds([*ids[:kept], self._source_end], len(ids), max(0, len(ids) - kept)) for ids in encoded]
 
     def translate(self, sources: Sequence[str], rows: int = ROWS, n_best: int = 1) -> Iterator[list[Translation]]:
         """The `n_best` translations of each source, the best first, in the order of the sources; `rows` are translated at a time.
@@ -83,16 +83,16 @@ class Translator:
         return translations
 
     @torch.inference_mode()
-    def _search(self, sources: Sequence[Source], n_best: int) -> list[list[Hypothesis]]:
-        wish, end = self.wish, self._separator
+    def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
+        options, end = self.options, self._separator
         banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
-        beam = Beam(end, wish.num_beams, n_best, wish.length_penalty, wish.min_new_tokens, wish.no_repeat_ngram, banned)
+        beam = Beam(end, options.num_beams, n_best, options.length_penalty, options.min_new_tokens, options.no_repeat_ngram, banned)
         memory = self.model.read(padded([source.ids for source in sources], self.device, left=False))
         begin = torch.full((len(sources),), end, device=self.device)
-        targets = Remembering(self.model, self.model.start(len(sources)), memory)
+        targets = CachedModel(self.model, self.model.start(len(sources)), memory)
         return search(targets, begin, [self._limit(source) for source in sources], beam)
 
-    def _limit(self, source: Source) -> int:
+    def _limit(self, source: SourceIds) -> int:
         """Most tokens of a translation, its end included."""
-        longest = max(len(source.ids) - 1 + LONGER, self.wish.min_new_tokens)
-        return min(self.wish.max_new_tokens, longest, self._room)
+        longest = max(len(source.ids) - 1 + LONGER, self.options.min_new_tokens)
+        return min(self.options.max_new_tokens, longest, self._room)

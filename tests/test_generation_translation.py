@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import padded
-from mini_tf.generation.translating import Source, Translator
+from mini_tf.generation.translation import SourceIds, Translator
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
@@ -162,7 +162,7 @@ def test_a_blank_source_is_blank_whatever_the_model_thinks() -> None:
 def test_a_source_longer_than_the_context_is_read_up_to_there() -> None:
     translator = translator_of(model_of(), context=5)
     [whole, cut] = translator.sources(["1234", "1234567"])
-    assert whole == Source([*OF_SOURCES.encode("1234").tolist(), OF_SOURCES.vocabulary.separator], 4, 0)
+    assert whole == SourceIds([*OF_SOURCES.encode("1234").tolist(), OF_SOURCES.vocabulary.separator], 4, 0)
     assert cut == whole._replace(length=7, cut=3)
     assert list(translator.translate(["1234567"])) == list(translator.translate(["1234"]))
     assert translator_of(model_of()).context == CONTEXT
@@ -226,8 +226,8 @@ def test_no_special_token_is_ever_chosen() -> None:
 
 def test_sources_of_one_length_need_no_places() -> None:
     device = torch.device("cpu")
-    assert padded([[1, 2], [3, 4]], device, left=False).places is None
+    assert padded([[1, 2], [3, 4]], device, left=False).token_positions is None
     uneven = padded([[1, 2], [3]], device, left=False)
     assert uneven.ids.tolist() == [[1, 2], [3, 0]]
-    assert uneven.places is not None
-    assert uneven.places.segments.tolist() == [[1, 1], [1, 0]]
+    assert uneven.token_positions is not None
+    assert uneven.token_positions.segments.tolist() == [[1, 1], [1, 0]]
