@@ -13,7 +13,7 @@ import pytest
 from commands import ROOT, minitf, tiny_model, trained
 
 from mini_tf.cli.app import main
-from mini_tf.cli.generate.lines import ahead_by_default
+from mini_tf.cli.generate.prompt_lines import default_lookahead
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.pipelines._options import one_line
 from mini_tf.system.safe_text import safe_text
@@ -124,8 +124,8 @@ def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.Monk
 def test_of_a_file_several_lines_are_answered_together(tmp_path: Path) -> None:
     (tmp_path / "prompts.txt").write_text("a\n")
     os.mkfifo(tmp_path / "pipe")
-    assert ahead_by_default(tmp_path / "prompts.txt", 8) == 8
-    assert ahead_by_default(tmp_path / "pipe", 8) == ahead_by_default(tmp_path / "none", 8) == 1
+    assert default_lookahead(tmp_path / "prompts.txt", 8) == 8
+    assert default_lookahead(tmp_path / "pipe", 8) == default_lookahead(tmp_path / "none", 8) == 1
 
 
 def test_what_comes_before_a_broken_line_is_answered(decoder: Path, encoder: Path, tmp_path: Path) -> None:

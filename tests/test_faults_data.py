@@ -253,24 +253,24 @@ def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeyp
                 return endless.read(size)
 
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
-        from mini_tf.cli.terminal.lines import lines_of
+        from mini_tf.cli.terminal.text_input import read_lines
 
         with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
-            list(lines_of(None))
+            list(read_lines(None))
     assert asked == [(1 << 20) + 1]
     with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
-        list(lines_of(Path("/dev/zero")))
+        list(read_lines(Path("/dev/zero")))
 
 
 def test_a_list_of_prompts_may_come_through_a_pipe(here: Path) -> None:
     """`-i <(command)`: D14's pipes are refused as data, not as lines that are read once."""
-    from mini_tf.cli.terminal.lines import lines_of
+    from mini_tf.cli.terminal.text_input import read_lines
 
     os.mkfifo("pipe")
     if not (child := os.fork()):
         Path("pipe").write_text("one\ntwo\n")
         os._exit(0)
-    assert list(lines_of(Path("pipe"))) == ["one", "two"]
+    assert list(read_lines(Path("pipe"))) == ["one", "two"]
     os.waitpid(child, 0)
 
 

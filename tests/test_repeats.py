@@ -15,8 +15,8 @@ import typer
 import yaml
 from commands import EXACT, TINY, minitf, refused, trained
 
-from mini_tf.cli.figures import check_gates
 from mini_tf.cli.finetune import finetune, task_recipes
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.jobs.cost import whole as whole_cost
 from mini_tf.jobs.repeats import main_figure, median_run, spread
 from mini_tf.recipe import reading

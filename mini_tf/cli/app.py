@@ -13,7 +13,7 @@ from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.terminal.options import CommandLineError
-from mini_tf.cli.terminal.repeated import refuse_repeated
+from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import keep_library_caches

@@ -68,7 +68,7 @@ def cost(
     if len(costs) > 1:
         _compare(console, names, costs)
     text = "\n".join(_told(names[0], costs[0])) if len(costs) == 1 else None
-    console.answer(text, metrics=costs[0].metrics, result=results)
+    console.output(text, metrics=costs[0].metrics, result=results)
 
 
 def _record(name: str, cost: "Cost") -> dict[str, Any]:
@@ -117,5 +117,5 @@ def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
         ]
         for name, cost in zip(names, costs, strict=True)
     ]
-    console.picture(table, HEADERS, rows)
-    console.picture(sentence, MEANING)
+    console.show(table, HEADERS, rows)
+    console.show(sentence, MEANING)

@@ -26,7 +26,7 @@ def doctor(
     for problem in problems:
         console.warn(problem)
     lines = [f"{key:<14} {value}" for key, value in facts.items()]
-    console.answer("\n".join(lines), result={**facts, "problems": problems})
+    console.output("\n".join(lines), result={**facts, "problems": problems})
 
 
 def _prove_resume(console: Console) -> None:
@@ -34,7 +34,7 @@ def _prove_resume(console: Console) -> None:
     from mini_tf.system.errors import GateMissed
 
     done = rehearse(Console(quiet=True), console.say)
-    console.answer("\n".join([*_table(done), _verdict(done)]), result=as_json(done))
+    console.output("\n".join([*_table(done), _verdict(done)]), result=as_json(done))
     if done.first_difference is not None:
         raise GateMissed(done.first_difference, hint=_WAYS_OUT[bool(done.repeats)])
 

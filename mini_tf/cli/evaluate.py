@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mini_tf.cli.class_pictures import ClassPictures
-from mini_tf.cli.figures import check_gates
+from mini_tf.cli.class_plots import ClassPlots
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
@@ -46,7 +46,7 @@ def evaluate(
         raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
     if data is None and fields is not None:
         raise UsageFault(f"--fields {fields}: the run knows the columns of its own data", hint="they are for another file: --data FILE")
-    pictures, held_to = ClassPictures(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
+    pictures, held_to = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
     from mini_tf.inspection.checkpoints import origin
@@ -74,7 +74,7 @@ def evaluate(
     title = f"{weights}, {told['split']}"
     result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
     metrics = {**scores, **told, **signatures}
-    console.answer(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
+    console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, accumulator, title)
     if missed := failures(held_to, scores):
         raise GateMissed(missed[0], faults=missed)

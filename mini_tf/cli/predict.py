@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.figures import check_gates
-from mini_tf.cli.generate.lines import ahead_by_default
+from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.generate.prompt_lines import default_lookahead
 from mini_tf.cli.terminal.console import Console, command, to_json
-from mini_tf.cli.terminal.lines import in_groups, lines_of, one_source, refuse_broken
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, PREDICTED_GATES, RUN, STEP
+from mini_tf.cli.terminal.text_input import batches_of, one_source, read_lines, refuse_non_utf8
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault
 
@@ -41,7 +41,7 @@ def predict(
 
     A line is a text, or a JSON object {"text": ...}. With --assert the input has labels, and the answers are held to them.
     """
-    refuse_broken(texts or [])
+    refuse_non_utf8(texts or [])
     one_source(texts, input)
     if not texts and input is None and sys.stdin.isatty():
         raise UsageFault("there is no text to predict of", hint='give one: "a text", or -i FILE')
@@ -61,10 +61,10 @@ def predict(
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0
     try:
-        for batch in in_groups(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
+        for batch in batches_of(_examples(reader, texts, file), _at_once(texts, file, batch_size)):
             for example, prediction in _answered(predictor, batch):
                 line = {"line": _number_of(example.where), **prediction.more, "label": prediction.label, "scores": prediction.scores}
-                console.print_product(to_json(line))
+                console.print_output(to_json(line))
                 n_read += 1
     finally:
         for note in predictor.unread.notes():
@@ -83,7 +83,7 @@ def predict(
 
 def _at_once(texts: Sequence[str] | None, file: Path | None, wanted: int | None) -> int:
     """Of a pipe each line is answered as it comes, since its writer may wait for that, unless a batch size is `wanted`."""
-    return wanted or (ROWS if texts else ahead_by_default(file, ROWS))
+    return wanted or (ROWS if texts else default_lookahead(file, ROWS))
 
 
 def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
@@ -94,7 +94,7 @@ def _examples(reader: "Reader", texts: Sequence[str] | None, file: Path | None) 
         yield from reader.read(reader.dataset.find(str(file), "--input"))
         return
     name = "argument " if texts else f"{file or 'stdin'}:"
-    for number, line in enumerate(texts or lines_of(file), 1):
+    for number, line in enumerate(texts or read_lines(file), 1):
         yield reader.line(line, f"{name}{number}")
 
 

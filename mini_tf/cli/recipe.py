@@ -23,7 +23,7 @@ def list_(console: Console) -> None:
 
     rows = [{"name": name, "summary": summary(file), "path": str(file)} for name, file in presets().items()]
     width = max((len(row["name"]) for row in rows), default=0)
-    console.answer("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows), result=rows)
+    console.output("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows), result=rows)
 
 
 @app.command("show")
@@ -41,14 +41,14 @@ def show(
     resolved = resolve(*split_arguments(arguments or []))
     if why is None:
         plain = resolved.recipe.model_dump(mode="json")
-        console.answer(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
+        console.output(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
         return
     asked = [key for key in resolved.sources if key == why or key.startswith(f"{why}.")]
     if not asked:
         raise _no_such("key", why, list(resolved.sources))
     history = {key: resolved.why(key) for key in asked}
     lines = [f"{key}: " + " < ".join(f"{value} ({place})" for place, value in steps) for key, steps in history.items()]
-    console.answer("\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()})
+    console.output("\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()})
 
 
 @app.command("check")
@@ -59,7 +59,7 @@ def check(console: Console, arguments: RECIPE = None) -> None:
     from mini_tf.run.kind_sources import resolve
 
     resolved = resolve(*split_arguments(arguments or []))
-    console.answer(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
+    console.output(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
 
 
 @app.command("schema")
@@ -69,7 +69,7 @@ def schema(console: Console) -> None:
     from mini_tf.recipe.keys import json_schema
 
     made = json_schema()
-    console.answer(json.dumps(made, indent=2), result=made)
+    console.output(json.dumps(made, indent=2), result=made)
 
 
 @app.command("keys")
@@ -85,7 +85,7 @@ def keys(
     chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
-    console.answer("\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen])
+    console.output("\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen])
 
 
 def _row(key: "Key", width: int) -> str:
@@ -127,4 +127,4 @@ def init(
     except OSError as error:
         raise StorageFault(f"cannot write {one_line(str(file))}: {error.strerror}", hint="give another name") from None
     console.say(f"edit it, then: minitf recipe check {file}; minitf pretrain {file}")
-    console.answer(str(file), result={"path": str(file)})
+    console.output(str(file), result={"path": str(file)})

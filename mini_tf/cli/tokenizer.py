@@ -9,9 +9,9 @@ import typer
 
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
-from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.terminal.options import RECIPE
-from mini_tf.cli.terminal.sources import SOURCE, open_tokenizer
+from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
+from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
 from mini_tf.system.errors import DataFault, RecipeFault, Refusal, UsageFault
 from mini_tf.system.plain_file import kind_of
 
@@ -49,7 +49,7 @@ def train(
     for line in _losses(tokenizer):
         console.say(line)
     result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": size, "losses": tokenizer.losses}
-    console.answer(str(output), result=result)
+    console.output(str(output), result=result)
 
 
 @app.command("encode")
@@ -61,15 +61,15 @@ def encode(
     pieces: Annotated[bool, typer.Option("--pieces", help="Print the pieces instead of their ids.")] = False,
 ) -> None:
     """The ids of each text, a line each, without special tokens; with --json an envelope a text, none without texts."""
-    refuse_broken(texts or [])
+    refuse_non_utf8(texts or [])
     tokenizer = open_tokenizer(console, source)
-    for text in texts or lines_of(None):
+    for text in texts or read_lines(None):
         ids, spans = tokenizer.spans(text)
         shown = tokenizer.pieces(ids)
         if console.json:
             console.emit_json(result={"text": text, "ids": ids.tolist(), "pieces": shown, "spans": spans})
         else:
-            console.print_product(" ".join(map(repr, shown) if pieces else map(str, ids)))
+            console.print_output(" ".join(map(repr, shown) if pieces else map(str, ids)))
 
 
 @app.command("decode")
@@ -86,7 +86,7 @@ def decode(
         if console.json:
             console.emit_json(result={"ids": row, "text": text})
         else:
-            console.print_product(text.replace("\n", "\\n") if by_line else text)
+            console.print_output(text.replace("\n", "\\n") if by_line else text)
 
 
 @app.command("stats")
@@ -102,7 +102,7 @@ def stats(
 
     given = [] if text is None else [text]
     one_source(given, input)
-    refuse_broken(given)
+    refuse_non_utf8(given)
     tokenizer = open_tokenizer(console, source)
     result: dict[str, Any] = {
         "kind": tokenizer.kind,
@@ -120,7 +120,7 @@ def stats(
     if text is not None:
         result["text"] = measure(tokenizer, text)
         lines += ["", *_fares(result["text"])]
-    console.answer("\n".join(lines), result=result)
+    console.output("\n".join(lines), result=result)
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
@@ -132,7 +132,7 @@ def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:
     if ids:
         yield _numbers(" ".join(ids).split(), size, UsageFault), False
         return
-    for number, line in enumerate(lines_of(None), 1):
+    for number, line in enumerate(read_lines(None), 1):
         yield _numbers(line.split(), size, DataFault, f"stdin:{number}"), True
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.figures import check_gates
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER
 from mini_tf.system.waiting import waiting
@@ -52,7 +52,7 @@ def training_command(
         if print_config:
             from mini_tf.recipe.reading import dump
 
-            console.answer(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
+            console.output(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
             return 0
         if unusual := _unusual(console.command, resolved):
             console.warn(unusual)
@@ -116,7 +116,7 @@ def _train(console: Console, resolved: "Resolved", options: "Options", held_to: 
 
     outcome = train(resolved, options, console)
     shown = None if outcome.folder is None else str(outcome.folder)
-    console.answer(shown, run=outcome.folder, metrics=outcome.metrics)
+    console.output(shown, run=outcome.folder, metrics=outcome.metrics)
     if outcome.exit_code == 0 and not options.dry_run and (missed := failures(held_to, outcome.metrics)):
         raise GateMissed(missed[0], faults=missed)
     return outcome.exit_code

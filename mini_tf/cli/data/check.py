@@ -28,7 +28,7 @@ def check(
     checked = checked_by(recipe.objective.dataset(), recipe.data, faults)
     found, result = checked.faults, _result(checked)
     if found.n:
-        console.answer(result=result)
+        console.output(result=result)
         more = f"{found.n:,} faults, of which {len(found.lines)} are printed; --faults {found.n} prints all"
         raise DataFault(
             found.lines[0],
@@ -39,7 +39,7 @@ def check(
     lengths = _lengths(console, recipe)
     for side, measured in lengths.items():
         result[side] |= measured
-    console.answer("\n".join(_table(recipe, checked, lengths)), result=result)
+    console.output("\n".join(_table(recipe, checked, lengths)), result=result)
 
 
 def _result(checked: "Checked") -> dict[str, Any]:

@@ -38,7 +38,7 @@ def show(
     unit = dataset.UNIT.removesuffix("s")
     heads = (f"row {row['row']} of {n_rows} (counted from 0){_listed(unit, row['documents'])}" for row in shown)
     tables = ("\n".join(dataset.table(row, head)) for row, head in zip(shown, heads, strict=True))
-    console.answer("\n\n".join([head, *tables]), result=result)
+    console.output("\n\n".join([head, *tables]), result=result)
 
 
 def _sees(recipe: "Recipe", split: str) -> str:

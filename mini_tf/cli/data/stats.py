@@ -19,7 +19,7 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
     recipe, text, objective = open_recipe(console, arguments)
     packings = {side: pack(recipe, store, text.tokenizer, objective) for side, store in text.sides.items()}
     lines, result = recipe.objective.dataset().stats(text, packings)
-    console.answer("\n".join(lines), result=result | {"notes": text.notes})
+    console.output("\n".join(lines), result=result | {"notes": text.notes})
 
 
 def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, TokenizedData, Objective]":

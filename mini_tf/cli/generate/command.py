@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from mini_tf.cli.generate.answering import Answering
-from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
-from mini_tf.cli.generate.loop import prompt_loop
+from mini_tf.cli.generate.prompt_lines import default_lookahead, generate_from_lines
+from mini_tf.cli.generate.prompt_loop import prompt_loop
+from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.lines import one_source, refuse_broken
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
+from mini_tf.cli.terminal.text_input import one_source, refuse_non_utf8
 
 _io, _sampling, _beams = (partial(typer.Option, rich_help_panel=name) for name in ("Input and output", "Sampling", "Beam search"))
 
@@ -68,7 +68,7 @@ def generate(
     """
     from mini_tf.trained.opening import open_trained
 
-    refuse_broken(prompts or [], "a prompt")
+    refuse_non_utf8(prompts or [], "a prompt")
     one_source(prompts, input, "prompts")
     options = {
         "max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
@@ -79,14 +79,14 @@ def generate(
     }  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None}
     by_line = input is not None or not (prompts or sys.stdin.isatty())
-    answering = Answering(console, open_trained(run, step, device, average), by_line)
-    generation = answering.open(given)
+    session = PromptSession(console, open_trained(run, step, device, average), by_line)
+    generation = session.open(given)
     if not prompts and not by_line:
-        return prompt_loop(answering, given)
+        return prompt_loop(session, given)
     if prompts:
-        answering.answer(generation, prompts)
+        session.answer(generation, prompts)
         return 0
     file = None if input == Path("-") else input
-    with answering.noting():
-        answer_lines(partial(answering.answer, generation), file, ahead_by_default(file, generation.ahead, batch_size or 1))
+    with session.printing_notes():
+        generate_from_lines(partial(session.answer, generation), file, default_lookahead(file, generation.ahead, batch_size or 1))
     return 0

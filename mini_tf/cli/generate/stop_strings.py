@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 MOST = 64
@@ -19,7 +19,7 @@ def stops(given: Sequence[str]) -> tuple[str, ...]:
 
 def unescaped(text: str) -> str:
     """A stop string with its escapes read; UsageFault where it is empty, not UTF-8 or has an unknown escape."""
-    refuse_broken([text], "a stop string")
+    refuse_non_utf8([text], "a stop string")
     if not text:
         raise UsageFault("--stop is empty; it would end every text before it begins")
 

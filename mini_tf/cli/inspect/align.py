@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.inspect.chosen import HEAD, LAYER, joined
-from mini_tf.cli.inspect.showing import show
-from mini_tf.cli.inspect.texts import TARGET, with_targets
+from mini_tf.cli.inspect.head_options import HEAD, LAYER, joined
+from mini_tf.cli.inspect.output import show
+from mini_tf.cli.inspect.text_options import TARGET, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
-from mini_tf.cli.terminal.lines import refuse_broken
 from mini_tf.cli.terminal.options import DEVICE, GATES, RUN, STEP
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
@@ -52,7 +52,7 @@ def align(
     The head is chosen on every other pair with true links and judged on the rest; without such links it is the sharpest one.
     A FILE is a picture (.png, .svg), the numbers (.json), or links, a line a pair (.pharaoh).
     """
-    refuse_broken([source or "", target or ""])
+    refuse_non_utf8([source or "", target or ""])
     if source is None and target is not None:
         raise UsageFault("--target belongs to a SOURCE", hint="give the text that it translates")
     if source is not None and data is not None:

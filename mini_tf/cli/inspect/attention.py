@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.inspect.chosen import HEAD, LAYER, joined
-from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
+from mini_tf.cli.inspect.head_options import HEAD, LAYER, joined
+from mini_tf.cli.inspect.text_options import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
-from mini_tf.cli.terminal.lines import refuse_broken
 from mini_tf.cli.terminal.options import DEVICE, RUN
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def attention(
     for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
         if describe or not (named or by_table):  # beside files only the sentences, which have an option of their own
             for picture in pictures(sample, len(given) > 1, describe, chosen):
-                later.append(picture) if named else console.picture(picture)
+                later.append(picture) if named else console.show(picture)
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
     result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
@@ -79,14 +79,14 @@ def attention(
         _tell_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
     files.write_all(console, named, result, lambda suffix: _file(suffix, samples, trained, step))
     for picture in later if named or not by_table else pictures_of_steps(samples, given):
-        console.picture(picture)
-    console.answer(run=trained.folder, result=result)
+        console.show(picture)
+    console.output(run=trained.folder, result=result)
 
 
 def _refuse_texts(query: str | None, target: str | None, kind: str | None) -> None:
-    refuse_broken([kind or ""], "--kind")
-    refuse_broken([query or ""], "--query")
-    refuse_broken([target or ""], "--target")
+    refuse_non_utf8([kind or ""], "--kind")
+    refuse_non_utf8([query or ""], "--query")
+    refuse_non_utf8([target or ""], "--target")
     if query == "":
         raise UsageFault("--query is empty", hint="name a word of the text, or a number")
 

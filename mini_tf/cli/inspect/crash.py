@@ -55,7 +55,7 @@ def crash(
     read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
-        console.picture(sentence, f"since that step the run was started again: it is {state_of(folder, record)}")
+        console.show(sentence, f"since that step the run was started again: it is {state_of(folder, record)}")
     _draw(console, facts, parts, findings, same, read, advice)
     replay = {
         "state": state_of(folder, record),
@@ -63,7 +63,7 @@ def crash(
         "device": str(parts.setup.device),
         "rows": [{"row": row, "text": text} for row, text in read],
     }
-    console.answer(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
+    console.output(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
 def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "TokenizedData":
@@ -127,16 +127,16 @@ def _draw(
     told = [facts.message, f"replayed on {parts.setup.device} in {parts.setup.precision}: {_ended(outcome, same)}"]
     told += _origin(findings, parts)
     for line in told:
-        console.picture(sentence, line)
+        console.show(sentence, line)
     rows = [[level.module, level.kind, f"{level.largest:.3g}", str(level.not_finite), f"{level.weight:.3g}"] for level in findings.levels]
     headers = ["layer", "what", "largest |output|", "not finite", "largest |weight|"]
-    console.picture(table, headers, rows)
+    console.show(table, headers, rows)
     for number, text in read[:ROWS]:
-        console.picture(sentence, f'row {number}: "{caption(text[:CHARACTERS])}"')
+        console.show(sentence, f'row {number}: "{caption(text[:CHARACTERS])}"')
     if len(read) > ROWS:
-        console.picture(sentence, f"and {len(read) - ROWS} further rows (--json has them)")
+        console.show(sentence, f"and {len(read) - ROWS} further rows (--json has them)")
     for line in advice:
-        console.picture(sentence, f"try: {line}")
+        console.show(sentence, f"try: {line}")
 
 
 def _ended(outcome: "ReplayResult", same: bool) -> str:

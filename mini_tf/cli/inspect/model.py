@@ -46,7 +46,7 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
         "memory": vars(memory),
     }
     metrics = {"parameters": total, f"flops_per_{work.per}": work.forward}
-    console.answer("\n".join(_cost(work, memory)), run=trained.folder, metrics=metrics, result=result)
+    console.output("\n".join(_cost(work, memory)), run=trained.folder, metrics=metrics, result=result)
 
 
 def _of_source(trained: "Trained") -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
         lines.append(f"encoder · attention {' '.join(encoder['attention'])} · positions {encoder['positions']}")
         lines.append(f"source vocabulary {facts['source_vocabulary']:,}")
     lines += [f"context {facts['context']:,} tokens · vocabulary {facts['vocabulary']:,}", ""]
-    console.picture(Text("\n".join(lines)))
+    console.show(Text("\n".join(lines)))
     rows = []
     for part in parts:
         stack = "decoder." if "encoder" in facts else ""
@@ -88,7 +88,7 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
         rows.append([name, what, f"{part.parameters:,}", f"{part.parameters / total:.1%}", " ".join(shapes)])
     rows.append(["in all", "", f"{total:,}", "100.0%", ""])
     headers = ["part", "what", "parameters", "share", "shapes of each"]
-    console.picture(table, headers, rows)
+    console.show(table, headers, rows)
 
 
 def _cost(work: "ForwardFlops", memory: "MemoryUse") -> list[str]:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from mini_tf.cli.inspect.showing import show
+from mini_tf.cli.inspect.output import show
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 
 
 @command
@@ -14,5 +14,5 @@ def simple(console: Console, text: Annotated[str, typer.Argument(metavar="TEXT",
     """Attention without parameters, softmax(X X^T) X, step by step: vectors, scores, weights, outputs."""
     from mini_tf.inspection.simple import view
 
-    refuse_broken([text], "the text")
+    refuse_non_utf8([text], "the text")
     show(console, view(text.split()))

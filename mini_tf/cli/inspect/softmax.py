@@ -1,7 +1,7 @@
 """`minitf inspect softmax`: how sharp the softmax of every head is."""
 
-from mini_tf.cli.inspect.showing import show
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts, with_targets
+from mini_tf.cli.inspect.output import show
+from mini_tf.cli.inspect.text_options import INPUT, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP

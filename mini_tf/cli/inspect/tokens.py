@@ -1,9 +1,9 @@
 """`minitf inspect tokens`: a text as the tokenizer cuts it. Needs no torch."""
 
-from mini_tf.cli.inspect.showing import show
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts
+from mini_tf.cli.inspect.output import show
+from mini_tf.cli.inspect.text_options import INPUT, TEXTS, given_texts
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.sources import SOURCE, open_tokenizer
+from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
 
 
 @command

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.inspect.showing import show
+from mini_tf.cli.inspect.output import show
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
-from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
+from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, UsageFault
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def word(
 def _sentences(word: str, texts: list[str] | None, input: Path | None) -> "list[Sentence]":
     from mini_tf.inspection.sentences import Sentence, read
 
-    refuse_broken([word], "WORD")
-    refuse_broken(texts or [], "a text")
+    refuse_non_utf8([word], "WORD")
+    refuse_non_utf8(texts or [], "a text")
     if not word.strip():
         raise UsageFault("WORD is empty")
     one_source(texts, input)
     name = "stdin" if input == Path("-") else str(input)
     if input is not None:
-        found = list(read(lines_of(input), name, word))
+        found = list(read(read_lines(input), name, word))
     else:
         found = [Sentence(text, f"text {number}") for number, text in enumerate(texts or [], 1)]
     if not 2 <= len(found) <= MOST_SENTENCES:

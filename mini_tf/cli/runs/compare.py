@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.runs.columns import summary
+from mini_tf.cli.runs.run_facts import summary
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
@@ -55,13 +55,13 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
     files.write_all(console, named, result, draw)
     if not named:
         difference = ["difference"] if len(runs) == 2 else []
-        console.picture(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
+        console.show(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
         if keys:
-            console.picture(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
+            console.show(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
     if not alike:
         rest = "; val.bits_per_byte is" if "val.bits_per_byte" in figures else ""
         console.say(f"{', '.join(OF_TOKENS)}: of other units or tokenizers, so they are not compared{rest}")
-    console.answer(result=result)
+    console.output(result=result)
 
 
 def _unit(record: "Manifest") -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """`minitf runs show`: one run: how it stands, what it was made from, what it measured."""
 
-from mini_tf.cli.runs.columns import lines_of, summary
+from mini_tf.cli.runs.run_facts import lines_of, summary
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RUN
 
@@ -44,4 +44,4 @@ def show(console: Console, run: RUN) -> None:
         said += ["", f"model.safetensors (step {record.model['step']}), over all validation data:", *lines_of(record.metrics)]
     elif measured or record.metrics:
         said += ["", "last evaluation:", *lines_of(measured | record.metrics)]
-    console.answer("\n".join(said), run=folder, metrics=last | measured | record.metrics, result=facts)
+    console.output("\n".join(said), run=folder, metrics=last | measured | record.metrics, result=facts)

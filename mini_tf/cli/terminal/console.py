@@ -7,7 +7,7 @@ A command is a function whose first parameter is its `Console`; `@command` gives
     @command
     def show(console: Console, run: Annotated[str, typer.Argument(help="...")]) -> None:
         console.say("reading ...")                          # stderr; not with -q
-        console.answer("a table", result={"rows": 3})       # stdout: the text, or with --json the one envelope
+        console.output("a table", result={"rows": 3})       # stdout: the text, or with --json the one envelope
 """
 
 import inspect
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mini_tf.cli.terminal.crash_files import keep_traceback
 from mini_tf.cli.terminal.interrupts import interruptible
 from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
+from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import Refusal, StorageFault
 from mini_tf.system.failures import is_bug, refusal_of
@@ -69,7 +69,7 @@ class Console:
         """How the command line was read."""
         self.log: Callable[[str], None] | None = None
         self.crash: Callable[[str], Path] | None = None
-        self._answer: dict[str, Any] = {}
+        self._envelope: dict[str, Any] = {}
         self._bar: tqdm[Any] | None = None
         self._status_shown = False
         self._lock = threading.RLock()  # a status is shown by a thread of its own
@@ -81,15 +81,15 @@ class Console:
 
     def say(self, line: str) -> None:
         """A line of the conversation, on stderr; -q silences it."""
-        self._tell(line, hidden=self.quiet)
+        self._write(line, hidden=self.quiet)
 
     def detail(self, line: str) -> None:
         """A line that only -v shows; log.txt has it anyway."""
-        self._tell(line, hidden=not self.verbose)
+        self._write(line, hidden=not self.verbose)
 
     def warn(self, line: str) -> None:
         """A line that even -q shows."""
-        self._tell(f"warning: {line}", tone="warning")
+        self._write(f"warning: {line}", tone="warning")
 
     def bar(self, total: int, unit: str = "step", initial: int = 0) -> "tqdm[Any]":
         """A progress bar on stderr, which draws nothing unless a person watches; a context manager with `update`."""
@@ -118,7 +118,7 @@ class Console:
             write_stderr(f"\r\x1b[K{safe_text(line)[:width]}")
             self._status_shown = bool(line)
 
-    def print_product(self, text: str, end: str = "\n") -> None:
+    def print_output(self, text: str, end: str = "\n") -> None:
         """Text for stdout, flushed at once, made safe."""
         write_stdout(safe_text(text) + end)
 
@@ -132,7 +132,7 @@ class Console:
         """Columns for a picture on stdout: COLUMNS, else the terminal's, else 80; never under 40."""
         return max(40, shutil.get_terminal_size((80, 24)).columns)
 
-    def picture(self, picture: "RenderableType | Callable[..., Text]", *given: Any, **chosen: Any) -> None:
+    def show(self, picture: "RenderableType | Callable[..., Text]", *given: Any, **chosen: Any) -> None:
         """A picture for stdout; nothing with --json, where the answer has the numbers.
 
         Of a function of `drawing.terminal` and its arguments, this console's `width` and `colored` are the last.
@@ -143,16 +143,16 @@ class Console:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
             write_stdout(rendered(drawn, colored=self.colored, width=self.width))
 
-    def answer(
+    def output(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
     ) -> None:
         """The one product of a command: its text now, or, with --json, one envelope when the command ends.
 
         `text` None prints nothing in text mode. An exit code or a refusal that follows makes the envelope say so.
         """
-        self._answer = _envelope_fields(run, metrics, result)
+        self._envelope = _envelope_fields(run, metrics, result)
         if text is not None and not self.json:
-            self.print_product(text)
+            self.print_output(text)
 
     def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
         """One envelope at once, for commands that print JSONL: one a line of input."""
@@ -161,15 +161,15 @@ class Console:
     def close(self, exit_code: int, error: Refusal | None = None) -> None:
         """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
         for line in _lines(error) if error else ():
-            self._tell(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
-        if not self.json or not (error or self._answer or exit_code):
+            self._write(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
+        if not self.json or not (error or self._envelope or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
         if exit_code:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
-        write_stdout(to_json(envelope | self._answer) + "\n")
+        write_stdout(to_json(envelope | self._envelope) + "\n")
 
-    def _tell(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
+    def _write(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
         line = safe_text(line)
         if self.log is not None:
             with suppress(OSError):
@@ -264,7 +264,7 @@ def refuse(console: Console, error: Exception) -> int:
     if console.debug:
         write_stderr(safe_text(trace))
     if is_bug(error):
-        kept = keep_traceback(safe_text(trace), console.crash)
+        kept = save_traceback(safe_text(trace), console.crash)
         refusal.hint = f"{kept} says where" if kept else "--debug shows where"
     return _leave(console, refusal.exit_code, refusal)
 

@@ -18,7 +18,7 @@ SHOWN = 12
 
 
 @dataclass(frozen=True)
-class ClassPictures:
+class ClassPlots:
     """The files that were asked for, None = not."""
 
     confusion: Path | None
@@ -75,4 +75,4 @@ class ClassPictures:
         from mini_tf.training.confusion import Confusion
 
         if self.confusion is self.calibration is None and isinstance(accumulator, Confusion) and trained.labels is not None:
-            console.picture(confusion_text, accumulator.counts, trained.labels.names, title)
+            console.show(confusion_text, accumulator.counts, trained.labels.names, title)

@@ -15,10 +15,10 @@ def show(console: Console, view: "View", files: Sequence[Path] = (), run: Path |
     """Pictures go to stdout where no file is asked for."""
     write_all(console, files, view.result, lambda suffix: _file_of(view, suffix))
     for picture in () if files else view.pictures:
-        console.picture(picture)
+        console.show(picture)
     for note in view.notes:
         console.say(note)
-    console.answer(run=run, metrics=view.metrics, result=view.result)
+    console.output(run=run, metrics=view.metrics, result=view.result)
 
 
 def _file_of(view: "View", suffix: str) -> bytes:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
 
 
-class Answering:
+class PromptSession:
     """What a trained model does with prompts; UsageFault where it does nothing. by_line: each prompt is a line of a file."""
 
     def __init__(self, console: Console, trained: "Trained", by_line: bool) -> None:
@@ -32,7 +32,7 @@ class Answering:
         from mini_tf.pipelines import GenerateOptions, pipeline_of
 
         for name in given:
-            self.refuse_meaningless(name)
+            self.refuse_unsupported(name)
         options = {name: value for name, value in given.items() if name != "context"}
         console, terminal = self.console, sys.stdout.isatty() and not self.by_line and not self.console.json
         return pipeline_of(self.trained).generation(
@@ -43,7 +43,7 @@ class Answering:
                 terminal,
                 console.json,
                 self._note,
-                lambda piece: console.print_product(piece, end=""),
+                lambda piece: console.print_output(piece, end=""),
             )
         )
 
@@ -54,17 +54,17 @@ class Answering:
                 self.console.emit_json(run=self.trained.folder, result=one.result)
             else:
                 for line in one.lines if self.by_line else one.shown:
-                    self.console.print_product(line)
+                    self.console.print_output(line)
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
+    def printing_notes(self) -> Iterator[None]:
         """At the end says what the model did not read of all the lines, however many groups they came in."""
         try:
             yield
         finally:
             self._say_notes()
 
-    def refuse_meaningless(self, name: str) -> None:
+    def refuse_unsupported(self, name: str) -> None:
         """UsageFault where an option means nothing to this model."""
         if name in self.settings.WITHOUT:
             why = self.settings.WITHOUT[name].format(run=self.trained.folder.name, model=self.trained.recipe.model.kind)

@@ -13,7 +13,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 T = TypeVar("T")
 
 
-def lines_of(file: Path | None) -> Iterator[str]:
+def read_lines(file: Path | None) -> Iterator[str]:
     """The lines of a file, or with None or - of stdin, each as it comes: its writer may wait for the answer before writing the next.
 
     Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read, or a line is not UTF-8 or
@@ -31,7 +31,7 @@ def lines_of(file: Path | None) -> Iterator[str]:
         raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
 
 
-def in_groups(items: Iterator[T], n: int) -> Iterator[list[T]]:
+def batches_of(items: Iterator[T], n: int) -> Iterator[list[T]]:
     """`n` at a time, the last ones fewer; what came before a fault of the data comes out before it."""
     group: list[T] = []
     try:
@@ -64,7 +64,7 @@ def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
         yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 
-def refuse_broken(texts: Iterable[str], what: str = "a text") -> None:
+def refuse_non_utf8(texts: Iterable[str], what: str = "a text") -> None:
     """UsageFault for an argument that was no UTF-8: Python hands its bytes on as lone surrogates. `what` names it: "a prompt"."""
     for text in texts:
         if any("\ud800" <= character <= "\udfff" for character in text):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mini_tf.cli.generate.answering import Answering
+from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.system.errors import UsageFault
@@ -14,15 +14,15 @@ BACK = "default"
 """The value that takes an option back."""
 
 
-class SetOptions:
+class LoopOptions:
     """given: the options in force by name, as far as they are not the run's own."""
 
-    def __init__(self, answering: Answering, given: Mapping[str, Any]) -> None:
+    def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
         from mini_tf.recipe.kind_settings import GENERATE_OPTIONS
 
-        self.given, self._answering = dict(given), answering
-        assert answering.console.context is not None, "the command was called by the command line"
-        self._context: Any = answering.console.context
+        self.given, self._answering = dict(given), session
+        assert session.console.context is not None, "the command was called by the command line"
+        self._context: Any = session.console.context
         self._parameters: dict[str, Any] = {
             option: one
             for one in self._context.command.params

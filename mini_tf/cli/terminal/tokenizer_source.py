@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ def open_tokenizer(console: Console, source: str) -> "Tokenizer":
     from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.run import finding
 
-    refuse_broken([source], "the name of the tokenizer")
+    refuse_non_utf8([source], "the name of the tokenizer")
     path = Path(source)
     by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
     place = path if by_path and source != "last" else finding.find(source)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.terminal.lines import lines_of, one_source, refuse_broken
+from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ INPUT = Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", hel
 def given_texts(texts: Sequence[str] | None, file: Path | None) -> list[str]:
     """One text or more; UsageFault where there is none, or texts and a file."""
     one_source(texts, file)
-    refuse_broken(texts or [])
+    refuse_non_utf8(texts or [])
     if not texts and file is None and sys.stdin.isatty():
         raise UsageFault("there is no text to look at", hint='give one: "a text", or -i FILE')
-    found = list(texts or lines_of(file))
+    found = list(texts or read_lines(file))
     if not found:
         raise UsageFault("there is no text to look at", hint=f"{file or 'stdin'} has no line")
     return found

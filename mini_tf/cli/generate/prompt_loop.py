@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mini_tf.cli.generate.answering import Answering
-from mini_tf.cli.generate.set_options import BACK, SetOptions
+from mini_tf.cli.generate.loop_options import BACK, LoopOptions
+from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 from mini_tf.system.errors import Refusal, UsageFault
 
 PROMPT, MORE = "> ", "... "
@@ -27,7 +27,7 @@ HELP = f"""\
 Ctrl-C ends an answer; at the prompt it leaves."""
 
 
-def prompt_loop(answering: Answering, given: Mapping[str, Any]) -> int:
+def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
     """Ask and answer; the exit code. given: the options at the beginning.
 
     What cannot be answered is told in a line, and the loop goes on.
@@ -38,8 +38,8 @@ def prompt_loop(answering: Answering, given: Mapping[str, Any]) -> int:
         # In the C locale readline takes bytes above 127 for commands.
         for setting in ("input-meta on", "output-meta on", "convert-meta off"):
             readline.parse_and_bind(f"set {setting}")
-    console, loop = answering.console, _Loop(answering, given)
-    for line in _banner(answering):
+    console, loop = session.console, _Loop(session, given)
+    for line in _banner(session):
         console.say(line)
     while True:
         try:
@@ -54,21 +54,21 @@ def prompt_loop(answering: Answering, given: Mapping[str, Any]) -> int:
             console.close(refusal.exit_code, refusal)
 
 
-def _banner(answering: Answering) -> list[str]:
-    trained, recipe = answering.trained, answering.trained.recipe
+def _banner(session: PromptSession) -> list[str]:
+    trained, recipe = session.trained, session.trained.recipe
     step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
-    what = f"{recipe.model.kind}, {recipe.objective.kind}; it {answering.settings.DOES}"
+    what = f"{recipe.model.kind}, {recipe.objective.kind}; it {session.settings.DOES}"
     return [f"{trained.folder.name}, {step}: {what}", "/help shows the commands, Ctrl-C ends an answer, Ctrl-D leaves"]
 
 
 class _Loop:
     """What is remembered between two prompts: the options, the last prompt, and the seeds that were used."""
 
-    def __init__(self, answering: Answering, given: Mapping[str, Any]) -> None:
-        self.answering, self.options = answering, SetOptions(answering, given)
+    def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
+        self.session, self.options = session, LoopOptions(session, given)
         self.last: str | None = None
         self.seed = -1
-        self.replies = Console(color=answering.console.color)
+        self.replies = Console(color=session.console.color)
         """What was asked for by a command is shown even with -q."""
 
     def turn(self) -> None:
@@ -101,7 +101,7 @@ class _Loop:
 
     def _retry(self) -> None:
         """UsageFault where there is nothing to retry, or another seed makes no difference."""
-        given, recipe, without = self.options.given, self.answering.trained.recipe, self.answering.settings.WITHOUT
+        given, recipe, without = self.options.given, self.session.trained.recipe, self.session.settings.WITHOUT
         if self.last is None:
             raise UsageFault("/retry: there was no prompt yet")
         if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:
@@ -116,16 +116,16 @@ class _Loop:
         given = self.options.given
         self.seed = given.get("seed", self.seed + 1) if seed is None else seed
         self.last = prompt
-        if "seed" not in self.answering.settings.WITHOUT:
+        if "seed" not in self.session.settings.WITHOUT:
             given = given | {"seed": self.seed}
-        console = self.answering.console
+        console = self.session.console
         try:
-            self.answering.answer(self.answering.open(given), [prompt])
+            self.session.answer(self.session.open(given), [prompt])
         except KeyboardInterrupt:
             if console.json:
                 console.close(130, Refusal("interrupted"))
             else:
-                console.print_product("")
+                console.print_output("")
 
 
 def _block() -> str:
@@ -154,5 +154,5 @@ def _ask(prompt: str) -> str:
     except UnicodeDecodeError:
         raise UsageFault("the prompt is not UTF-8") from None
     line = line.rstrip("\r\n")
-    refuse_broken([line], "the prompt")
+    refuse_non_utf8([line], "the prompt")
     return line

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mini_tf.cli.runs.columns import HEADERS, row_of, summary
+from mini_tf.cli.runs.run_facts import HEADERS, row_of, summary
 from mini_tf.cli.terminal.console import Console, command
 
 FEWEST = 6
@@ -33,8 +33,8 @@ def list_(console: Console, directory: Annotated[Path, typer.Argument(metavar="[
     else:
         rows = [row_of(facts) for facts in found]
         used = _fitting(rows, console.width)
-        console.picture(table, [HEADERS[n] for n in used], [[row[n] for n in used] for row in rows])
-    console.answer(result=found)
+        console.show(table, [HEADERS[n] for n in used], [[row[n] for n in used] for row in rows])
+    console.output(result=found)
 
 
 def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
