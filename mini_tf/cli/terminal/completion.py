@@ -8,13 +8,24 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+import typer
 
-def recipe_arguments(incomplete: str) -> list[str]:
-    """Shipped recipes, runs, and KEY= of a recipe; behind the `=` the values of a choice."""
+
+def recipe_arguments(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Shipped recipes, runs, and KEY= of a recipe; behind the `=` the values of a choice.
+
+    bash makes three words of KEY=VALUE and completes the last one; other shells complete the whole.
+    """
+    before = [*(ctx.params.get("arguments") or []), *ctx.args]
+    if before[1:] and before[-1] == "=":
+        return _values(before[-2], incomplete)
     name, equals, start = incomplete.partition("=")
     if equals:
-        return [f"{name}={word}" for word in _keys().get(name, []) if word.startswith(start)]
-    return [*recipes(incomplete), *run_names(incomplete), *(f"{key}=" for key in _keys() if key.startswith(incomplete))]
+        return [f"{name}={word}" for word in _values(name, start)]
+    keys = [key for key in _keys() if key.startswith(incomplete)] if incomplete else []
+    if len(keys) == 1 and (values := _values(keys[0], "")):
+        return [f"{keys[0]}={word}" for word in values]
+    return [*recipes(incomplete), *run_names(incomplete), *(f"{key}=" for key in keys)]
 
 
 def recipes(incomplete: str) -> list[str]:
@@ -34,6 +45,10 @@ def run_names(incomplete: str) -> list[str]:
 def sections(incomplete: str) -> list[str]:
     """Sections of a recipe, and the sections within them."""
     return sorted({key.rpartition(".")[0] or key for key in _keys() if key.startswith(incomplete)})
+
+
+def _values(key: str, start: str) -> list[str]:
+    return [word for word in _keys().get(key, []) if word.startswith(start)]
 
 
 def _keys() -> dict[str, list[str]]:
