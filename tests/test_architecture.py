@@ -102,8 +102,8 @@ def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
 
 def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
     """torch takes a second to import, and --help must not. The other one draws by matplotlib: as slow."""
-    places = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and part_of(one.file) != "cli"}
-    assert places == {"run/folder.py"}
+    positions = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and part_of(one.file) != "cli"}
+    assert positions == {"run/folder.py"}
 
 
 def test_one_function_imports_by_a_word() -> None:

@@ -225,9 +225,9 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--stop", "a") * 65, "--stop: 65 strings given, at most 64 allowed"),
         (
             ("--stream", "--num-samples", "2"),
-            "--stream prints one text as it is written; --num-samples was given too; leave out one of them",
+            "--stream prints one text as it is written; --num-samples was given too; remove one of them",
         ),
-        (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; leave out one of them"),
+        (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; remove one of them"),
         (("-i", "prompts.txt"), "both prompts and --input prompts.txt were given; give one of them"),
     ],
 )

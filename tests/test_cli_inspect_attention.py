@@ -112,7 +112,7 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "places"),
+    ("options", "positions"),
     [
         (("--layer", "-1"), [(1, 0), (1, 1)]),
         (("--layer", "0-1", "--head", "1"), [(0, 1), (1, 1)]),
@@ -120,10 +120,10 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
         (("--kind", "decoder.self", "--layer", "0"), [(0, 0), (0, 1)]),
     ],
 )
-def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], places: list[tuple[int, int]]) -> None:
+def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], positions: list[tuple[int, int]]) -> None:
     heads = result(run, TEXT, *options)["samples"][0]["heads"]
-    assert [(head["layer"], head["head"]) for head in heads] == places
-    assert inspect(run, TEXT, *options).stdout.count("attention weight") == len(places)
+    assert [(head["layer"], head["head"]) for head in heads] == positions
+    assert inspect(run, TEXT, *options).stdout.count("attention weight") == len(positions)
 
 
 @pytest.mark.parametrize(

@@ -240,10 +240,10 @@ def test_tokens_opens_whatever_encode_opens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
-    files = [tmp_path / f"places.{suffix}" for suffix in ("json", "png", "svg")]
+    files = [tmp_path / f"positions.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
         said = " ".join(shown("positions", runs[kind], "--curve").split())
-        assert said.startswith("positions: none; this model is given no positions, so there is no curve over distance;")
+        assert said.startswith("positions: none; this model is given no positions, so curve over distance;")
         assert "`minitf inspect attention`" in said
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")
@@ -268,7 +268,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
 def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from_the_context(runs: dict[str, Path], tmp_path: Path) -> None:
     run = runs["learned"]
     result = result_of("positions", run)
-    assert (result["n_places"], result["never_trained"]) == (60, list(range(48, 60)))
+    assert (result["n_positions"], result["never_trained"]) == (60, list(range(48, 60)))
     assert result["never_trained_by"] == "the optimizer's state after step 2"
     assert "never trained: 48-59" in shown("positions", run)
     (run / "checkpoints").rename(tmp_path / "elsewhere")

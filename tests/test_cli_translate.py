@@ -207,7 +207,7 @@ def test_of_ten_thousand_lines_no_more_are_held_than_are_translated_together(
         monkeypatch.setattr(sys, "stdin", stdin)
         assert default_lookahead(None, 512) == default_lookahead(file, 512) == 512
         held: list[list[str]] = []
-        generate_from_lines(lambda texts, places: held.append([*texts, *places[:1]]), None, 512)
+        generate_from_lines(lambda texts, positions: held.append([*texts, *positions[:1]]), None, 512)
     assert [len(texts) - 1 for texts in held] == [512] * 19 + [272]
     assert held[1] == [*map(str, range(512, 1024)), "stdin:513"]
     file.write_text("\n" * 10_000)

@@ -176,7 +176,7 @@ def test_what_is_asked_for_need_not_be_known() -> None:
 # Tags
 
 
-def check_places(words: list[str], kind: str) -> None:
+def check_positions(words: list[str], kind: str) -> None:
     """Each word's label against what the word alone is made of, and against the characters that each token stands for."""
     used, tags = tokenizer(kind), ["good" if n % 3 else "bad" for n in range(len(words))]
     one = encoded("tags", Example(words, tags, "f:1"), kind=kind)
@@ -195,15 +195,15 @@ def check_places(words: list[str], kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tag_stands_at_the_first_token_of_its_word(kind: str) -> None:
-    check_places(["don't", "stop", "café", ",", "xyzzy", "(", "Ω", ")", "東京タワー", "the", "."], kind)
-    check_places(["e\u0301te", "\u0301x", "👩\u200d👧", "a\u200d", "\u200b", "the"], kind)
-    check_places(["e\u0301"], kind)
+    check_positions(["don't", "stop", "café", ",", "xyzzy", "(", "Ω", ")", "東京タワー", "the", "."], kind)
+    check_positions(["e\u0301te", "\u0301x", "👩\u200d👧", "a\u200d", "\u200b", "the"], kind)
+    check_positions(["e\u0301"], kind)
 
 
 @settings(deadline=None, max_examples=40)
 @given(words=st.lists(word | known_word, min_size=1, max_size=8), kind=st.sampled_from(KINDS))
 def test_a_tag_stands_at_the_first_token_of_any_word(words: list[str], kind: str) -> None:
-    check_places(words, kind)
+    check_positions(words, kind)
 
 
 def pieces_of_play(normalizer: normalizers.Normalizer | None, splits: bool = True) -> Tokenizer:

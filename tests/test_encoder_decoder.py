@@ -66,13 +66,13 @@ def scores(model: Model, inputs: Tokens, source: Tokens | SourceMemory, **more: 
 
 def cut(tokens: Tokens, first: int, last: int) -> Tokens:
     """Tokens first..last-1; those of plain rows stand where the state says."""
-    places = tokens.token_positions
-    if places is None:
+    positions = tokens.token_positions
+    if positions is None:
         return Tokens(tokens.ids[:, first:last])
-    assert places.segments is not None
-    assert places.positions is not None
+    assert positions.segments is not None
+    assert positions.positions is not None
     return Tokens(
-        tokens.ids[:, first:last], TokenPositions(last - first, 0, places.segments[:, first:last], places.positions[:, first:last])
+        tokens.ids[:, first:last], TokenPositions(last - first, 0, positions.segments[:, first:last], positions.positions[:, first:last])
     )
 
 
@@ -111,11 +111,11 @@ def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positio
     target, source = pairs(padded)
     memory, changed = model.read(source), target.ids.clone()
     changed[:, t:] = (changed[:, t:] + 1) % V
-    for places, score in (
+    for positions, score in (
         (target.token_positions, lambda given: scores(model, given, source)),
         (TokenPositions.packed(CONTINUED) if padded else None, lambda given: in_blocks(model, given, memory, (4, 3, 2))),
     ):
-        before, after = (score(Tokens(ids, places)) for ids in (target.ids, changed))
+        before, after = (score(Tokens(ids, positions)) for ids in (target.ids, changed))
         assert torch.equal(before[:, :t], after[:, :t])
         assert (before[0, t:] != after[0, t:]).all(dim=-1).all()
 
@@ -125,10 +125,10 @@ def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to
     model = model_of(mixer, positions, cross=cross)
     target, source = pairs(padded=True)
     vectors, hook = heard(model)
-    places = scores(model, target, source)
+    positions = scores(model, target, source)
     hook.remove()
     for t in (0, 1, 5):
-        (gradient,) = torch.autograd.grad(places[:, t].square().sum(), vectors[0], retain_graph=True)
+        (gradient,) = torch.autograd.grad(positions[:, t].square().sum(), vectors[0], retain_graph=True)
         felt = gradient.abs().sum(dim=-1)
         assert (felt[READ == 0] == 0).all()
         rows = WRITTEN[:, t] == 1
@@ -202,7 +202,7 @@ def test_pairs_of_tokens_are_told_from_single_ones_on_both_sides() -> None:
     torch.testing.assert_close(in_blocks(model, target, model.read(source), (2, 1, 6)), scores(model, target, source), **EXACT)
 
 
-def test_asking_for_some_places_gives_the_rows_of_all_places() -> None:
+def test_asking_for_some_positions_gives_the_rows_of_all_positions() -> None:
     model, (target, source) = model_of(), pairs(True)
     at = torch.tensor([0, 5, 10, 18])
     torch.testing.assert_close(scores(model, target, source, at=at), scores(model, target, source).flatten(0, 1)[at], **EXACT)
@@ -244,7 +244,7 @@ def test_without_positions_in_the_encoder_the_order_of_the_source_is_not_seen() 
 
 @pytest.mark.parametrize("cross", CROSS)
 def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None:
-    """Vectors of the source and their places, permuted together; the order of words is in the vectors alone."""
+    """Vectors of the source and their positions, permuted together; the order of words is in the vectors alone."""
     model, order = model_of(cross=cross), torch.tensor([3, 6, 0, 5, 1, 4, 2])
     target, source = pairs(padded=True)
     memory = model.read(source)
@@ -252,8 +252,8 @@ def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None
     assert memory.token_positions.segments is not None
     assert memory.token_positions.positions is not None
     layers = [{name: kept.index_select(kept.dim() - 2, order) for name, kept in layer.items()} for layer in memory.layers]
-    places = TokenPositions(M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order])
-    torch.testing.assert_close(scores(model, target, SourceMemory(layers, places)), scores(model, target, memory), **EXACT)
+    positions = TokenPositions(M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order])
+    torch.testing.assert_close(scores(model, target, SourceMemory(layers, positions)), scores(model, target, memory), **EXACT)
     assert not torch.equal(scores(model, target, SourceMemory(layers, memory.token_positions)), scores(model, target, memory))
 
 

@@ -224,7 +224,7 @@ def test_no_special_token_is_ever_chosen() -> None:
         assert one.logprob < -20
 
 
-def test_sources_of_one_length_need_no_places() -> None:
+def test_sources_of_one_length_need_no_positions() -> None:
     device = torch.device("cpu")
     assert padded([[1, 2], [3, 4]], device, left=False).token_positions is None
     uneven = padded([[1, 2], [3]], device, left=False)

@@ -50,11 +50,11 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def hidden_of(model: Model, ids: list[int]) -> list[torch.Tensor]:
     """What follows the embedding and each layer, (L, D), by calling one after the other."""
-    places = TokenPositions(len(ids))
-    x = model.embedding(Tokens(torch.tensor([ids])), places)  # type: ignore[operator]
+    positions = TokenPositions(len(ids))
+    x = model.embedding(Tokens(torch.tensor([ids])), positions)  # type: ignore[operator]
     found = [x[0]]
     for block in model.stack.layers:  # type: ignore[union-attr]
-        x = block(x, Visibility(model.stack.causal, places, places)).y  # type: ignore[union-attr]
+        x = block(x, Visibility(model.stack.causal, positions, positions)).y  # type: ignore[union-attr]
         found.append(x[0])
     return [layer.detach() for layer in found]
 

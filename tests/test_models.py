@@ -78,7 +78,7 @@ def test_a_decoder_scores_no_token_by_its_future(mixer: str, positions: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_asking_for_some_places_gives_the_rows_of_all_places(kind: str) -> None:
+def test_asking_for_some_positions_gives_the_rows_of_all_positions(kind: str) -> None:
     model, ids = model_of(kind, positions="learned", head="bert"), some_ids(3, 8)
     torch.nn.init.normal_(model.head.linear.bias)  # type: ignore[union-attr, arg-type]
     at = torch.tensor([0, 5, 9, 23])

@@ -191,7 +191,7 @@ def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
             assert_close(turned[row, place, :, 2 * i : 2 * i + 2].t(), matrix @ pair, rtol=0, atol=1e-12)
 
 
-def test_places_that_were_met_in_single_precision_are_turned_in_double_as_if_they_were_new() -> None:
+def test_positions_that_were_met_in_single_precision_are_turned_in_double_as_if_they_were_new() -> None:
     rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x, token_positions = drawn(1, 5, 3, 8), TokenPositions(5, 1000)
     rotary.turn(x.float(), token_positions)

@@ -36,7 +36,7 @@ def test_positions_count_from_0_within_each_run_of_one_number(rows: list[list[in
     assert written(TokenPositions.packed(torch.tensor(rows))) == [rows, expected]
 
 
-def test_places_are_joined_as_what_they_are() -> None:
+def test_positions_are_joined_as_what_they_are() -> None:
     """Plain ones stay plain only where the second goes on where the first ended."""
     joined = TokenPositions(2, 3).then(TokenPositions(2, 5), 2, CPU)
     assert joined.plain
@@ -50,7 +50,7 @@ def test_places_are_joined_as_what_they_are() -> None:
     assert TokenPositions(0).then(strange(), 2, CPU).positions is not None
 
 
-def test_the_last_places_stand_where_they_stood() -> None:
+def test_the_last_positions_stand_where_they_stood() -> None:
     assert written(TokenPositions(5, 2).last(3)) == [[[1] * 3] * 2, [[4, 5, 6]] * 2]
     assert TokenPositions(5, 2).last(3).plain
     assert written(strange().last(2)) == [[[1, 2], [4, 4]], [[8, 0], [5, 6]]]
@@ -72,7 +72,7 @@ def test_merged_rows_stand_behind_each_other() -> None:
     assert written(strange().merged(2, 2, CPU), 1) == [[[1, 1, 2, 0, 4, 4]], [[7, 8, 0, 0, 5, 6]]]
 
 
-def test_places_on_another_device_are_the_same_places() -> None:
+def test_positions_on_another_device_are_the_same_positions() -> None:
     def shapes(token_positions: TokenPositions) -> list[tuple[int, ...] | None]:
         tensors: list[Tensor | None] = [token_positions.segments, token_positions.positions]
         return [None if t is None else tuple(t.shape) for t in tensors if t is None or t.device.type == "meta"]

@@ -81,7 +81,7 @@ def test_a_target_is_read_from_its_opening_separator_and_asked_for_up_to_its_clo
     assert batch.counts == {"seq2seq": 6, "tokens": 6, "penalty": 6}
 
 
-def test_pairs_of_equal_lengths_take_no_tensor_of_places() -> None:
+def test_pairs_of_equal_lengths_take_no_tensor_of_positions() -> None:
     batch = seq2seq().prepare(rows_of([([7, 8], [11, 12, 13]), ([5, 6], [21, 22, 23])]))
     assert batch.source is not None
     assert (batch.at, batch.inputs.token_positions, batch.source.token_positions) == (None, None, None)

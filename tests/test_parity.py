@@ -150,7 +150,7 @@ def test_sinusoids_follow_the_paper() -> None:
         for i in range(d // 2):
             assert table[p, 2 * i].item() == pytest.approx(math.sin(p / base ** (2 * i / d)), abs=1e-12)
             assert table[p, 2 * i + 1].item() == pytest.approx(math.cos(p / base ** (2 * i / d)), abs=1e-12)
-    # The product of two places depends on their distance alone.
+    # The product of two positions depends on their distance alone.
     products = table @ table.T
     torch.testing.assert_close(products[:-3, 3:].diagonal(), products[0, 3].expand(47), rtol=0, atol=1e-12)
 
@@ -201,12 +201,12 @@ def test_learned_positions_refuse_what_stands_past_their_end() -> None:
     from mini_tf.system.errors import DataFault
 
     learned = settings_of("positions", "learned")(length=4).build(6, 1, 6, 99)  # type: ignore[attr-defined]
-    for places in (TokenPositions(4), TokenPositions(1, 3), TokenPositions(1, 0, None, torch.tensor([[3]]))):
-        embedded = learned.embed(torch.ones(1, places.length, 6), places)
+    for positions in (TokenPositions(4), TokenPositions(1, 3), TokenPositions(1, 0, None, torch.tensor([[3]]))):
+        embedded = learned.embed(torch.ones(1, positions.length, 6), positions)
         torch.testing.assert_close(embedded[0, -1], 1 + learned.table.weight[3])
-    for places in (TokenPositions(5), TokenPositions(1, 4), TokenPositions(2, 3), TokenPositions(1, 0, None, torch.tensor([[4]]))):
+    for positions in (TokenPositions(5), TokenPositions(1, 4), TokenPositions(2, 3), TokenPositions(1, 0, None, torch.tensor([[4]]))):
         with pytest.raises(DataFault, match="5 tokens is longer than the 4 learned positions"):
-            learned.embed(torch.zeros(1, places.length, 6), places)
+            learned.embed(torch.zeros(1, positions.length, 6), positions)
     with pytest.raises(DataFault, match="6 tokens is longer than the 4 learned positions"):
         learned.embed(torch.zeros(1, 2, 6), TokenPositions(2, 0, None, torch.tensor([[0, 5]])))
 
@@ -237,10 +237,10 @@ def test_fourier_features_follow_the_paper(n_bands: int, length: int) -> None:
 def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None:
     build = {"d_model": 6, "n_heads": 1, "d_k": 6, "context": 8}
     concat = settings_of("positions", "fourier")(n_bands=3, combine="concat").build(**build).double()  # type: ignore[attr-defined]
-    x, places = seeded(2, 8, 6), TokenPositions(8)
+    x, positions = seeded(2, 8, 6), TokenPositions(8)
     features = concat.features(torch.arange(8)[None])
     tokens, own = concat.map.weight.split([6, 7], dim=1)
-    torch.testing.assert_close(concat.embed(x, places), x @ tokens.T + features @ own.T, **EXACT)
+    torch.testing.assert_close(concat.embed(x, positions), x @ tokens.T + features @ own.T, **EXACT)
     assert features[0, 0, 0] == -1
     assert features[0, -1, 0] == 1
 

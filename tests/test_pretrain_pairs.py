@@ -187,9 +187,9 @@ def wrong_config(**changes: Any) -> Callable[[Path], object]:
         (lambda run: (run / SOURCE_TOKENIZER).write_bytes(b"\xff" * 40), (SOURCE_TOKENIZER,)),
         (lambda run: shutil.copy(run / "tokenizer.json", run / SOURCE_TOKENIZER), ("config.json", "source_vocabulary_size")),
         (wrong_config(source_vocabulary_size=None), ("config.json", "there is no 'source_vocabulary_size'")),
-        (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 is not the tokenizer's")),
+        (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 differs from the tokenizer's")),
         (wrong_config(source_vocabulary_size="\x1b[31m"), ("config.json", "source_vocabulary_size")),
-        (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 is not the tokenizer's")),
+        (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 differs from the tokenizer's")),
     ],
 )
 def test_a_damaged_source_side_is_5_and_one_line(damage: Callable[[Path], object], words: tuple[str, ...], copy: Path) -> None:
@@ -318,7 +318,7 @@ def test_training_and_evaluate_go_on_without_what_scores_and_a_gate_that_needs_i
     done = minitf("pretrain", TINY, *EXACT, *SMALL, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert unscored(tmp_path / "run")
-    told = "rouge-score and sacrebleu are not installed, so there is no ROUGE, BLEU and chrF: pip install"
+    told = "rouge-score and sacrebleu are not installed, so ROUGE, BLEU and chrF: pip install"
     assert done.stderr.count(told) == 1
     assert len(list((tmp_path / "run" / "samples").iterdir())) == 3
     without = minitf("evaluate", two)
@@ -356,7 +356,7 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the text of {run} has changed since it was trained; --data FILE", exit_code=5)
+    refused(minitf("evaluate", run), f"the text of {run} has changed since training; --data FILE", exit_code=5)
     refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents (data)", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0

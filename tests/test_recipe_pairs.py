@@ -201,7 +201,7 @@ def test_a_stream_has_no_steps_of_tokens() -> None:
     ]
 
 
-def test_a_later_size_of_batches_replaces_an_earlier_one(tmp_path: Path) -> None:
+def test_a_later_size_of_batches_repositions_an_earlier_one(tmp_path: Path) -> None:
     """Also that of resolved.yaml, which names both keys."""
     rows = read("transformer-nano", ["train.batch_size=8"]).recipe.train
     assert (rows.batch_size, rows.batch_tokens) == (8, None)

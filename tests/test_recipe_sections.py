@@ -136,7 +136,7 @@ def test_learned_positions_reach_as_far_as_a_row() -> None:
         return {"kind": "decoder", "positions": {"kind": "learned", "length": length}}
 
     found = told(Recipe, model=model(15), train=Train(steps=5, context=16))
-    assert found == {"model.positions.length": "15 places cannot hold a row of train.context 16 tokens; use at least 16"}
+    assert found == {"model.positions.length": "15 positions cannot hold a row of train.context 16 tokens; use at least 16"}
     for length in (16, "auto"):
         Recipe(model=model(length), train=Train(steps=5, context=16))
     for kind in ("learned", "fourier"):

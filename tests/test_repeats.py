@@ -102,10 +102,10 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
     told = done.stderr.splitlines()[-6:]
     assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
-    [median] = [line for line in told[:3] if line.endswith("  <- the median")]
+    [median] = [line for line in told[:3] if line.endswith("  (median)")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
     assert told[3] == (
-        f"each figure's own median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
+        f"median of each metric over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
         f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
     )
 
@@ -255,7 +255,7 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
     shutil.copytree(whole, folder)
     again = minitf("pretrain", TINY, *SEEDS, "-d", folder, "--assert", "val.loss.max>0")
     assert (again.exit_code, again.stdout, again.stderr.count("already complete")) == (0, f"{folder}\n", 1)
-    assert again.stderr.endswith("(3 seeds); --fresh starts over\n")
+    assert again.stderr.endswith("(3 seeds); --fresh starts a new run\n")
     (folder / "model.safetensors").write_bytes(b"lost")
     assert minitf("evaluate", folder).exit_code == 5
     assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
@@ -296,7 +296,7 @@ def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch
     measured = json.loads(done.stdout)["metrics"]
     assert measured["seconds"] == pytest.approx(sum(value for name, value in measured.items() if name.startswith("seconds.")))
     assert measured["seconds.training"] == pytest.approx(3 * 4 * measured["seconds_per_step"])
-    assert f"{measured['minutes']:.1f} minutes for 3 seeds; nothing was kept\n" in done.stderr
+    assert f"{measured['minutes']:.1f} minutes for 3 seeds; nothing was saved\n" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -122,13 +122,13 @@ def test_gpt_char_is_better_than_nanogpt_on_its_own_text_and_split(tmp_path: Pat
 
 @pytest.mark.slow
 @needs_shakespeare
-def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_places(tmp_path: Path) -> None:
+def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_positions(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert minitf("pretrain", "bert-nano", f"data.train={SHAKESPEARE}", "-d", run).exit_code == 0
     trained = open_trained(run)
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
     counts = BothNeighbours(np.asarray(text_of(trained, None, "train").ids), trained.tokenizer.vocabulary.size)
-    losses, hits, places = np.zeros(2), np.zeros(2), 0
+    losses, hits, positions = np.zeros(2), np.zeros(2), 0
     for rows in pack(trained.recipe, text_of(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
         batch = objective.prepare(rows)
         with torch.inference_mode():
@@ -141,6 +141,6 @@ def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_places(tmp
             chances = counts.probabilities(ids[row, place], ids[row, place + 2])
             losses[1] -= math.log(chances[label])
             hits[1] += int(chances.argmax()) == label
-            places += 1
-    assert losses[0] < losses[1], losses / places
-    assert hits[0] > hits[1], hits / places
+            positions += 1
+    assert losses[0] < losses[1], losses / positions
+    assert hits[0] > hits[1], hits / positions

@@ -84,5 +84,5 @@ def tiny_mixer(kind: str, side: Literal["self", "cross"] = "self", position: str
     return TinyMixer(mixer_settings(kind), settings, side, width).mixer  # type: ignore[arg-type]
 
 
-def own_view(causal: bool, places: TokenPositions) -> Visibility:
-    return Visibility(causal, places, places)
+def own_view(causal: bool, positions: TokenPositions) -> Visibility:
+    return Visibility(causal, positions, positions)
