@@ -57,7 +57,7 @@ def test_the_table_stands_for_the_same_row(recipe: str) -> None:
     first, *_, last = row["documents"]
     n_rows = result("show", recipe)["n_rows"]
     assert table[2] == f"row {row['row']} of {n_rows} (counted from 0), documents {first} to {last}: 48 tokens"
-    assert [line.split()[0] for line in table[4:]] == [str(place["place"]) for place in row["positions"]]
+    assert [line.split()[0] for line in table[4:]] == [str(place["position"]) for place in row["positions"]]
 
 
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])
@@ -169,7 +169,7 @@ def test_a_line_without_partner_is_one_line_and_exit_code_4(pairs: str, tmp_path
     (tmp_path / "xx").write_text("one\n")
     done = CliRunner().invoke(app, ["stats", pairs])
     assert done.exit_code == 4
-    assert f"{tmp_path}/en:2: this line has no partner: it has 60 lines, {tmp_path}/xx 1" in done.stderr
+    assert f"{tmp_path}/en:2: no corresponding line: this file has 60 lines, {tmp_path}/xx 1" in done.stderr
 
 
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])

@@ -77,7 +77,7 @@ def test_a_table_is_read_by_what_its_columns_are_called_even_where_a_recipe_coun
 
 def test_a_column_of_sentences_is_not_taken_for_labels() -> None:
     done = minitf("finetune", "sst2-nano", "reviews.csv", "data.fields={text: id, label: review}", "--dry-run")
-    refused(done, "different labels among", "their column seems to hold something else", "data.fields={text: COLUMN, label: COLUMN}")
+    refused(done, "different labels among", "their column does not seem to be the label", "data.fields={text: COLUMN, label: COLUMN}")
 
 
 @pytest.mark.parametrize(

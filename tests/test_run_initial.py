@@ -137,7 +137,8 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
     assert taken.reads == (
-        "the layers of encoder were trained with attention to both sides, but the decoder reads only what stands before: this must be relearned"
+        "the layers of encoder were trained with attention to both sides, "
+        "but the decoder attends to only what stands before: this must be relearned"
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether the files of a recipe are what it needs: every row of them is read, and every fault of them found, not the first alone."""
+"""Checks all rows of the data files of a recipe, and finds all faults, not only the first."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +20,14 @@ from mini_tf.system.errors import DataFault
 
 @dataclass
 class Faults:
-    """The first `most` faults in words, and how many there are in all."""
+    """The first `most` faults, and their total number."""
 
     most: int
     lines: list[str] = field(default_factory=list)
     n: int = 0
 
     def add(self, fault: DataFault, more: str = "") -> None:
-        """more: what comes of it, said behind it."""
+        """more: a consequence, appended to the message."""
         self.n += 1
         if len(self.lines) < self.most:
             self.lines.append("; ".join(filter(None, (fault.message, more, fault.hint))))
@@ -35,7 +35,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Side:
-    """What one side holds. classes: how often each is named; repeated: examples that stand there once more than once."""
+    """Contents of a split. classes: count per class; repeated: examples that occur more than once."""
 
     examples: int
     characters: int
@@ -45,9 +45,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Checked:
-    """faults: none where the recipe can be trained. sides: as the recipe divides its data; none where they cannot be divided.
+    """faults: none if the recipe can be trained. sides: the splits; none if the data cannot be split.
 
-    known_twice: examples of data.val that stand in data.train too, which training leaves out.
+    known_twice: examples of data.val that are also in data.train, which training removes.
     """
 
     faults: Faults
@@ -56,7 +56,7 @@ class Checked:
 
 
 def check(dataset: Dataset, data: Data, most: int) -> Checked:
-    """Read all files of a recipe and report the first `most` faults; what is sound is divided and counted as training would."""
+    """Read all files of a recipe and report the first `most` faults; valid rows are split and counted as in training."""
     faults, files = Faults(most), RawData(dataset, data).files
     readable = {side: one for side, one in files.items() if _found(one, faults)}
     for one in readable.values():
@@ -70,7 +70,7 @@ def check(dataset: Dataset, data: Data, most: int) -> Checked:
         division = dataset.divide(reads["train"], reads.get("val"), data.split)
         labels = dataset.labels_of(example for side, example in division.read() if side == "train")
         sides = _sides(dataset, division)
-    except DataFault as fault:  # where most rows are none, too few may be left: that is told already
+    except DataFault as fault:  # if most rows are invalid, a missing split is no further fault
         if not faults.n:
             faults.add(fault)
         return Checked(faults, {}, 0)
@@ -88,7 +88,7 @@ def _found(files: Files, faults: Faults) -> bool:
 
 
 def _sound(files: Files, faults: Faults) -> Iterator[Any]:
-    """The examples that can be read; what cannot is added to the faults."""
+    """The valid examples; faults are recorded."""
     strict = files.data.errors == "strict"
     for source in files.sources if strict else ():
         for fault in unreadable(source.path, source.name) if source.format != "parquet" else ():
@@ -102,7 +102,7 @@ def _sound(files: Files, faults: Faults) -> Iterator[Any]:
                 else:
                     yield example
         except DataFault as fault:
-            faults.add(fault, "what follows it was not read")
+            faults.add(fault, "the rest was not read")
 
 
 def _examples(dataset: Dataset, examples: Iterable[Any]) -> int:
@@ -119,7 +119,7 @@ def _sides(dataset: Dataset, division: Division) -> dict[str, Side]:
 
 
 def _unknown_classes(dataset: Dataset, division: Division, sides: dict[str, Side], known: Sequence[str], faults: Faults) -> None:
-    """A fault for each class that is not `known` from the training side or by the recipe, at its first example."""
+    """A fault per class that is not `known` from the training split or the recipe, at its first example."""
     places: dict[str, str] = {}
     for _, example in division.read():
         for name in dataset.classes(example):
@@ -130,6 +130,6 @@ def _unknown_classes(dataset: Dataset, division: Division, sides: dict[str, Side
 
 
 def lengths(store: Store, context: int) -> dict[str, int]:
-    """The longest example of a store in tokens, of its sources too, and how many do not fit into rows of `context` tokens."""
+    """The longest example of a store in tokens, sources included, and how many exceed `context` tokens."""
     longest = np.maximum(store.lengths, store.source.lengths) if store.source is not None else store.lengths
     return {"longest": int(longest.max()), "longer": int((longest > context).sum())}

@@ -1,4 +1,4 @@
-"""Stores and rows in words and figures: what `data stats` and `data show` print of any dataset."""
+"""Stores and rows as text and numbers, for `data stats` and `data show` of any dataset."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +12,13 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 def lengths(store: Store) -> str:
-    """How long documents are, in a sentence."""
+    """Distribution of lengths, in a sentence."""
     half, most, longest = np.quantile(store.lengths, [0.5, 0.95, 1.0]).astype(int).tolist()
-    return f"half have at most {half} tokens, 95 % at most {most}, the longest {longest}"
+    return f"median {half} tokens, 95th percentile {most}, maximum {longest}"
 
 
 def measure(store: Store) -> dict[str, float]:
-    """Figures of a store, by name."""
+    """Numbers about a store, by name."""
     unk = store.vocabulary.unk
     return {
         "documents": store.n_documents,
@@ -35,13 +35,13 @@ def measure(store: Store) -> dict[str, float]:
 
 
 def on_both_sides(train: Store, val: Store) -> int:
-    """Documents that stand in both stores with the same ids."""
+    """Documents in both stores with the same ids."""
     sides = ({hashlib.blake2b(one.document(n).tobytes(), digest_size=16).digest() for n in range(one.n_documents)} for one in (train, val))
     return len(set.intersection(*sides))
 
 
 def columns(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A table with a column for each mapping of the same names."""
+    """A table with one column per mapping."""
     names = list(next(iter(measured.values())))
     width = max(map(len, names))
     lines = [f"{'':{width}}" + "".join(f" {head:>12}" for head in measured)]
@@ -53,58 +53,58 @@ def _number(value: float) -> str:
 
 
 def read_of(tokenizer: Tokenizer, read: np.ndarray) -> list[dict[str, Any]]:
-    """What is read at each place."""
-    return [{"place": place, "id": int(id), "reads": tokenizer.pieces([id])[0]} for place, id in enumerate(read)]
+    """The token at each position."""
+    return [{"position": position, "id": int(id), "reads": tokenizer.pieces([id])[0]} for position, id in enumerate(read)]
 
 
 def predicted(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int, documents: np.ndarray) -> dict[str, Any]:
-    """One row of which tokens are predicted. documents: which of the row's documents each place belongs to, 0 = padding."""
+    """One row of token predictions. documents: the document of each position, 0 = padding."""
     inputs = batch.inputs.ids.numpy()
     asked, length = np.full(inputs.size, -1), inputs.shape[1]
     asked[np.arange(inputs.size) if batch.at is None else batch.at.numpy()] = batch.labels.numpy()
     targets = asked.reshape(inputs.shape)[row]
-    places = [
-        {"place": one["place"], "document": int(document), **one}
+    positions = [
+        {"position": one["position"], "document": int(document), **one}
         | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, "replaced": replaced}
         for one, document, target, replaced in zip(
             read_of(tokenizer, inputs[row]), documents, targets, hidden(tokenizer, inputs[row], rows.ids[row, :length]), strict=True
         )
         if document
     ]
-    return {"padding": length - len(places), "places": places}
+    return {"padding": length - len(positions), "positions": positions}
 
 
 def between_separators(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int) -> dict[str, Any]:
-    """`predicted` of a row that is one example: its closing separator is predicted, but not read."""
+    """`predicted` for a row that is one example: its closing separator is a target, but no input."""
     documents = np.ones(rows.ids.shape[1] - 1, int) if rows.segments is None else rows.segments[row, 1:]
     return predicted(tokenizer, rows, batch, row, documents)
 
 
 def hidden(tokenizer: Tokenizer, read: np.ndarray, original: np.ndarray) -> list[str | None]:
-    """What stood at each place where something else is read."""
+    """The original token at each position where it was replaced."""
     return [tokenizer.pieces([there])[0] if id != there else None for id, there in zip(read, original, strict=True)]
 
 
 def without_padding(rows: Rows, row: int) -> np.ndarray:
-    """The ids of one row."""
+    """The ids of one row, without padding."""
     ids: np.ndarray = rows.ids[row] if rows.segments is None else rows.ids[row][rows.segments[row] != 0]
     return ids
 
 
 def size_of(row: Mapping[str, Any]) -> str:
-    """How long a row is, in words."""
-    return f"{len(row['places'])} tokens" + (f" and {row['padding']} of padding" if row["padding"] else "")
+    """The length of a row, in words."""
+    return f"{len(row['positions'])} tokens" + (f" and {row['padding']} of padding" if row["padding"] else "")
 
 
 def table(lines: Iterable[tuple[str, Sequence[Any]]]) -> list[str]:
-    """Lines of a number on the left and cells of 20 columns; the first is the head, in the others cells are quoted, and empty if None."""
+    """Lines of a number and cells of 20 columns; the first line is the head, other cells are quoted, None is empty."""
     head, *rows = lines
     quoted = [(left, ["" if cell is None else repr(cell) for cell in cells]) for left, cells in rows]
     return [f"{left}  {' '.join(f'{cell:<20}' for cell in cells)}".rstrip() for left, cells in [head, *quoted]]
 
 
 def token_table(row: Mapping[str, Any]) -> list[str]:
-    """A row of which tokens are predicted, a line a place."""
-    head = (f"{'place':>7} {'document':>8}", ("reads", "is asked for", "original"))
-    places = ((f"{one['place']:>7} {one['document']:>8}", (one["reads"], one["target"], one["replaced"])) for one in row["places"])
-    return table([head, *places])
+    """A row of token predictions, one line per position."""
+    head = (f"{'position':>8} {'document':>8}", ("input", "target", "original"))
+    positions = ((f"{one['position']:>8} {one['document']:>8}", (one["reads"], one["target"], one["replaced"])) for one in row["positions"])
+    return table([head, *positions])

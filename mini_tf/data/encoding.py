@@ -1,4 +1,4 @@
-"""Examples of any dataset on their way into a store: encoded in batches, on all cores, and what the tokenizer does to them counted."""
+"""Encodes examples of any dataset into a store, in batches, on all cores."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -25,9 +25,9 @@ def write(
     separated: bool,
     reached: Callable[[int], None] = lambda characters: None,
 ) -> dict[str, Any]:
-    """Encode all examples into files in `folder`: the facts to open them by, and what is told about them.
+    """Encode all examples into files in `folder`; returns the facts to open them, and notes.
 
-    reached: told how many more characters are encoded.
+    reached: called with the number of encoded characters.
     """
     roles = ("source", "target") if dataset.SOURCE else ("target",)
     coverages = {role: Coverage(getattr(used, role)) for role in roles}
@@ -58,7 +58,7 @@ def write(
 
 
 def _batches(read: Iterable[tuple[Side, Any]], dataset: Dataset) -> Iterator[tuple[list[tuple[Side, Any]], int]]:
-    """What is encoded together: examples of about BATCH characters, and how many they are."""
+    """Batches of examples of about BATCH characters, with their number of characters."""
     batch, size = list[tuple[Side, Any]](), 0
     for side, example in read:
         batch.append((side, example))

@@ -1,15 +1,15 @@
-"""What one row of data is before it is ids; a document is a `formats.documents.Document`."""
+"""Examples before tokenization; documents are `formats.documents.Document`."""
 
 from typing import NamedTuple
 
 ASSISTANT = "assistant"
-"""Whose turns of a conversation are learnt."""
+"""The role whose messages have a loss."""
 
 
 class Pair(NamedTuple):
-    """`where` names the line that the pair, or its source, stands in; alignment: links between words, where the data have some.
+    """where: file and line of the pair or its source; alignment: word alignment, if given.
 
-    further: other targets that are as good; `target` is the one that is learnt.
+    further: other references; `target` is the one trained on.
     """
 
     source: str
@@ -20,15 +20,16 @@ class Pair(NamedTuple):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All targets, the learnt one first."""
+        """All references, the trained one first."""
         return self.target, *self.further
 
 
 class Example(NamedTuple):
-    """texts: one or two texts, words, or turns; answers: the class, the number, a tag for each word, or who says each turn.
+    """texts: one or two texts, words, or chat messages; labels: the class, the number, a tag per word, or the role per
+    message.
 
-    answers is empty where they are not known. where: the line it stands in. further: of a conversation, what the assistant could say
-    last as well. n_later: turns behind the assistant's last one, which are left out since nothing is learnt there.
+    labels is empty if unknown. where: file and line. further: of a chat, alternative last messages of the assistant.
+    n_later: messages after the assistant's last one, which are dropped.
     """
 
     texts: list[str]

@@ -1,4 +1,4 @@
-"""What the labels of labelled data are: the classes by name, or how numbers are spread; kept with the model that learnt them."""
+"""Labels of a dataset: names of classes, or mean and scale of numbers; saved with the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from mini_tf.system.strict_json import short
 
 @dataclass(frozen=True)
 class Labels:
-    """names: the classes, in the order of their ids, none where labels are numbers; counts: how often each stands in the training side.
+    """names: the classes in the order of their ids, none for numbers; counts: of each in the training split.
 
-    mean, scale: of labels that are numbers, and the root of their variance there; what is learnt is (number - mean) / scale.
-    n_texts: 1, or 2 where two texts have one class or number together.
+    mean, scale: of numbers, mean and standard deviation in the training split; the model predicts (number - mean) /
+    scale. n_texts: 1, or 2 for pairs of texts.
     """
 
     names: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Labels:
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> "Labels":
-        """The inverse of `to_json`; ValueError where it is nothing of the kind."""
+        """The inverse of `to_json`; ValueError for other content."""
         names, counts, mean, scale = (given.get(key) for key in ("names", "counts", "mean", "scale"))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError("labels.names must be a list of different names")
@@ -45,7 +45,7 @@ class Labels:
 
 
 def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:
-    """What is said of a label that is none of the known classes, at its first place of so many."""
+    """The message for a label that is not a known class, at its first of so many occurrences."""
     near = get_close_matches(name, known, n=1)
     listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
     hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed};"

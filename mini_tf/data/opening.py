@@ -1,7 +1,7 @@
-"""From a recipe's data to stores of ids, whatever a row of it is: the one way, through the cache.
+"""Opens a recipe's data as tokenized stores, through the cache.
 
-Ids are found again by the contents of files and the settings that they are read with. What a run keeps of its data is a hash of the
-ids themselves and of what labels mean, so what changes neither is the same data: another name, a column that is not read, a remark.
+The cache key is a hash of file contents and reading settings. A run records a hash of the ids and of the meaning of
+labels, so file names or unused columns do not matter.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,9 +31,9 @@ def open_text(
     say: Say = lambda line: None,
     used: Tokenizers | None = None,
 ) -> TokenizedData:
-    """Both sides of a recipe's data as ids, out of the cache or made now. used: a trained run's own tokenizers.
+    """Both splits of a recipe's data as ids, from the cache or new. used: tokenizers of a trained run.
 
-    Raises DataFault where a file, a line, a label or a tokenizer is unfit, or a side has nothing to predict.
+    Raises DataFault for an invalid file, line, label or tokenizer, or a split without targets.
     """
     dataset: Dataset = objective.dataset()
     raw = RawData(dataset, data)
@@ -54,16 +54,17 @@ def open_text(
 def reopen(
     data: sections.Data, used: Tokenizers, objective: ObjectiveSettings, hashes: Mapping[str, str], say: Say = lambda line: None
 ) -> TokenizedData:
-    """The data of a trained run by its own tokenizers; what was read from stdin, out of the cache by the recorded `hashes`.
+    """The data of a trained run with its own tokenizers; data from stdin is found in the cache by the recorded
+    `hashes`.
 
-    Raises DataFault where stdin's text is not in the cache any more. Files are read as they are now: compare the hashes.
+    Raises DataFault if it is no longer there. Files are read as they are now: compare the hashes.
     """
     names = [name for corpus in (data.train, data.val) for name in ([corpus] if isinstance(corpus, str) else corpus or ())]
     if "-" not in names:
         return open_text(data, sections.Tokenizer(), objective, say, used)
     found = found_by("tokens", lambda one: _hash(one) == hashes["data"])
     if found is None:
-        raise DataFault("this run read its text from stdin, and the text is not in the cache any more", hint="--data FILE names another")
+        raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
     return _opened(found, objective.dataset(), used, say)
 
 
@@ -75,7 +76,7 @@ def encode(
     say: Say = lambda line: None,
     note: Say = lambda line: None,
 ) -> Store:
-    """All of data.train as ids, nothing held out; labels: those of the run. note: is called with what is notable of the data."""
+    """All of data.train as ids, without a validation split; labels: of the run. note: called with notes on the data."""
     dataset: Dataset = objective.dataset()
     files = Files(dataset, data, data.train, "--data", labels)
     known = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
@@ -92,7 +93,7 @@ def encode(
 
 
 def _summed(reached: Reached, whole: int) -> Callable[[int], None]:
-    """Takes how much more was done, and tells the share of `whole` that is done."""
+    """Converts amounts of work into shares of `whole`."""
     done = 0
 
     def more(some: int) -> None:
@@ -108,7 +109,7 @@ def _key(known: str, used: Tokenizers) -> str:
 
 
 def _hash(found: Cached) -> str:
-    """Of the ids and labels of both sides, and of what the labels mean."""
+    """The hash of ids, labels and the meaning of labels of both splits."""
     ids = {name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)}
     return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
@@ -125,13 +126,13 @@ def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> Toke
 
 
 def _open(found: Cached, side: str, used: Tokenizers, key: str) -> Store:
-    """One side; DataFault where there is nothing in it."""
+    """One split; DataFault if it is empty."""
     stores = found.facts["stores"]
     numbers = [stores[name] for name in (side, f"{side}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
     smallest = min(numbers, key=lambda one: one["tokens"])
     if smallest["tokens"] < 2 or not smallest["raw_bytes"]:
-        what = "there is no text in it" if key != "data.val" else "nothing is held out"
-        more = "give more text" if key == "--data" else "give more text, or a larger data.split"
+        what = "no text" if key != "data.val" else "no validation data"
+        more = "provide more text" if key == "--data" else "provide more text, or a larger data.split"
         raise DataFault(f"{key}: {what} ({smallest['tokens']} tokens; at least 2 are needed)", hint=more)
     source = None
     if (name := f"{side}.source") in stores:

@@ -1,4 +1,4 @@
-"""From a store to rows: what everything that reads rows of data asks, whatever a row is."""
+"""From a store to rows: the interface of everything that reads rows of data."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,9 +15,10 @@ from mini_tf.system.seeds import seed_of
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of `context` tokens and `lookahead` more, which are predicted but not read.
+    """Rows of `context` tokens and `lookahead` more, which are targets only.
 
-    pack: as `data.pack`. seed: of where epochs begin. word_starts_of: finds out where words begin, if the objective asks for it.
+    pack: as `data.pack`. seed: for the offsets of epochs. word_starts_of: finds where words begin, if the objective
+    needs it.
     """
 
     context: int
@@ -29,13 +30,13 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """A store in rows; subclasses say how."""
+    """A store as rows; see subclasses."""
 
     store: Store
     shape: Shape
 
     n_longer = 0
-    """Examples that are longer than the context."""
+    """Examples longer than the context."""
 
     @property
     def pack(self) -> str:
@@ -43,30 +44,30 @@ class Packing:
 
     @property
     def n_rows(self) -> int:
-        """Rows an epoch, the same for all epochs."""
+        """Rows per epoch, constant."""
         return len(self.lengths)
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n_rows,): tokens that each row reads; of rows with a source, on the longer side."""
+        """(n_rows,): input tokens of each row; with a source, the longer of both."""
         raise NotImplementedError
 
     @property
     def row_tokens(self) -> float:
-        """Tokens that a row reads, on average; of rows with a source, that are predicted."""
+        """Mean number of input tokens per row; with a source, of targets."""
         raise NotImplementedError
 
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
-        """These rows (B,) of an epoch, each with the key (B,) it will draw from."""
+        """These rows (B,) of an epoch, with the keys (B,) to draw from."""
         raise NotImplementedError
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Which documents (from 0, each once) these rows (B,) of an epoch read; none where the text has not several."""
+        """The documents (from 0, each once) in these rows (B,) of an epoch; none if the data is one document."""
         raise NotImplementedError
 
     @property
     def held_out_tokens(self) -> np.ndarray:
-        """(n,): of each row of evaluation, the tokens that count for `eval.tokens`."""
+        """(n,): tokens of each evaluation row that count for `eval.tokens`."""
         raise NotImplementedError
 
     def held_out(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
@@ -74,14 +75,14 @@ class Packing:
         return self.take(rows, 0, keys)
 
     def eval_numbers(self, tokens: int | None = None) -> np.ndarray:
-        """(n,): the numbers of the rows that an evaluation on `tokens` reads."""
+        """(n,): numbers of the rows of an evaluation on `tokens`."""
         of_rows = self.held_out_tokens
         return np.arange(len(of_rows)) if tokens is None else spread(of_rows, tokens)
 
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
-        """Every target once, in order, in batches; with `tokens` only of rows that have so many together, spread evenly over all.
+        """Every target once, in order, in batches; with `tokens` a sample of rows with so many tokens, spread evenly.
 
-        A row's key depends on its number alone, so what is masked is the same for every run, sample and batch size.
+        A row's key depends on its number alone, so masks are the same for every run, sample and batch size.
         """
         chosen = self.eval_numbers(tokens)
         for begin in range(0, len(chosen), batch_size):
@@ -90,9 +91,9 @@ class Packing:
 
 
 def spread(of_rows: np.ndarray, tokens: int) -> np.ndarray:
-    """Which of the rows with so many tokens each (n,) to take, evenly spread, to have `tokens` together; all where there are fewer.
+    """Which rows, with so many tokens each (n,), to take for `tokens` in total, evenly spread; all if there are fewer.
 
-    Held-out data that are given may be sorted, by class or by origin: the first rows would not stand for the others.
+    Validation data may be sorted by class or origin, so the first rows would not be representative.
     """
     n = len(of_rows)
     m = min(n, math.ceil(tokens / max(of_rows.mean(), 1e-9)))
@@ -105,9 +106,9 @@ def spread(of_rows: np.ndarray, tokens: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Of each row (n_rows,): its document, the first of its ids in the store and the one after its last, separators apart.
+    """For each row (n_rows,): its document, its first and its end position in the store, without separators.
 
-    closed: whether the closing separator stands behind them. From the id at `gap` on so many are `skipped`.
+    closed: the closing separator follows. From position `gap` on so many ids are `skipped`.
     """
 
     documents: np.ndarray
@@ -119,25 +120,27 @@ class Spans:
 
     @classmethod
     def of(cls, first: np.ndarray, last: np.ndarray, documents: np.ndarray | None = None, closed: np.ndarray | None = None) -> "Spans":
-        """Rows that skip nothing; by default a row is a document, in order, and closed."""
+        """Rows that skip nothing; by default one per document, in order, and closed."""
         documents = np.arange(len(first)) if documents is None else documents
         closed = np.ones(len(first), bool) if closed is None else closed
         return cls(documents, first, last, closed, last, np.zeros_like(first))
 
     def chosen(self, rows: np.ndarray) -> "Spans":
-        """Some of them, by number or where True."""
+        """Some of them, by number or mask."""
         return Spans(*(array[rows] for array in vars(self).values()))
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n_rows,): ids of each row, its opening separator left out."""
+        """(n_rows,): ids of each row, without its opening separator."""
         lengths: np.ndarray = self.last - self.first - self.skipped + self.closed
         return lengths
 
 
 @dataclass(frozen=True, eq=False)
 class OneEach(Packing):
-    """An example a row, between its separators, or a part of one; `sources`: rows that are read besides, which no separator opens."""
+    """One example per row, between separators, or a part of one; `sources`: the rows of sources, without opening
+    separator.
+    """
 
     spans: Spans
     sources: Spans | None = None
@@ -170,7 +173,7 @@ class OneEach(Packing):
         if store.labels is not None:
             labels = np.asarray(store.labels[index])
             labels[:, 0] = np.nan
-            # A cut may fall where something else goes on.
+            # A row may end where its document continues.
             ends = spans.last == (store.starts + 1 + store.lengths)[spans.documents]
             labels[np.arange(len(rows))[~ends], spans.lengths[~ends]] = np.nan
             if segments is not None:
@@ -183,7 +186,9 @@ class OneEach(Packing):
 
 
 def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """ids (B, n) with their separators, padded on the right; which of them are real (None = all); and where they stand in the store."""
+    """ids (B, n) with separators, padded on the right; which of them are real (None = all); and their positions in the
+    store.
+    """
     lengths, at = spans.lengths[:, None], np.arange(int(spans.lengths.max()) + 1)
     real, closing = at <= lengths, (at == lengths) & spans.closed[:, None]
     index = spans.first[:, None] - 1 + at

@@ -1,4 +1,4 @@
-"""A recipe's examples before they are ids: its files and how they are divided, and the tokenizers that are learnt from them."""
+"""A recipe's examples before tokenization: files, splits, and the tokenizers trained on them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,14 +24,14 @@ from mini_tf.system.strict_json import short
 from mini_tf.system.waiting import waiting
 
 TRAINERS = 2
-"""Counts up where a kind of tokenizer learns another one from the same text."""
+"""Incremented when a kind of tokenizer is trained differently."""
 LARGEST_SAMPLE = 16 << 20
-"""Characters a tokenizer that chooses its tokens is trained on at most, evenly spread over the text."""
+"""Characters for training a tokenizer at most, evenly spread over the text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """What data.train or data.val names, as a dataset reads it; DataFault where a file cannot be read, when it is first asked for."""
+    """The files of data.train or data.val, for a dataset; DataFault if a file cannot be read, on first use."""
 
     dataset: Dataset
     data: sections.Data
@@ -50,33 +50,33 @@ class Files:
 
     @property
     def hash(self) -> str:
-        """Of the contents, and of how they are read."""
+        """Hash of contents and reading settings."""
         reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"}) | {
             "tail": self.data.split.tail
         }
         return hash_of([[source.digest() for source in self.sources], as_cached(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
-        """All examples, one after another; DataFault at the first that is none."""
+        """All examples; DataFault at the first invalid one."""
         return self.dataset.read(self.sources, self.data, self.corpus, self.labels)
 
     @property
     def notes(self) -> Iterator[str]:
-        """Where bytes are read as U+FFFD, and which columns were taken though nobody named them."""
+        """Notes on bytes read as U+FFFD, and on columns found by their usual names."""
         reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
         for source in self.sources:
             found = read_columns(source, reader.columns)
             told = [f"{role} = {short(name)!r}" for role, name in zip(reader.roles, found, strict=False) if name != reader.names[role]]
             if told:
                 yield f"{source.name}: columns read: {', '.join(told)}; data.fields selects others"
-        texts = [source for source in self.sources if source.format != "parquet"]  # which knows no such bytes
+        texts = [source for source in self.sources if source.format != "parquet"]  # parquet has no such bytes
         if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
-            yield f"{n:,} bytes are not UTF-8; each is read as U+FFFD"
+            yield f"{n:,} bytes are not UTF-8; they are replaced by U+FFFD"
 
 
 @dataclass(frozen=True, eq=False)
 class RawData:
-    """The examples of a recipe before they are ids."""
+    """The examples of a recipe before tokenization."""
 
     dataset: Dataset
     data: sections.Data
@@ -88,7 +88,7 @@ class RawData:
 
     @cached_property
     def hash(self) -> str:
-        """Of the contents of all files, and of how they are read and divided."""
+        """Hash of all file contents, reading and split settings."""
         split = "" if "val" in self.files else str(self.data.split)
         known = {side: files.hash for side, files in self.files.items()}
         return hash_of({"split": split, **known})
@@ -100,7 +100,7 @@ class RawData:
 
     @cached_property
     def division(self) -> Division:
-        """Which examples are held out."""
+        """The split into training and validation examples."""
         val = self.files["val"].read if "val" in self.files else None
         with waiting(f"reading {self._size / 1e6:,.1f} MB"):
             division = self.dataset.divide(self.files["train"].read, val, self.data.split)
@@ -108,7 +108,7 @@ class RawData:
         return replace(division, notes=(*division.notes, *notes))
 
     def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = ()) -> Tokenizers:
-        """Loaded, or learnt from the training side. needs: special tokens that a loaded one is given where it lacks them."""
+        """Load or train the tokenizers. needs: special tokens that a loaded one gets if it lacks them."""
         needs = [*needs, *(["separator"] if self.dataset.separated(self.data) else [])]
         one = partial(self._tokenizer, needs=needs)
         if settings.source is not None:
@@ -117,7 +117,7 @@ class RawData:
         return Tokenizers(shared, shared)
 
     def _tokenizer(self, settings: sections.SideTokenizer, sides: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
-        """sides: whether it is learnt from sources, from what is labelled or predicted, or both."""
+        """sides: train on sources, on targets or labeled texts, or on both."""
         if settings.path is not None:
             used = Tokenizer.load(settings.path)
             for name in needs:
@@ -127,7 +127,7 @@ class RawData:
         key = hash_of([TRAINERS, self.hash, sides, tokenizers.__version__, as_cached(settings.trainer), size])
 
         def build(folder: Path) -> dict[str, Any]:
-            # One side after the other: of a huge text every n-th is learnt from, which must not be the sources alone.
+            # One after the other: a sample of every n-th example must not consist of sources only.
             learnt = ((side, example) for side in sides for where, example in self.division.read() if where == "train")
             texts = (text for side, example in learnt for text in self.dataset.texts(example, side))
             stride = 1 + self.division.characters // LARGEST_SAMPLE if settings.chooses_size else 1

@@ -1,8 +1,8 @@
-"""Documents as ids in memory-mapped files: written once, in bounded memory, then opened by anybody.
+"""Tokenized documents in memory-mapped files, written once in bounded memory.
 
-Documents stand one after another with one separator between, and one at both ends: sep d1 sep d2 sep. A raw stream
-(`data.split: tail 10%`) has no separator at all. A document may have a source, which is a document of a store of its own,
-labels beside its ids, and labels of its own as a whole.
+Documents are stored one after another, with a separator between them and at both ends: sep d1 sep d2 sep. A raw stream
+(`data.split: tail 10%`) has no separators. A document may have a source in a store of its own, token labels, and labels
+of the document.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from mini_tf.system.errors import DataFault
 
 
 class Tokenizers(NamedTuple):
-    """Of the source side, and of the targets or of whatever is labelled; the same object where they share one vocabulary."""
+    """Source and target tokenizer; the same object with one vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
 
 
 class Encoded(NamedTuple):
-    """A document as ids (n,) int32, without its separators.
+    """A document as ids (n,) int32, without separators.
 
-    labels (n + 1,) float32: of each id and of the separator behind them, NaN = none. row_labels (k,) float32: of the document as a
-    whole. source (m,): ids of what it is the target of.
+    labels (n + 1,) float32: of each id and of the following separator, NaN = none. row_labels (k,) float32: of the
+    document. source (m,): ids of its source.
     """
 
     ids: np.ndarray
@@ -40,11 +40,11 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """ids (N,); starts (n_documents,): where each document's opening separator stands (0 for a raw stream).
+    """ids (N,); starts (n_documents,): position of each document's opening separator (0 for a raw stream).
 
-    raw_bytes: UTF-8 bytes of the text, without separators: what bits per byte are divided by. labels (N,) and row_labels
-    (n_documents, k) as of `Encoded`. source: a store of as many documents, which these are the targets of. raw: the examples as they
-    were written, a line of JSON each. path: None of what stands in memory.
+    raw_bytes: UTF-8 bytes of the text without separators, for bits per byte. labels (N,) and row_labels (n_documents,
+    k): as in `Encoded`. source: the store of the sources. raw: the original examples, one line of JSON each. path: None
+    if in memory.
     """
 
     path: Path | None
@@ -76,12 +76,12 @@ class Store:
         return self.ids[first + self.separated : last]
 
     def span(self, n: int) -> tuple[int, int]:
-        """Where document n begins, opening separator included, and where it ends, closing separator excluded."""
+        """Position of document n's opening separator, and of its closing one."""
         first = int(self.starts[n])
         return first, first + self.separated + int(self.lengths[n])
 
     def check(self) -> None:
-        """DataFault where a file was cut meanwhile: reading on would kill the process (SIGBUS)."""
+        """DataFault if a file was truncated meanwhile: reading on would kill the process (SIGBUS)."""
         if self.source is not None:
             self.source.check()
         held = {"ids": self.ids, "starts": self.starts, "labels": self.labels, "row_labels": self.row_labels}
@@ -95,7 +95,7 @@ class Store:
 
 @dataclass
 class Writer:
-    """A store on its way into the files `name`.ids, ...; `files` closes them."""
+    """A store being written into the files `name`.ids, ...; `files` closes them."""
 
     files: ExitStack
     folder: Path
@@ -109,7 +109,7 @@ class Writer:
     _open: dict[str, BinaryIO] = field(default_factory=dict)
 
     def add(self, text: str, ids: np.ndarray, opens: bool = True) -> None:
-        """A document, or a part of one. DataFault where the tokenizer made an id that it should not have."""
+        """Add a document, or a part of one. DataFault for an id outside the vocabulary."""
         if ids.size and int(ids.max()) >= self.vocabulary.size:
             raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {self.vocabulary.size} tokens")
         if opens:
@@ -121,7 +121,7 @@ class Writer:
         self.raw_bytes += len(text.encode())
 
     def label(self, one: Encoded, as_written: str | None) -> None:
-        """The labels of the document that was added last, and the document as it was written, which may be left out."""
+        """Add labels and the original example of the document that was added last."""
         if one.labels is not None:
             before = [] if "labels" in self._open else [np.nan]  # of the first separator
             self._write("labels", np.append(before, one.labels).astype(np.float32))
@@ -132,7 +132,7 @@ class Writer:
             self._write("jsonl", np.frombuffer(f"{as_written}\n".encode(), np.uint8))
 
     def close(self) -> dict[str, Any]:
-        """The facts that it is opened with."""
+        """The facts to open it with."""
         self._separate()
         facts = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
         return facts | {"labels": "labels" in self._open, "columns": self.columns, "separated": self.separated}
@@ -153,7 +153,7 @@ def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
 
 
 def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
-    """What a writer of this name has written; facts: what its `close` gave."""
+    """Open the store of this name; facts: from `close`."""
     n, n_documents, columns, raw = facts["tokens"], facts["documents"], facts["columns"], folder / f"{name}.jsonl"
 
     def mapped(what: str, dtype: Any, *shape: int) -> np.ndarray:
@@ -174,7 +174,7 @@ def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocab
 
 
 def in_memory(encoded: Sequence[Encoded], used: Tokenizers) -> Store:
-    """A few documents without a file."""
+    """A few documents in memory."""
     separator = np.array([used.target.vocabulary.separator], np.int32)
     ids = np.concatenate([piece for one in encoded for piece in (separator, one.ids)] + [separator])
     starts = np.cumsum([0, *(1 + len(one.ids) for one in encoded)])[:-1]

@@ -1,7 +1,7 @@
-"""Rows cut from a stream of ids: windows of it that ignore document borders or respect them, or one document a row.
+"""Rows from a stream of ids: windows across documents, windows with document masks, or one document per row.
 
-An epoch of windows begins somewhere else each time, so that a token is not always read with the same past; the first
-begins at 0. Evaluation asks for every target of the text exactly once.
+Windows of an epoch begin at another offset each time, so that a token does not always have the same context; the first
+epoch begins at 0. Evaluation covers every target exactly once.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mini_tf.data.packing import Packing
 from mini_tf.system.seeds import seed_of
 
 FEWEST_TO_SHIFT = 8
-"""Windows. With fewer, giving one up to let epochs begin elsewhere would waste too much of the text."""
+"""With fewer windows all epochs begin at 0, since an offset costs one window."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +22,13 @@ class Windows(Packing):
     """Rows of a text.
 
     concat: windows of the stream. docs: the same windows, with the document of each token in `segments`, from 1; a
-    document begins at its opening separator, and the label of its last token is the separator that follows. none: one
-    document a row, from its opening separator on, cut where it is longer; shorter ones are padded (segment 0).
+    document begins at its opening separator, and the target of its last token is the following separator. none: one
+    document per row, from its opening separator on, truncated to the context; shorter ones are padded (segment 0).
     """
 
     @property
     def _usable(self) -> int:
-        """Tokens that have all they need behind them."""
+        """Tokens with complete targets."""
         return len(self.store) - self.shape.lookahead
 
     @cached_property
@@ -68,7 +68,7 @@ class Windows(Packing):
         return self._rows(*self._held_out_spans(rows), keys)
 
     def _spans(self, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first token of each row (B,) of an epoch, and the one after its last, lookahead not counted."""
+        """First and end position of each row (B,) of an epoch, without lookahead."""
         return self._held_out_spans(rows, self._shift(epoch))
 
     def _held_out_spans(self, rows: np.ndarray, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +82,7 @@ class Windows(Packing):
         return seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1) if epoch and slack > 0 else 0
 
     def _rows(self, first: np.ndarray, last: np.ndarray, keys: np.ndarray) -> Rows:
-        """Rows that read the tokens from `first` to before `last` (B,), padded to the same length."""
+        """Rows of the tokens from `first` to `last` (B,), padded to the same length."""
         self.store.check()
         last = last + self.shape.lookahead
         length = self.shape.context + self.shape.lookahead if self.pack != "none" else int((last - first).max())
@@ -105,13 +105,13 @@ class Windows(Packing):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Where each document's last readable token is, plus one."""
+        """End position of each document's last input token."""
         end = len(self.store) - 1 if self.store.separated else self._usable
         return np.append(self.store.starts[1:], end)
 
     @cached_property
     def _first_piece(self) -> np.ndarray:
-        """The number of each document's first piece, and at the end how many there are."""
+        """Number of each document's first piece, and the total at the end."""
         pieces = np.maximum(1, -(-(self._ends - self.store.starts) // self.shape.context))
         return np.concatenate([[0], np.cumsum(pieces)])
 

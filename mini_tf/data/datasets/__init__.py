@@ -1,7 +1,7 @@
-"""Datasets: what a row of data is. How it is read, divided, encoded, cut into rows, and shown.
+"""Datasets: how examples are read, split, tokenized, made into rows, and displayed.
 
-The contract stands here; every other file of this package is one dataset, whose name an objective says (`DATASET`). Its `Settings`
-are what the objective passes on (`ObjectiveSettings.dataset`); examples are of whatever type it likes.
+The contract is here; every other file of this package is one dataset, named by an objective (`DATASET`). Its `Settings`
+come from the objective (`ObjectiveSettings.dataset`); examples may have any type.
 """
 
 import json
@@ -26,7 +26,7 @@ from mini_tf.system.errors import DataFault, raising
 
 @dataclass(frozen=True)
 class TokenizedData:
-    """What a recipe's data and tokenizer come to. hashes: `data` (the ids), `tokenizer`, and `source_tokenizer` where that is another."""
+    """Tokenized data of a recipe. hashes: `data` (the ids), `tokenizer`, and `source_tokenizer` if that is another."""
 
     train: Store
     val: Store
@@ -37,12 +37,12 @@ class TokenizedData:
 
     @property
     def tokenizer(self) -> Any:
-        """Of the targets, or of whatever is labelled."""
+        """The tokenizer of targets or labeled texts."""
         return self.used.target
 
     @property
     def source_tokenizer(self) -> Any:
-        """The same as `tokenizer` where there is one vocabulary."""
+        """The source tokenizer; equal to `tokenizer` with one vocabulary."""
         return self.used.source
 
     @property
@@ -51,25 +51,25 @@ class TokenizedData:
 
 
 TEXTS = ("sentence", "sentence1", "review", "content", "body", "comment", "question", "message", "tweet", "document", "article", "post")
-"""What a column of texts is often called."""
+"""Usual names of columns with text."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How the rows of tables become examples. roles: what the columns hold, first `columns.names`, then `columns.optional`."""
+    """Converts rows of tables into examples. roles: of the columns, first `columns.names`, then `columns.optional`."""
 
     dataset: "Dataset"
     roles: tuple[str, ...]
     columns: Columns
     labelled: bool = True
-    """Whether labels must be there."""
+    """Whether labels are required."""
 
     def read(self, files: Iterable[Source]) -> Iterator[Any]:
-        """All examples of tables, one after another; DataFault at the first row that is none."""
+        """All examples of tables; DataFault at the first invalid row."""
         return raising(example for file in files for example in self.try_read(file))
 
     def try_read(self, file: Source) -> Iterator[Any]:
-        """All examples of a table, one after another; in the place of a row that is none a DataFault."""
+        """All examples of a table; a DataFault in place of an invalid row."""
         for row in try_rows(file, self.columns):
             try:
                 [row] = raising([row])
@@ -85,74 +85,75 @@ class Reader:
         return self.dataset.example(cells, row.where, self.names, self.labelled)
 
     def line(self, line: str, where: str) -> Any:
-        """The example of a line: a text, or an object of JSON, told by its first character; DataFault where it is neither.
+        """The example of a line, a text or a JSON object (it begins with a brace); DataFault for other JSON.
 
-        In JSON a text is called as its column is, or by its role (text, text_pair), or by another name that the dataset gives it.
+        In JSON a text is found by its column's name, its role (text, text_pair), or another name that the dataset
+        allows.
         """
         columns, needed = self.columns, len(self.columns.names)
         if not line.lstrip().startswith("{"):
             if needed > 1:
-                lacking = "label to be judged by" if self.roles[1] in self.dataset.LABELS else "second text"
+                lacking = "label" if self.roles[1] in self.dataset.LABELS else "second text"
                 raise DataFault(f"{where}: a line of plain text has no {lacking}", hint=self._written, where=(where,))
             return self.example(Row([line], where, [None for _ in columns.optional]))
         try:
             given = strict_json.parse(line)
         except ValueError as error:
-            hint = f"a text that begins with {{ is written in JSON too: {self._written}"
+            hint = f"write a text that begins with {{ as JSON: {self._written}"
             raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
         found = [
             next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None) for role, name in self.names.items()
         ]
         for key, role in zip(found[:needed], self.roles[:needed], strict=True):
             if key is None:
-                raise DataFault(f"{where}: there is no {role!r}", hint=self._written, where=(where,))
+                raise DataFault(f"{where}: {role!r} is missing", hint=self._written, where=(where,))
         cells: list[Cell] = [None if key is None else given[key] for key in found]
         return self.example(Row(cells[:needed], where, cells[needed:]))
 
     @property
     def _written(self) -> str:
-        """How a line of JSON is written."""
+        """The JSON form of a line."""
         return "write {" + ", ".join(f'"{role}": ...' for role in self.roles[: len(self.columns.names)]) + "}"
 
     @property
     def names(self) -> dict[str, str]:
-        """What the file calls each role's column."""
+        """The file's name of each role's column."""
         return {role: name or role for role, name in zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)}
 
 
 class Dataset(kind_settings.DatasetSettings):
-    """One kind of data. What must be written: `example`, `texts`, `encode`, `packing`; all else has a default."""
+    """One kind of data. Required: `example`, `texts`, `encode`, `packing`; everything else has a default."""
 
     LABELS: ClassVar[frozenset[str]] = frozenset()
-    """Columns that texts to be predicted need not have."""
+    """Roles that are not needed for prediction."""
     ALIASES: ClassVar[Mapping[str, str]] = {}
-    """What roles may be called too, in a line of JSON."""
+    """Other names of roles in a line of JSON."""
     LIKELY: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """What the column of a role is often called in files, in small letters; read where `data.fields` says nothing else."""
+    """Usual names of the columns of each role, in lower case, used unless `data.fields` is given."""
     KNOWN_BY: ClassVar[str | None] = None
-    """How messages call what decides the side of a split; default UNIT."""
+    """Name, in messages, of the key that decides the split; default UNIT."""
     CUTS: ClassVar[str | None] = "end"
-    """What an example that is longer than the context loses; None = nothing, it makes several rows."""
+    """What a truncated example loses; None = nothing, it makes several rows."""
     ROW: ClassVar[str] = "one example a row"
-    """What `data show` calls a row; {pack} is the recipe's data.pack."""
+    """Name of a row in `data show`; {pack} is the recipe's data.pack."""
     KEEPS_EXAMPLES: ClassVar[bool] = True
-    """The examples as they were written are kept beside their ids."""
+    """Original examples are stored beside their ids."""
 
     # Reading
 
     def find(self, corpus: object, key: str) -> list[Source]:
-        """The files behind data.train or data.val; DataFault where one is missing, or no table."""
+        """The files of data.train or data.val; DataFault if one is missing or not a table."""
         tables = find(corpus, key)
         for table in tables:
             if table.format == "txt":
-                hint = "a pipe has no name to tell by: save it as a file" if table.name == "stdin" else "its name must end in one of these"
-                raise DataFault(f"{key}: {table.name} is no table (jsonl, csv, tsv, parquet, conll)", hint=hint, where=(table.name,))
+                hint = "a pipe has no suffix: save it as a file" if table.name == "stdin" else "its name must have one of these suffixes"
+                raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet, conll)", hint=hint, where=(table.name,))
         return tables
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        """The columns are called by their roles unless data.fields says otherwise.
+        """The columns; named like their roles unless data.fields says otherwise.
 
-        corpus: what is read, as a recipe writes it. labels: of a trained run, which says whether there are two texts.
+        corpus: what is read, as in a recipe. labels: of a trained run, which says whether there are two texts.
         """
         named = self.named(data, corpus)
         needed = [role for role in self.REQUIRED if labelled or role not in self.LABELS]
@@ -161,9 +162,9 @@ class Dataset(kind_settings.DatasetSettings):
         return Reader(self, (*needed, *others), self.columns(data, named, needed, others), labelled)
 
     def columns(self, data: Data, named: Mapping[str, str], needed: Sequence[str], others: Sequence[str] = ()) -> Columns:
-        """Those of the roles that are `needed`, and of `others` where there are such; what is not `named` is called as its role is.
+        """Columns of the `needed` roles, and of `others` if present; roles that are not `named` have their own names.
 
-        Where it is not, it is called as such columns often are, or, in a file without names, known by the number that a recipe gave.
+        Otherwise usual names are tried, or, in a file without header, the recipe's column numbers.
         """
         names = tuple(named.get(role, role) for role in needed)
         likely = {role: self.LIKELY.get(role, ()) for role in needed if role not in named}
@@ -171,29 +172,30 @@ class Dataset(kind_settings.DatasetSettings):
         return Columns(names, data.header, data.errors, tuple(others), likely, numbers)
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
-        """Which column holds each role, where that is said; corpora that come along have names of their own."""
+        """The column of each role, where given; built-in corpora have their own names."""
         return dict(data.fields)
 
     def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
-        """All examples of the files that `find` gave for `corpus`; DataFault at the first row that is none."""
+        """All examples of the files that `find` returned for `corpus`; DataFault at the first invalid row."""
         return raising(example for part in self.parts(files, data, corpus, labels) for example in part)
 
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
-        """What can be read without the rest, by default each file: its examples, and in the place of a row that is none a DataFault.
+        """Parts that can be read independently, by default files: their examples, with a DataFault in place of an
+        invalid row.
 
-        DataFault is raised where nothing more of a part can be read.
+        DataFault is raised if the rest of a part cannot be read.
         """
         return map(self.reader(data, corpus, labels=labels).try_read, files)
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Any:
-        """The example of a row: its cells by role, without those that the file has no column for; DataFault with `where`.
+        """The example of a row: cells by role, without roles that the file lacks; DataFault with `where`.
 
-        names: of the columns, by role. labelled False: labels need not be there.
+        names: of the columns, by role. labelled False: labels are optional.
         """
         raise NotImplementedError
 
     def to_json(self, example: Any) -> Any:
-        """An example without its place, as JSON keeps it."""
+        """An example without its location, as JSON."""
         return [*example]
 
     def of_json(self, given: Any, where: str) -> Any:
@@ -201,24 +203,24 @@ class Dataset(kind_settings.DatasetSettings):
         raise NotImplementedError
 
     def examples(self, store: Store) -> Iterator[Any]:
-        """The examples as they were written, in order; counted from 1, since the file that they came from may have another name by now."""
+        """The original examples, in order; locations are counted from 1, since the file may have been renamed."""
         assert store.raw is not None
         with store.raw.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 yield self.of_json(json.loads(line), f"{self.UNIT.removesuffix('s')} {number}")
 
     def left_out(self, examples: Sequence[Any]) -> dict[str, int]:
-        """What of examples is not learnt: sentences and how many, which is put in place of {n}."""
+        """What is dropped from examples: messages with {n}, and their counts."""
         return {}
 
     def classes(self, example: Any) -> Sequence[str]:
-        """The classes that an example names, of which the training side must have all; none where there are no classes."""
+        """The classes of an example, all of which the training split must contain; none without classes."""
         return ()
 
     # Dividing
 
     def texts(self, example: Any, source: bool = False) -> Sequence[str]:
-        """The texts as they are encoded; `source`: those of the source side."""
+        """The texts of an example, as encoded; `source`: those of the source."""
         raise NotImplementedError
 
     def size(self, example: Any) -> int:
@@ -226,27 +228,27 @@ class Dataset(kind_settings.DatasetSettings):
         return sum(map(len, example.texts))
 
     def opens(self, example: Any) -> bool:
-        """False for a later part of an example that comes in parts."""
+        """False for a later part of a document."""
         return True
 
     def known_by(self, example: Any) -> str:
-        """What is given when the answer is predicted: examples that agree in it belong on one side of a split."""
+        """The inputs of an example: examples with equal inputs belong to the same split."""
         return "\0".join(self.texts(example))
 
     def whole(self, example: Any) -> str:
-        """What an example is known again by."""
+        """The whole content of an example."""
         return json.dumps(self.to_json(example))
 
     def divide(self, train: Read, val: Read | None, split: Split) -> Division:
-        """Which examples are held out: a share of `train`, or `val` without what stands in `train` too."""
+        """The split: a share of `train`, or `val` without examples of `train`."""
         if val is not None:
             return keep_apart(train, val, self.known(whole=True))
         return hold_out(train, self.known(whole=False), split.share)
 
     def known(self, whole: bool) -> Known:
-        """What examples are recognized by: whole: all that is written; otherwise what decides their side."""
+        """The key of examples; whole: their content; else their inputs."""
         by, unit = (self.whole, self.UNIT) if whole else (self.known_by, self.KNOWN_BY or self.UNIT)
-        return Known(by, self.size, self.opens, unit, "there is no text" if self.STREAM else f"there are no {unit}")
+        return Known(by, self.size, self.opens, unit, "no text" if self.STREAM else f"no {unit}")
 
     # Encoding
 
@@ -255,15 +257,15 @@ class Dataset(kind_settings.DatasetSettings):
         return True
 
     def labels_of(self, examples: Iterable[Any]) -> Labels | None:
-        """What there is to predict, from the training side; None where nothing is kept with the model, and nothing is predicted but ids."""
+        """Labels of the training split; None for plain language modeling."""
         return None
 
     def read_labels(self, config: Mapping[str, Any]) -> Labels | None:
-        """The labels that a run has kept in its config.json; ValueError or KeyError where they are none of such a run."""
+        """The labels in a run's config.json; ValueError or KeyError if they are invalid."""
         return None
 
     def encode(self, examples: Sequence[Any], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
-        """Ids and labels of examples; DataFault where a label is not among the known ones, or the tokenizer leaves nothing of a text."""
+        """Ids and labels of examples; DataFault for an unknown label, or a text without tokens."""
         raise NotImplementedError
 
     # Rows
@@ -272,24 +274,24 @@ class Dataset(kind_settings.DatasetSettings):
         """The rows of a store."""
         raise NotImplementedError
 
-    # What people are told
+    # Messages
 
     def opened(self, text: TokenizedData) -> str:
-        """The sizes of both sides, in a line."""
+        """The sizes of both splits, in a line."""
         return f"{text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
 
     def summary(self, text: TokenizedData) -> Iterator[str]:
-        """A few lines about both sides."""
+        """A few lines about both splits."""
         raise NotImplementedError
 
     def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        """What there is in both sides, whose rows are `packings`: as the lines of a table and as JSON says it."""
+        """Statistics of both splits, whose rows are `packings`: lines of a table, and JSON."""
         raise NotImplementedError
 
     def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
-        """One row in words: for each place what is read there, and what is predicted."""
+        """One row in words: token and target at each position."""
         raise NotImplementedError
 
     def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """What `shown` gave as lines for a terminal; head: which row it is."""
+        """`shown` as lines for a terminal; head: the row's title."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
-"""Conversations: a prompt and its response, or messages: sep turn sep turn sep.
+"""Chats: a prompt and its response, or messages: sep message sep message sep.
 
-1 stands at what the assistant says, and at the separator that closes it. What is longer than the context loses its beginning.
+Tokens of the assistant's messages and their closing separators have label 1. Chats longer than the context lose their
+beginning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ class Settings(Labelled):
     OPTIONAL = ("prompt", "response", "messages")
     TOGETHER = ("prompt", "response")
     OF_PAIRS = {"prompt": "source", "response": "target"}
-    ADVICE = "a conversation is read: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
+    ADVICE = "needed: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
     LABELS = frozenset()
     KNOWN_BY = "prompts"
     CUTS = "beginning"
@@ -41,7 +42,7 @@ class Settings(Labelled):
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         further = list[str]()
         if "messages" in row and ("prompt" in row or "response" in row):
-            two = f"{where}: has messages, and a prompt or a response besides; which of them is the conversation"
+            two = f"{where}: has both messages and prompt or response"
             raise DataFault(two, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
             turns = cells.turns_of(row["messages"], where, names["messages"])
@@ -59,13 +60,13 @@ class Settings(Labelled):
         return "\0".join(example.texts[:-1] or example.texts)
 
     def left_out(self, examples: Sequence[Example]) -> dict[str, int]:
-        told = "{n:,} turns behind the assistant's last one were left out: nothing is asked for there"
+        told = "{n:,} messages after the assistant's last one were dropped"
         return {told: sum(one.n_later for one in examples)}
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
         found = []
         for one, turns in zip(examples, encoded_parts(examples, used.target), strict=True):
-            # A turn's label stands at its own tokens and at the separator behind them.
+            # A message's label applies to its own tokens and the following separator.
             said = [1.0 if who == ASSISTANT else np.nan for who in one.labels]
             asked = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(turns, said, strict=True)]
             found.append(Encoded(joined(turns, used.target), np.concatenate(asked)))
@@ -81,7 +82,7 @@ class Settings(Labelled):
 
     def summary(self, text: TokenizedData) -> Iterator[str]:
         yield from super().summary(text)
-        yield f"asked for: {len(labels_in(text.train)):,} of {len(text.train):,} tokens"
+        yield f"targets: {len(labels_in(text.train)):,} of {len(text.train):,} training tokens"
 
     def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         return describing.between_separators(text.tokenizer, rows, batch, row)

@@ -1,4 +1,4 @@
-"""A text, or two, and the class they belong to: sep text (sep text) sep, labelled as a whole."""
+"""Texts or pairs of texts with a class: sep text (sep text) sep, labeled as a whole."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ class Settings(Texts):
     LEAST_CLASSES = 2
 
     labels: tuple[str, ...] | None = None
-    """The classes by name; by default those of the training side."""
+    """Names of the classes; default: those of the training split."""
 
     def answer(self, cell: Cell, where: str, name: str) -> str:
         return cells.label_of(cell, where, name)

@@ -1,4 +1,4 @@
-"""A text, or two, and their number: sep text (sep text) sep, labelled as a whole by (number - mean) / scale."""
+"""Texts or pairs of texts with a number: sep text (sep text) sep, labeled as a whole by (number - mean) / scale."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,7 +15,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(Texts):
-    ADVICE = "a text and its number are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
+    ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def answer(self, cell: Cell, where: str, name: str) -> str:
         return repr(cells.number_of(cell, where, name))
@@ -25,9 +25,9 @@ class Settings(Texts):
         with np.errstate(over="ignore", invalid="ignore"):
             mean, scale = float(numbers.mean()), float(numbers.std())
         if numbers.min() == numbers.max():
-            raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
+            raise DataFault(f"data.train: all labels are {numbers[0]:g}; they must differ")
         if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large, or too close, to compute with")
+            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32")
         return Labels(mean=mean, scale=scale)
 
     def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
@@ -36,12 +36,12 @@ class Settings(Texts):
         return self.encode_texts(examples, used.target, numbers, labels.n_texts)
 
     def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
-        """How the numbers are spread."""
+        """Statistics of the numbers."""
         numbers = labels_in(store) * labels.scale + labels.mean
         return {name: float(f"{getattr(numbers, name)():.6g}") for name in ("mean", "std", "min", "max")}
 
     def label(self, stored: float, labels: Labels) -> float:
-        """In its own unit, as far as single precision goes."""
+        """In its own unit, within single precision."""
         return float(f"{stored * labels.scale + labels.mean:.6g}")
 
     def summary(self, text: TokenizedData) -> Iterator[str]:

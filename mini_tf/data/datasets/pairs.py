@@ -1,8 +1,8 @@
-"""Pairs of a source and a target: two files whose lines belong together, or the rows of a table.
+"""Pairs of source and target: corresponding lines of two files, or rows of a table.
 
-Nothing is repaired: a side that is empty, or has no partner, is refused with its file and line. Which pairs are held out is
-decided by a hash of the source alone, so that no source stands on both sides of a split. What is longer than the context is cut: a
-source before its closing separator, which stays; a target at its end, whose closing separator is then not predicted.
+Nothing is repaired: an empty line or one without partner is refused with file and line. The split is decided by a hash
+of the source alone, so no source is in both splits. Pairs longer than the context are truncated: the source before its
+closing separator, which stays; the target at its end, whose closing separator is then no target.
 """
 
 import itertools
@@ -25,13 +25,13 @@ from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.system.errors import DataFault
 
 ALIGNMENT = "alignment"
-"""The column of a table that holds links between words, Pharaoh's `0-0 1-2`."""
+"""The column with word alignments, in Pharaoh format `0-0 1-2`."""
 
 
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
     LIKELY = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
-    ADVICE = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+    ADVICE = "needed: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     SOURCE = True
     KNOWN_BY = "sources"
@@ -41,15 +41,15 @@ class Settings(Dataset):
             tables = find(corpus, key)
             for table in tables:
                 if table.format in ("txt", "conll", "conllu"):
-                    hint = "two files of lines are given as {source: FILE, target: FILE}"
-                    raise DataFault(f"{key}: {table.name} is no table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
+                    hint = "give two text files as {source: FILE, target: FILE}"
+                    raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
             return tables
         sides = [find(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED]
         for role, files in zip(self.REQUIRED, sides, strict=True):
             for file in files:
                 if file.format != "txt":
-                    hint = "a table is given alone, with data.fields={source: COLUMN, target: COLUMN}"
-                    raise DataFault(f"{key}.{role}: {file.name} is read as {file.format}, not by lines", hint=hint, where=(file.name,))
+                    hint = "give one table, with data.fields={source: COLUMN, target: COLUMN}"
+                    raise DataFault(f"{key}.{role}: {file.name} is {file.format}, not lines of text", hint=hint, where=(file.name,))
         if len(sides[0]) != len(sides[1]):
             raise DataFault(f"{key}: {len(sides[0])} files of sources, {len(sides[1])} of targets; each needs its partner")
         return [*itertools.chain.from_iterable(zip(*sides, strict=True))]
@@ -67,7 +67,7 @@ class Settings(Dataset):
         target, *further = texts_of(row["target"], where, names["target"])
         source, links = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
         if not source.strip():
-            raise DataFault(f"{where}: {names['source']!r} is empty", hint="take the row out", where=(where,))
+            raise DataFault(f"{where}: {names['source']!r} is empty", hint="remove the row", where=(where,))
         return Pair(source, target, where, None if links is None else text_of(links, where, ALIGNMENT), tuple(further))
 
     def to_json(self, example: Pair) -> list[Any]:
@@ -95,7 +95,7 @@ class Settings(Dataset):
         for pair, *sides in zip(examples, sources, targets, strict=True):
             for role, ids in zip(self.REQUIRED, sides, strict=True):
                 if not ids.size:
-                    raise DataFault(f"{pair.where}: the tokenizer leaves nothing of the {role}", where=(pair.where,))
+                    raise DataFault(f"{pair.where}: the {role} has no tokens", where=(pair.where,))
         return [Encoded(target, source=source) for source, target in zip(sources, targets, strict=True)]
 
     def packing(self, store: Store, shape: Shape) -> Packing:
@@ -108,11 +108,11 @@ class Settings(Dataset):
     def summary(self, text: TokenizedData) -> Iterator[str]:
         assert text.train.source is not None
         yield f"data: {text.train.n_documents:,} training pairs, {text.val.n_documents:,} validation pairs"
-        yield f"lengths of sources: {describing.lengths(text.train.source)}"
-        yield f"lengths of targets: {describing.lengths(text.train)}"
+        yield f"source lengths: {describing.lengths(text.train.source)}"
+        yield f"target lengths: {describing.lengths(text.train)}"
 
     def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        """A side is a text of its own, with its own vocabulary if it has one."""
+        """Source and target may have different vocabularies."""
         assert text.train.source is not None
         assert text.val.source is not None
         stores = {side: {"source": store.source, "target": store} for side, store in text.sides.items()}
@@ -120,43 +120,43 @@ class Settings(Dataset):
         counts = {side: {"pairs": packing.n_rows, "cut": packing.n_longer} for side, packing in packings.items()}
         shared = describing.on_both_sides(text.train.source, text.val.source)
         sizes = {"vocabulary": text.tokenizer.vocabulary.size, "source_vocabulary": text.source_tokenizer.vocabulary.size}
-        context, own = packings["train"].shape.context, f" of the target, {sizes['source_vocabulary']:,} of the source"
+        context, own = packings["train"].shape.context, f" (target), {sizes['source_vocabulary']:,} (source)"
         lines = [
             *describing.columns({f"{side} {role}": measured for side, roles in sides.items() for role, measured in roles.items()}),
             "pairs: " + ", ".join(f"{side} {counts[side]['pairs']:,}" for side in counts),
             f"pairs longer than train.context {context}: " + ", ".join(f"{side} {counts[side]['cut']:,}" for side in counts),
-            f"vocabulary: {sizes['vocabulary']:,} tokens{' for both sides' if text.tokenizer is text.source_tokenizer else own}",
-            f"sources on both sides: {shared}",
+            f"vocabulary: {sizes['vocabulary']:,} tokens{' for source and target' if text.tokenizer is text.source_tokenizer else own}",
+            f"sources in both splits: {shared}",
         ]
         return lines, {side: counts[side] | sides[side] for side in sides} | sizes | {"sources_on_both_sides": shared}
 
     def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         assert rows.source is not None
-        places = describing.read_of(text.source_tokenizer, describing.without_padding(rows.source, row))
-        source = {"padding": rows.source.ids.shape[1] - len(places), "places": places}
+        positions = describing.read_of(text.source_tokenizer, describing.without_padding(rows.source, row))
+        source = {"padding": rows.source.ids.shape[1] - len(positions), "positions": positions}
         return describing.between_separators(text.tokenizer, rows, batch, row) | {"source": source}
 
     def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """The source beside the target; place n of the one has nothing to do with place n of the other."""
-        sides: Any = itertools.zip_longest(row["source"]["places"], row["places"], fillvalue={})
+        """Source beside target; position n of one does not correspond to position n of the other."""
+        sides: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
         cells = ((f"{n:>7}", (source.get("reads"), target.get("reads"), target.get("target"))) for n, (source, target) in enumerate(sides))
         told = f"{head}: source {describing.size_of(row['source'])}, target {describing.size_of(row)}"
-        return [told, *describing.table([(f"{'place':>7}", ("source", "reads", "is asked for")), *cells])]
+        return [told, *describing.table([(f"{'position':>8}", ("source", "input", "target")), *cells])]
 
 
 def _aligned(source: Source, target: Source, data: Data) -> Iterator[Pair | DataFault]:
-    """Lines in pairs, and a fault in the place of one that has an empty side; DataFault where one has no partner."""
+    """Pairs of lines, with a fault in position of one with an empty line; DataFault if one has no partner."""
     sides = [lines_of(file.path, file.name, data.errors) for file in (source, target)]
     for pair in itertools.zip_longest(*sides):
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])
             n_long = number + sum(1 for side in sides for _ in side)
-            told = f"{long.name}:{number}: this line has no partner: it has {n_long:,} lines, {short.name} {number - 1:,}"
-            hint = "both files must have the same number of lines, each the partner of the other"
+            told = f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name} {number - 1:,}"
+            hint = "both files must have the same number of lines"
             raise DataFault(told, hint=hint, where=(f"{long.name}:{number}",))
         (number, source_line), (_, target_line) = pair
         empty = [file.name for file, line in ((source, source_line), (target, target_line)) if not line.strip()]
         if empty:
-            yield DataFault.located(f"{empty[0]}:{number}", "the line is empty", hint="take the line out of both files")
+            yield DataFault.located(f"{empty[0]}:{number}", "the line is empty", hint="remove the line from both files")
             continue
         yield Pair(source_line.removesuffix("\n"), target_line.removesuffix("\n"), f"{source.name}:{number}")

@@ -1,6 +1,6 @@
-"""Words, and a tag for each, at its first token: sep words sep.
+"""Words with a tag each, at its first token: sep words sep.
 
-What is longer than the context is cut before words into several rows, so that every word is predicted.
+Texts longer than the context are cut between words into several rows, so that every word is predicted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,19 +19,19 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(Labelled):
-    ADVICE = "words and their tags are read: {text: COLUMN, label: COLUMN}"
+    ADVICE = "needed: {text: COLUMN, label: COLUMN}"
     ALIASES = {"text": "words"}
     CUTS = None
     LEAST_CLASSES = 2
 
     labels: tuple[str, ...] | None = None
-    """The tags by name; by default those of the training side."""
+    """Names of the tags; default: those of the training split."""
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         words = cells.words_of(row["text"], where, names["text"])
         tags = cells.labels_of(row["label"], where, names["label"]) if labelled else []
         if labelled and len(tags) != len(words):
-            raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; each word has one", where=(where,))
+            raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; the numbers must be equal", where=(where,))
         return Example(words, tags, where)
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
@@ -54,13 +54,11 @@ class Settings(Labelled):
         lengths = np.array([len(word) for word in example.texts])
         ends = np.cumsum(lengths + 1) - 1
         opened, closed = np.array(spans).T
-        # The first token that reaches into the word.
+        # The first token of the word.
         first = np.minimum(np.searchsorted(closed, ends - lengths, side="right"), len(ids) - 1)
         reached = (opened[first] < ends) & (closed[first] > ends - lengths)
         if not reached.all() or len(np.unique(first)) < len(first):
-            raise DataFault(
-                f"{example.where}: the tokenizer makes one token of several words, or leaves nothing of one", where=(example.where,)
-            )
+            raise DataFault(f"{example.where}: a token spans several words, or a word has no token", where=(example.where,))
         labels = np.full(len(ids) + 1, np.nan, np.float32)
         labels[first] = tags or 0
         return Encoded(ids, labels)
@@ -72,7 +70,7 @@ class Settings(Labelled):
         return cut_rows(store, shape, Spans.of(first, last, documents))
 
     def _windows(self, store: Store, room: int, document: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """A document in parts that fit, each cut before a word if a word begins in it; what no word begins in is the rest of a long one."""
+        """Parts of a document that fit, each beginning with a word if possible."""
         assert store.labels is not None
         first = int(store.starts[document]) + 1
         while last - first > room:

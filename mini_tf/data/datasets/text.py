@@ -1,4 +1,4 @@
-"""Text: documents one after another, of which rows are windows, or one document each."""
+"""Text: documents, made into rows as windows or one by one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from mini_tf.system.errors import DataFault
 class Settings(Dataset):
     REQUIRED = ("text",)
     LIKELY = {"text": TEXTS}
-    ADVICE = "a language model reads one column: {text: COLUMN}"
+    ADVICE = "needed: {text: COLUMN}"
     UNIT = "documents"
     STREAM = True
     ROW = "pack {pack}"
@@ -34,13 +34,13 @@ class Settings(Dataset):
         return find(corpus, key)
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        # The only column of a file is its text, whatever it is called.
+        # The only column of a file is its text.
         columns = replace(self.columns(data, data.fields, self.REQUIRED), names=(data.fields.get("text"),))
         return Reader(self, self.REQUIRED, columns)
 
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         columns = self.reader(data).columns
-        # A raw stream is one text, whatever files it comes from.
+        # A raw stream is one text across files.
         return iter([read_raw(files, columns)]) if data.split.tail else (try_documents(file, columns) for file in files)
 
     def opens(self, example: Document) -> bool:
@@ -64,7 +64,7 @@ class Settings(Dataset):
         known = self.known(whole=False)
         hashes, characters = known.scan(train())
         if not characters:
-            raise DataFault("data.train: there is no text in it")
+            raise DataFault("data.train: no text")
         distinct = np.unique(hashes)
         if split.tail:
             return _tail(train, characters, split)
@@ -87,7 +87,7 @@ class Settings(Dataset):
     def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         sides = {side: describing.measure(store) for side, store in text.sides.items()}
         shared, size = describing.on_both_sides(text.train, text.val), text.tokenizer.vocabulary.size
-        lines = [*describing.columns(sides), f"vocabulary: {size:,} tokens", f"documents on both sides: {shared}"]
+        lines = [*describing.columns(sides), f"vocabulary: {size:,} tokens", f"documents in both splits: {shared}"]
         return lines, {**sides, "vocabulary": size, "documents_on_both_sides": shared}
 
     def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
@@ -100,14 +100,14 @@ class Settings(Dataset):
 
 
 def _tail(documents: Read, characters: int, split: Split, *notes: str) -> Division:
-    """The last characters, wherever they begin."""
-    # int() of the product as nanoGPT writes it, so that its split comes out to the character.
+    """The last characters of the text."""
+    # int() of the product as in nanoGPT, so that the split is equal to the character.
     cut = int(characters * (1 - split.share))
     return Division(lambda: _at_tail(documents(), cut), characters, notes)
 
 
 def _tail_of_few(documents: Read, split: Split, n_repeats: int) -> Division:
-    """The tail of few documents; what is repeated counts once, since its end could stand on the other side."""
+    """The last share of few documents; repeated ones count once, so that none is in both splits."""
 
     def once() -> Iterator[Document]:
         seen: set[int] = set()
@@ -119,13 +119,13 @@ def _tail_of_few(documents: Read, split: Split, n_repeats: int) -> Division:
             if fresh:
                 yield document
 
-    few = f"fewer than {FEW} different documents: the last {split.share:.4g} of the characters is held out"
-    repeats = [f"{n_repeats} repeated documents were left out"] if n_repeats else []
+    few = f"fewer than {FEW} different documents: the last {split.share:.4g} of the characters is the validation data"
+    repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
     return _tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
 
 
 def _at_tail(documents: Iterable[Document], cut: int) -> Iterator[tuple[Side, Document]]:
-    """The first `cut` characters, then the rest, which opens anew."""
+    """The first `cut` characters, then the rest as a new document."""
     seen = 0
     for document in documents:
         text, where = document.text, document.where
@@ -141,11 +141,11 @@ def _at_tail(documents: Iterable[Document], cut: int) -> Iterator[tuple[Side, Do
 
 
 def _side_by_side(train: Read, val: Read) -> Division:
-    """Two raw streams as they are."""
+    """Two raw streams."""
     sizes = {key: sum(len(document.text) for document in side()) for key, side in (("data.train", train), ("data.val", val))}
     for key, n in sizes.items():
         if not n:
-            raise DataFault(f"{key}: there is no text in it")
+            raise DataFault(f"{key}: no text")
 
     def read() -> Iterator[tuple[Side, Document]]:
         yield from (("train", document) for document in train())
