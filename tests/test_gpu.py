@@ -18,7 +18,7 @@ from test_models_contract import every_model
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.tokens import Tokens
-from mini_tf.testing.model_trials import built, drawn_tokens, source_of
+from mini_tf.testing.tiny_models import built, drawn_tokens, source_of
 
 pytestmark = [
     pytest.mark.gpu,

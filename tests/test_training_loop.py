@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.mixer import Mixer
-from mini_tf.nn.state import State, load, save
+from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.schedules import cosine, linear

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.layers.attend import attend, weights
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
+from mini_tf.nn.layers.attend import attend, attention_weights
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
 class Settings(MixerSettings):
@@ -34,7 +34,7 @@ class Simple(Mixer):
         super().__init__()
         self.cosine = settings.scale == "cosine"
         self.scale = dims.d_model**-0.5 if settings.scale == "rsqrt_d" else 1.0
-        self.cross = layer.side == "cross"
+        self.cross = layer.attention == "cross"
         self.d_model = dims.d_model
         # Without parameters the mixer would not know the type of its own state.
         self.register_buffer("like", torch.empty(0), persistent=False)
@@ -43,27 +43,29 @@ class Simple(Mixer):
     def start(self, batch: int) -> State:
         if self.cross:
             return {}
-        return {"x": self.like.new_empty(batch, 0, self.d_model), IN_STATE: {"start": 0}}
+        return {"x": self.like.new_empty(batch, 0, self.d_model), POSITIONS_KEY: {"start": 0}}
 
     def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
         return {"x": memory}
 
-    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         memory = memory["x"] if isinstance(memory, dict) else memory
         if state:
             kept = state["x"]
-            visibility = visibility.after(TokenPositions.of_state(state[IN_STATE], kept.shape[1]), x.shape[0], x.device)
+            visibility = visibility.with_cache(TokenPositions.of_state(state[POSITIONS_KEY], kept.shape[1]), x.shape[0], x.device)
             memory = torch.cat([kept, memory], dim=1)
-            state = {"x": memory, IN_STATE: visibility.memory.to_state()}
+            state = {"x": memory, POSITIONS_KEY: visibility.memory.to_state()}
         read = attend(self._compared(x), self._compared(memory), memory[:, None], visibility, self.scale)
         return self.join(read, x, visibility, state)
 
-    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         memory = memory["x"] if isinstance(memory, dict) else memory
-        return Explicit(weights(self._compared(x), self._compared(memory), visibility, self.scale), memory[:, None])
+        return ExplicitAttention(attention_weights(self._compared(x), self._compared(memory), visibility, self.scale), memory[:, None])
 
-    def join(self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
-        return Mixed(read[:, 0], None, state)
+    def join(
+        self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
+        return ForwardOutput(read[:, 0], None, state)
 
     def _compared(self, x: Tensor) -> Tensor:
         """What is compared with what: (B, L, D) -> (B, 1, L, D)."""

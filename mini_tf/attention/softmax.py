@@ -3,16 +3,16 @@
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; the scale stands inside the softmax.
 """
 
-from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Softmax":
         return Softmax(self, dims, layer)
 
 
-class Softmax(Headed):
-    """Multi-head softmax attention, as `Headed` has it."""
+class Softmax(MultiHeadAttention):
+    """Multi-head softmax attention, as `MultiHeadAttention` has it."""
 
-    BY_SOFTMAX = True
+    STANDARD_SOFTMAX = True

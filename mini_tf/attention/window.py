@@ -10,14 +10,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.layers.attend import shared
+from mini_tf.nn.layers.attend import repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     CROSS = False
     STREAMS = True
 
@@ -25,68 +25,68 @@ class Settings(HeadedSettings):
     """Farthest neighbour seen, in tokens; to both sides unless the stack is causal."""
 
     @property
-    def narrowed(self) -> str:
+    def restriction(self) -> str:
         return f"at most {self.window} tokens away"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
-        if layer.side == "cross":
+        if layer.attention == "cross":
             raise ValueError("window attention reads its own tokens only: distance has no meaning between two sequences")
         return Window(self, dims, layer)
 
 
-class Window(Headed):
+class Window(MultiHeadAttention):
     """Queries in blocks of `window` tokens; each block reads a slab of its own and the neighbouring blocks."""
 
-    BY_SOFTMAX = True
+    STANDARD_SOFTMAX = True
 
     def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
         self.window = settings.window
 
-    def view(self, visibility: Visibility) -> Visibility:
-        return visibility.within(self.window)
+    def restrict(self, visibility: Visibility) -> Visibility:
+        return visibility.with_window(self.window)
 
     def trim(self, state: State) -> State:
         """Keys that have fallen out of every future window go."""
         k, v = state["k"], state["v"]
-        token_positions = TokenPositions.of_state(state[IN_STATE], k.shape[2]).last(self.window)
+        token_positions = TokenPositions.of_state(state[POSITIONS_KEY], k.shape[2]).last(self.window)
         first = k.shape[2] - token_positions.length
-        return {"k": k[:, :, first:], "v": v[:, :, first:], IN_STATE: token_positions.to_state()}
+        return {"k": k[:, :, first:], "v": v[:, :, first:], POSITIONS_KEY: token_positions.to_state()}
 
-    def read(
+    def attend(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
     ) -> Float[Tensor, "B H L V"]:
         n_blocks = -(-q.shape[2] // self.window)
         if n_blocks < 3:
-            return super().read(q, k, v, visibility)  # as much work as the slabs, in fewer steps
+            return super().attend(q, k, v, visibility)  # as much work as the slabs, in fewer steps
         if torch.is_grad_enabled():
             # Slabs hold every key two or three times: made again in the backward pass, only q, k, v stay.
-            read: Tensor = checkpoint(self._read_slabs, q, k, v, visibility, use_reentrant=False)
+            read: Tensor = checkpoint(self._attend_blocks, q, k, v, visibility, use_reentrant=False)
             return read
-        return self._read_slabs(q, k, v, visibility)
+        return self._attend_blocks(q, k, v, visibility)
 
-    def _read_slabs(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+    def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
         (batch, n_heads, length, _), w = q.shape, self.window
         n_blocks = -(-length // w)
         before = k.shape[2] - length  # kept tokens; the first query stands at this index of the memory
-        reach = 2 if visibility.causal and visibility.own.orders is None else 3  # by an order of its own it may see what stands behind
+        reach = 2 if visibility.causal and visibility.queries.orders is None else 3  # by an order of its own it may see what stands behind
         k_index = torch.arange(reach * w, device=q.device) - w + before  # of the first block's slab
 
         def slabs(t: Tensor) -> Tensor:
             front = w - before
             t = t[:, :, -front:] if front < 0 else t
-            padded = F.pad(shared(t, n_heads), (0, 0, max(0, front), n_blocks * w - length + (reach - 2) * w))
+            padded = F.pad(repeat_kv(t, n_heads), (0, 0, max(0, front), n_blocks * w - length + (reach - 2) * w))
             blocks = padded.unflatten(2, (-1, w))  # (B, H, n_blocks + reach - 1, w, K)
             return torch.cat([blocks[:, :, i : i + n_blocks] for i in range(reach)], dim=3).transpose(1, 2).flatten(0, 1)
 
         first = torch.arange(n_blocks, device=q.device)[:, None, None] * w
         q_index, slab_index = first + torch.arange(w, device=q.device)[:, None], first + k_index
-        mask = visibility.keep(q_index, slab_index)[:, :, None]  # (B or 1, n_blocks, 1, w, reach * w)
+        mask = visibility.visible(q_index, slab_index)[:, :, None]  # (B or 1, n_blocks, 1, w, reach * w)
         q_blocks, k_slabs = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1), slabs(k)
-        position = self._biasing
+        position = self._score_bias
         if position is not None:
             distance = visibility.distance(q_index, slab_index)
-            if position.by_distance:
+            if position.distance_only:
                 bias = position.bias(distance).transpose(1, 2)  # type: ignore[union-attr]
             else:
                 of_blocks = position.bias(distance.expand(batch, -1, -1, -1).flatten(0, 1), q_blocks, k_slabs)

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import Mixed, MixerSettings
-from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, embedding_of, narrowed
+from mini_tf.nn.mixer import ForwardOutput, MixerSettings
+from mini_tf.nn.model import ModelSettings, ModelStack, OneStack, build_embedding, describe_restrictions
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
@@ -26,7 +26,7 @@ from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, Section, default_kind
 
 
-class Side(Section):
+class EncoderSettings(Section):
     """What the encoder has otherwise than the decoder; null: the same."""
 
     d_model: int | None = Field(None, ge=1, le=65536)
@@ -48,7 +48,7 @@ class Settings(ModelSettings):
     SOURCE = True
     OBJECTIVE = "seq2seq"
 
-    encoder: Side = Side()
+    encoder: EncoderSettings = EncoderSettings()
     """The encoder's own sizes and parts; what is not given is as in the decoder."""
     cross_attention: Annotated[MixerSettings, KindOf("attention")] | None = Field(default_factory=default_kind("attention", "softmax"))
     """How the decoder reads the source; null: not at all, which shows what it is good for."""
@@ -58,7 +58,7 @@ class Settings(ModelSettings):
     @property
     def source_stack(self) -> StackSettings:
         """The encoder's settings, complete."""
-        given = {name: value for name in Side.model_fields if (value := getattr(self.encoder, name)) is not None}
+        given = {name: value for name in EncoderSettings.model_fields if (value := getattr(self.encoder, name)) is not None}
         if self.encoder.d_model not in (None, self.d_model):
             given.setdefault("d_ff", None)
         return self.model_copy(update=given)
@@ -66,7 +66,7 @@ class Settings(ModelSettings):
     def rules(self) -> Rules:
         yield from super().rules()
         side, told = self.source_stack, set(StackSettings.rules(self))
-        for rule in [*StackSettings.rules(side), *self.directed(side.attention, "bidirectional")]:
+        for rule in [*StackSettings.rules(side), *self.direction_rules(side.attention, "bidirectional")]:
             if rule not in told:  # of a key that both sides share it is told once
                 yield self._of_encoder(*rule)
         cross = self.cross_attention
@@ -81,29 +81,29 @@ class Settings(ModelSettings):
     @staticmethod
     def _of_encoder(key: str, message: str, depends: Iterable[str] = ()) -> Rule:
         """A rule of a stack, as one of the encoder: what is not given there is the decoder's."""
-        own = {name: f"encoder.{name}" for name in (key, *depends) if name in Side.model_fields}
+        own = {name: f"encoder.{name}" for name in (key, *depends) if name in EncoderSettings.model_fields}
         return Rule(own.get(key, "encoder"), message, (key, *depends, *own.values()))
 
-    def limits(self, context: int) -> Sequence[PositionLimit]:
+    def position_limits(self, context: int) -> Sequence[PositionLimit]:
         side = self.source_stack.positions
         key = "positions" if self.encoder.positions is None else "encoder.positions"
-        longest = side.longest(context)
-        return [*super().limits(context), *([] if longest is None else [PositionLimit(key, side.kind, longest, source=True)])]
+        longest = side.max_positions(context)
+        return [*super().position_limits(context), *([] if longest is None else [PositionLimit(key, side.kind, longest, source=True)])]
 
     def stacks(self) -> Mapping[str, StackSettings]:
         return {"stack": self, "encoder": self.source_stack}
 
-    def attends(self, border: str, direction: Direction) -> str:
+    def describe_attention(self, border: str, direction: Direction) -> str:
         source = ", and its whole source" if self.cross_attention is not None else ", and nothing of the source"
-        target = f"each token of a target sees what stands before it and itself{narrowed(self.attention)}{source}"
-        return f"{target}; each token of a source sees both sides and itself{narrowed(self.source_stack.attention)}"
+        target = f"each token of a target sees what stands before it and itself{describe_restrictions(self.attention)}{source}"
+        return f"{target}; each token of a source sees both sides and itself{describe_restrictions(self.source_stack.attention)}"
 
-    def can_start_from(self, other: BaseSettings) -> bool:
+    def can_init_from(self, other: BaseSettings) -> bool:
         """From an encoder-decoder, or from an encoder, which becomes the source side."""
         return self.kind == other.kind or not (other.SOURCE or other.causal)
 
-    def compared(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
-        yield from super().compared(other)
+    def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
+        yield from super().compare_with(other)
         if not other.SOURCE:  # its source side is the other's only stack
             theirs, side = other.model_dump(mode="json"), self.encoder.model_dump(mode="json")
             yield from ((f"encoder.{key}", value, theirs[key]) for key, value in side.items() if value is not None)
@@ -115,15 +115,15 @@ class Settings(ModelSettings):
 class EncoderDecoder(OneStack):
     """`stack` and `embedding` are the decoder's; source_vocabulary_size: None = one vocabulary for both sides."""
 
-    reads_source = True
-    found_in = {"encoder.": "stack.", "source_embedding.": "embedding."}
+    needs_source = True
+    init_prefixes = {"encoder.": "stack.", "source_embedding.": "embedding."}
 
     def __init__(self, settings: Settings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> None:
         side, cross = settings.source_stack, settings.cross_attention
         super().__init__(settings, vocabulary_size, context, None if cross is None else CrossAttentionSpec(cross, side.d_model))
         shares = settings.shared_embeddings and source_vocabulary_size is None and side.d_model == settings.d_model
         tokens = self.embedding.tokens if shares else nn.Embedding(source_vocabulary_size or vocabulary_size, side.d_model)
-        self.source_embedding = embedding_of(settings, side, tokens, context)
+        self.source_embedding = build_embedding(settings, side, tokens, context)
         self.encoder = Stack(side, False, self.source_embedding.position)
         init_weights(
             nn.ModuleList([self.source_embedding, self.encoder]), self.encoder.residual_outputs, None, settings.init_std, settings.init
@@ -133,22 +133,22 @@ class EncoderDecoder(OneStack):
         encoder = ModelStack("encoder", self.encoder, "source_embedding", rows="source", attention="encoder.self")
         return [*super().stacks(), encoder]
 
-    def read(self, source: Tokens) -> SourceMemory:
-        return self._read(source)[0]
+    def encode(self, source: Tokens) -> SourceMemory:
+        return self._encode(source)[0]
 
     def forward(
         self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
-    ) -> Mixed:
+    ) -> ForwardOutput:
         """As of every model. A memory may have fewer rows than `inputs`: each then serves as many neighbouring rows."""
         if source is None:
             raise ValueError("an encoder-decoder needs a source to read")
-        memory, penalty = (source, None) if isinstance(source, SourceMemory) else self._read(source)
+        memory, penalty = (source, None) if isinstance(source, SourceMemory) else self._encode(source)
         mixed = self.decode(inputs, memory, at, state)
         if penalty is None:
             return mixed
         return mixed._replace(penalty=penalty if mixed.penalty is None else penalty + mixed.penalty)
 
-    def _read(self, source: Tokens) -> tuple[SourceMemory, Any]:
+    def _encode(self, source: Tokens) -> tuple[SourceMemory, Any]:
         token_positions = source.token_positions if source.token_positions is not None else TokenPositions(source.ids.shape[1])
         encoded = self.encoder(self.source_embedding(source, token_positions), token_positions)
         return self.stack.recall(encoded.y, token_positions), encoded.penalty

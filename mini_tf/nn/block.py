@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.mixer import Mixed, Mixer
+from mini_tf.nn.mixer import ForwardOutput, Mixer
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -20,7 +20,7 @@ from mini_tf.nn.token_positions import Visibility
 class CrossInput(NamedTuple):
     """A memory for cross-attention: a source (B, M, d_memory) or what this layer's mixer recalled of it, and who may see it.
 
-    A memory of fewer rows than there are own ones is read by neighbours together: visibility.own holds their tokens in one row.
+    A memory of fewer rows than there are own ones is read by neighbours together: visibility.queries holds their tokens in one row.
     """
 
     memory: Any
@@ -35,28 +35,28 @@ class ResidualStep(nn.Module):
         self.part, self.norm, self.post, self.residual = part, norm, post, residual
         self.dropout = Dropout(dropout_rate)
 
-    def before(self, x: Tensor) -> Tensor:
+    def part_input(self, x: Tensor) -> Tensor:
         """What the part is given."""
         normed: Tensor = x if self.post else self.norm(x)
         return normed
 
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
+    def residual_sum(self, x: Tensor, y: Tensor) -> Tensor:
         """The stream `x` with the part's answer `y`."""
         y = self.dropout(y)
         y = x + y if self.residual else y
         return self.norm(y) if self.post else y
 
-    def mix(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None) -> Mixed:
+    def mix(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None) -> ForwardOutput:
         """The step where the part is a mixer; memory None = the tokens themselves."""
-        own = self.before(x)
+        own = self.part_input(x)
         if memory is None:
-            mixed: Mixed = self.part(own, own, visibility, state)
+            mixed: ForwardOutput = self.part(own, own, visibility, state)
         else:  # neighbours that read one row of the memory stand behind each other
-            mixed = self.part(own.reshape(-1, visibility.own.length, own.shape[2]), memory, visibility, state)
-        return mixed._replace(y=self.after(x, mixed.y.view_as(x)))
+            mixed = self.part(own.reshape(-1, visibility.queries.length, own.shape[2]), memory, visibility, state)
+        return mixed._replace(y=self.residual_sum(x, mixed.y.view_as(x)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.after(x, self.part(self.before(x)))
+        return self.residual_sum(x, self.part(self.part_input(x)))
 
 
 class Block(nn.Module):
@@ -83,7 +83,7 @@ class Block(nn.Module):
         """The state without what can no longer matter."""
         return {name: mixer.trim(state[name]) for name, mixer in self.mixers.items() if name in state}
 
-    def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> Mixed:
+    def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> ForwardOutput:
         """Everything in which tokens meet: own mixer, then cross mixer."""
         penalty, kept = None, None if state is None else State()
         for name, step, read in (("own", self.own, None), ("cross", self.cross, source)):
@@ -97,11 +97,11 @@ class Block(nn.Module):
             penalty = mixed.penalty if penalty is None else penalty if mixed.penalty is None else penalty + mixed.penalty
             if kept is not None and mixed.state is not None:
                 kept[name] = mixed.state
-        return Mixed(x, penalty, kept)
+        return ForwardOutput(x, penalty, kept)
 
     def forward(
         self, x: Tensor, visibility: Visibility, source: CrossInput | None = None, state: State | None = None, at: Tensor | None = None
-    ) -> Mixed:
+    ) -> ForwardOutput:
         """The whole layer; with `at`, flat indices into (B, L), only those tokens come out: (T, D)."""
         mixed = self.mix(x, visibility, source, state)
         # What follows looks at each token by itself, so only those that are asked for go on.

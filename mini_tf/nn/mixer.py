@@ -35,12 +35,12 @@ class LayerSpec:
 
     layer: int
     n_layers: int
-    side: Literal["self", "cross"] = "self"
-    position: PositionalEncoding | None = None
+    attention: Literal["self", "cross"] = "self"
+    positional_encoding: PositionalEncoding | None = None
     bias: bool = False
 
 
-class Mixed(NamedTuple):
+class ForwardOutput(NamedTuple):
     """y (B, L, D); penalty: None or a sum over visible own tokens, divided by counts["tokens"]; the state that follows."""
 
     y: Tensor
@@ -48,7 +48,7 @@ class Mixed(NamedTuple):
     state: State | None
 
 
-class Explicit(NamedTuple):
+class ExplicitAttention(NamedTuple):
     """weights (B, H, L, lead + M): what multiplies values, exactly 0 where nothing may be seen; the first `lead` columns
     belong to no token. values (B, H, lead + M, V)."""
 
@@ -72,15 +72,15 @@ class MixerSettings(Kind):
     """Its state stays bounded, so it can be carried from batch to batch."""
     PACKS: ClassVar[bool] = True
     """Keeps documents that share a row apart."""
-    SEES_SELF: ClassVar[bool] = True
+    ATTENDS_SELF: ClassVar[bool] = True
     """A token attends to itself too."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
     """Where positions may attach: "rotary" (to queries and keys), "bias" (to scores)."""
 
     @property
-    def narrowed(self) -> str:
+    def restriction(self) -> str:
         """What it leaves out of what may be seen, in words; empty where it leaves out nothing."""
-        return "" if self.SEES_SELF else "all but itself"
+        return "" if self.ATTENDS_SELF else "all but itself"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError
@@ -116,22 +116,24 @@ class Mixer(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         """Mix every own token with what it may see of `memory`: x itself, a source, or what `recall` made of it."""
         raise NotImplementedError
 
-    def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> ExplicitAttention:
         """The same attention with its weights written out; in eval."""
         raise NotImplementedError
 
-    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
+    def join(
+        self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         """All that follows the weighted sums of values: the output map, or a norm, a recurrence, ...
 
         A recurrence goes on from its part of `state`, which comes out changed, and starts anew where a document begins.
         """
         raise NotImplementedError
 
-    def view(self, visibility: Visibility) -> Visibility:
+    def restrict(self, visibility: Visibility) -> Visibility:
         """The part of what may be seen that this mixer attends to."""
         return visibility
 

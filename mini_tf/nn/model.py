@@ -1,6 +1,6 @@
 """A model: an arrangement of stacks with an embedding and a head; here the arrangement of one stack, encoder or decoder.
 
-`model(inputs, source, at, state) -> Mixed` gives hidden vectors, `model.logits(hidden, words)` scores them: apart, so that
+`model(inputs, source, at, state) -> ForwardOutput` gives hidden vectors, `model.logits(hidden, words)` scores them: apart, so that
 scores are made only where somebody asks for them.
 """
 
@@ -15,7 +15,7 @@ from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.head import Head, Transform
 from mini_tf.nn.layers.ngrams import NGrams
 from mini_tf.nn.layers.norm import build_norm
-from mini_tf.nn.mixer import Mixed, Mixer, MixerSettings
+from mini_tf.nn.mixer import ForwardOutput, Mixer, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.stack import CrossAttentionSpec, SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
@@ -39,16 +39,16 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     embed_scale: bool = False
     """Token vectors are multiplied by sqrt(d_model), as in the 2017 paper."""
     ngrams: tuple[Annotated[int, Field(ge=2, le=10**8)], ...] = Field((), max_length=8)
-    """Represents of further tables, of pairs of tokens, triples, ...: what stands just before is added to the embedding."""
+    """SequenceKind of further tables, of pairs of tokens, triples, ...: what stands just before is added to the embedding."""
     n_types: int = Field(0, ge=0, le=1024)
     """Segment embeddings (BERT has 2); 0 = none."""
 
     def rules(self) -> Rules:
         yield from super().rules()
         yield from kind_settings.ModelSettings.rules(self)
-        yield from self.directed(self.attention, "causal" if self.causal else "bidirectional")
+        yield from self.direction_rules(self.attention, "causal" if self.causal else "bidirectional")
 
-    def directed(self, mixers: Iterable[MixerSettings], direction: Direction) -> Rules:
+    def direction_rules(self, mixers: Iterable[MixerSettings], direction: Direction) -> Rules:
         """A fault for each mixer whose self-attention cannot have the direction that its stack asks of it."""
         for mixer in mixers:
             if direction not in mixer.DIRECTIONS:
@@ -57,20 +57,20 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention
 
-    def limits(self, context: int) -> Sequence[kind_settings.PositionLimit]:
-        longest = self.positions.longest(context)
+    def position_limits(self, context: int) -> Sequence[kind_settings.PositionLimit]:
+        longest = self.positions.max_positions(context)
         return [] if longest is None else [kind_settings.PositionLimit("positions", self.positions.kind, longest)]
 
     def stacks(self) -> Mapping[str, StackSettings]:
         """The settings of its stacks, by their paths in the model; its own first."""
         return {"stack": self}
 
-    def stack_of(self, position: PositionalEncoding, across: CrossAttentionSpec | None = None) -> Stack:
+    def build_stack(self, position: PositionalEncoding, cross: CrossAttentionSpec | None = None) -> Stack:
         """The stack of its own tokens."""
-        return Stack(self, self.causal, position, across)
+        return Stack(self, self.causal, position, cross)
 
-    def attends(self, border: str, direction: Direction) -> str:
-        return super().attends(border, direction) + narrowed(self.attention)
+    def describe_attention(self, border: str, direction: Direction) -> str:
+        return super().describe_attention(border, direction) + describe_restrictions(self.attention)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         """The model for a vocabulary, whose texts are `context` tokens long in training; weights are drawn from torch's generator.
@@ -79,18 +79,18 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """
         return OneStack(self, vocabulary_size, context)
 
-    def normed(self, d_model: int | None = None) -> nn.Module:
+    def make_norm(self, d_model: int | None = None) -> nn.Module:
         """A norm of this kind, of the stack's width or another."""
         return build_norm(self.norm, d_model or self.d_model, self.norm_eps, self.bias, self.norm_weight)
 
 
-def narrowed(mixers: Sequence[MixerSettings]) -> str:
+def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
     """What each mixer of a stack leaves out, in words; nothing where none does."""
-    layers = [f"{mixer.kind}: {mixer.narrowed or 'all of these'}" for mixer in mixers]
-    return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.narrowed for mixer in mixers) else ""
+    layers = [f"{mixer.kind}: {mixer.restriction or 'all of these'}" for mixer in mixers]
+    return f" ({', then '.join(dict.fromkeys(layers))})" if any(mixer.restriction for mixer in mixers) else ""
 
 
-Represents = Literal["own", "source", "latent"]
+SequenceKind = Literal["own", "source", "latent"]
 """What vectors represent: tokens of the model's own text, tokens of a source, or none of them."""
 
 
@@ -105,8 +105,8 @@ class ModelStack(NamedTuple):
     name: str
     stack: Stack
     embedding: str | None
-    rows: Represents = "own"
-    memory: Represents = "source"
+    rows: SequenceKind = "own"
+    memory: SequenceKind = "source"
     attention: str = "decoder.self"
     cross: str = "cross"
     n_above: int = 0
@@ -115,16 +115,16 @@ class ModelStack(NamedTuple):
 class Model(nn.Module):
     """The contract of every model.
 
-    d_model: width of its hidden vectors; n_types: segment embeddings, 0 = none; reads_source: it attends to a source; head: what
+    d_model: width of its hidden vectors; n_types: segment embeddings, 0 = none; needs_source: it attends to a source; head: what
     makes scores of hidden vectors.
     """
 
     context: int
     d_model: int
     n_types: int
-    reads_source: bool = False
+    needs_source: bool = False
     head: nn.Module
-    found_in: Mapping[str, str] = {}
+    init_prefixes: Mapping[str, str] = {}
     """Where modules that another model lacks are found in that one (`init_from`): beginnings of names here, and there."""
 
     def stacks(self) -> Sequence[ModelStack]:
@@ -136,11 +136,13 @@ class Model(nn.Module):
         compute them in its place; None: it may not."""
         return None
 
-    def max_length(self, rows: Represents = "own") -> int | None:
+    def max_length(self, rows: SequenceKind = "own") -> int | None:
         """The longest text whose tokens all have a position; None where there is no such limit."""
         parts = dict(self.named_modules())
         embeddings = [parts.get(str(one.embedding)) for one in self.stacks() if one.rows == rows]
-        ends = [part.position.ends for part in embeddings if isinstance(part, Embedding) and part.position.ends is not None]
+        ends = [
+            part.position.max_positions for part in embeddings if isinstance(part, Embedding) and part.position.max_positions is not None
+        ]
         return min(ends, default=None)
 
     def start(self, batch: int) -> State:
@@ -149,14 +151,14 @@ class Model(nn.Module):
 
     def forward(
         self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
-    ) -> Mixed:
+    ) -> ForwardOutput:
         """Hidden vectors (B, L, D) of `inputs`, or (T, D) at the flat indices `at` into (B, L).
 
         source: what a model of pairs reads besides, as tokens or as what it has read of them already.
         """
         raise NotImplementedError
 
-    def read(self, source: Tokens) -> SourceMemory:
+    def encode(self, source: Tokens) -> SourceMemory:
         """What a model of pairs keeps of a source (B, M), to be given to `forward` in place of it."""
         raise NotImplementedError
 
@@ -186,39 +188,39 @@ class Model(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """What a file holds: every tensor by its first name, once where several names share it; not copies."""
-        return tensors_of(self)
+        return unique_tensors(self)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take over what `weights` gave; names and shapes must be equal."""
-        load(self.weights(), weights)
+        copy_tensors(self.weights(), weights)
 
 
-def tensors_of(module: nn.Module, besides: nn.Module | None = None) -> dict[str, Tensor]:
+def unique_tensors(module: nn.Module, excluding: nn.Module | None = None) -> dict[str, Tensor]:
     """Parameters and buffers by their first names, once where several names share one, without those of a part; not copies."""
-    known = set() if besides is None else {id(tensor) for tensor in besides.state_dict(keep_vars=True).values()}
+    known = set() if excluding is None else {id(tensor) for tensor in excluding.state_dict(keep_vars=True).values()}
     named: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in module.state_dict(keep_vars=True).items():
         named.setdefault(id(tensor), (name, tensor))
     return {name: tensor.detach() for number, (name, tensor) in named.items() if number not in known}
 
 
-def load(tensors: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+def copy_tensors(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
     """Copy what was found into the tensors of the same names, and of the same shapes."""
     for name, tensor in tensors.items():
-        tensor.copy_(found[name])
+        tensor.copy_(source[name])
 
 
 class OneStack(Model):
-    """An embedding, a stack and a head. across: its cross mixers, where it has some."""
+    """An embedding, a stack and a head. cross: its cross mixers, where it has some."""
 
-    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, across: CrossAttentionSpec | None = None) -> None:
+    def __init__(self, settings: ModelSettings, vocabulary_size: int, context: int, cross: CrossAttentionSpec | None = None) -> None:
         super().__init__()
         self.context, self.d_model, self.n_types = context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_model)
-        self.embedding = embedding_of(settings, settings, tokens, context)
-        self.stack = settings.stack_of(self.embedding.position, across)
+        self.embedding = build_embedding(settings, settings, tokens, context)
+        self.stack = settings.build_stack(self.embedding.position, cross)
         bert = settings.head == "bert"
-        transform = Transform(settings.d_model, settings.activation, settings.normed()) if bert else None
+        transform = Transform(settings.d_model, settings.activation, settings.make_norm()) if bert else None
         head = Head(self.embedding.tokens, settings.tied, transform, bias=bert)
         self.head = head
         untied = None if settings.tied else head.linear
@@ -240,17 +242,17 @@ class OneStack(Model):
 
     def forward(
         self, inputs: Tokens, source: Tokens | SourceMemory | None = None, at: Tensor | None = None, state: State | None = None
-    ) -> Mixed:
+    ) -> ForwardOutput:
         if source is not None:
             raise ValueError("a model of one stack reads no source")
         return self.decode(inputs, None, at, state)
 
-    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> Mixed:
+    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> ForwardOutput:
         """`forward` of the stack, whose cross mixers, where it has some, read `memory`."""
         token_positions = inputs.token_positions if inputs.token_positions is not None else self._next_token_positions(inputs.ids, state)
         layers = None if state is None else state["layers"]
         before = None if state is None else state.get("before")
-        mixed: Mixed = self.stack(self.embedding(inputs, token_positions, before), token_positions, memory, at, layers)
+        mixed: ForwardOutput = self.stack(self.embedding(inputs, token_positions, before), token_positions, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
         after = self._after(token_positions, mixed.state or {})
@@ -280,12 +282,12 @@ class OneStack(Model):
         return {"seen": positions[:, -1] + 1, "segment": segments[:, -1], "layers": layers}
 
 
-def embedding_of(settings: ModelSettings, stack: StackSettings, tokens: nn.Embedding, context: int) -> Embedding:
+def build_embedding(settings: ModelSettings, stack: StackSettings, tokens: nn.Embedding, context: int) -> Embedding:
     """The embedding before a stack of the model; `tokens` is its table of token vectors, which others may share."""
     vocabulary_size, d_model = tokens.weight.shape
-    position = stack.positions.build(d_model, stack.n_heads, stack.key_width, context)
+    position = stack.positions.build(d_model, stack.n_heads, stack.head_dim, context)
     scale = d_model**0.5 if settings.embed_scale else 1.0
-    embed_norm = settings.normed(d_model) if settings.embed_norm else nn.Identity()
+    embed_norm = settings.make_norm(d_model) if settings.embed_norm else nn.Identity()
     ngrams = NGrams(vocabulary_size, d_model, settings.ngrams) if settings.ngrams else None
     types = nn.Embedding(settings.n_types, d_model) if settings.n_types else None
     return Embedding(tokens, position, ngrams, types, embed_norm, scale, settings.dropout_rate)

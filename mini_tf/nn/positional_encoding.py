@@ -1,6 +1,6 @@
 """The contract of every kind of position: three optional points to attach.
 
-A file of `mini_tf/positions/` holds Settings with ATTACHES and `build`, and the module. One module serves a whole stack; its
+A file of `mini_tf/positions/` holds Settings with APPLIES_TO and `build`, and the module. One module serves a whole stack; its
 owner is the embedding, mixers only refer to it.
 """
 
@@ -16,20 +16,20 @@ from mini_tf.recipe.kinds import Kind
 class PositionalEncoding(nn.Module):
     """A position that attaches nowhere; subclasses name in `attaches` what they override."""
 
-    attaches: frozenset[str] = frozenset()
-    ends: int | None = None
+    applies_to: frozenset[str] = frozenset()
+    max_positions: int | None = None
     """Number of positions, where no token may stand past the last one."""
-    by_distance: bool = True
+    distance_only: bool = True
     """`bias` depends on the distance alone, so that it may be computed once for all queries and without them."""
 
     def embed(self, x: Float[Tensor, "B L D"], token_positions: TokenPositions) -> Float[Tensor, "B L D"]:
         """Positions added to, or joined with, the embeddings of tokens."""
         return x
 
-    isometric: bool = True
+    orthogonal: bool = True
     """`turn` keeps lengths and does the same to queries and keys; other ones are slower, since the fast decoder does not know them."""
 
-    def turn(
+    def rotate(
         self, x: Float[Tensor, "B L heads K"], token_positions: TokenPositions, n_queries: int | None = None
     ) -> Float[Tensor, "B L heads K"]:
         """Turn queries and keys by their positions; keys are kept turned. The first `n_queries` heads are queries, the others keys."""
@@ -38,7 +38,7 @@ class PositionalEncoding(nn.Module):
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
         """What is added to the scores at `distance` (B or 1, ...) from query back to key: (B or 1, H, ...).
 
-        Where it is not `by_distance`, it is given the queries q (B, H, L, K) and keys k (B, H, M, K) that meet at distance (.., L, M).
+        Where it is not `distance_only`, it is given the queries q (B, H, L, K) and keys k (B, H, M, K) that meet at distance (.., L, M).
         """
         return None
 
@@ -46,13 +46,13 @@ class PositionalEncoding(nn.Module):
 class PositionalEncodingSettings(Kind):
     PACKAGE = "positions"
 
-    ATTACHES: ClassVar[frozenset[str]] = frozenset()
-    """Where it attaches: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
+    APPLIES_TO: ClassVar[frozenset[str]] = frozenset()
+    """Where it applies_to: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
 
-    ABOUT: ClassVar[str] = ""
+    PLOT_NOTE: ClassVar[str] = ""
     """What is to be said of its vectors beside a picture of them."""
 
-    def longest(self, context: int) -> int | None:
+    def max_positions(self, context: int) -> int | None:
         """How many positions there are, where no token may stand past the last one; context: `train.context`."""
         return None
 

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers.feed_forward import Activation, FeedForward
 from mini_tf.nn.layers.norm import NormKind, build_norm
-from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixed, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
-from mini_tf.nn.state import State, reorder
-from mini_tf.nn.state import rows as rows_of
+from mini_tf.nn.state import State, batch_size, reorder
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.weights.init import Init
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Rule, Rules, default_kind, kinds_of
@@ -63,18 +62,18 @@ class StackSettings(Kind):
     """Standard deviation of fresh weights."""
 
     @property
-    def key_width(self) -> int:
+    def head_dim(self) -> int:
         return self.d_k or self.d_model // self.n_heads
 
-    def width(self, d_memory: int | None = None) -> AttentionDims:
+    def attention_dims(self, d_memory: int | None = None) -> AttentionDims:
         """Sizes of each mixer; `d_memory` is the width of a source, for cross-attention."""
         return AttentionDims(
             self.d_model,
             d_memory or self.d_model,
             self.n_heads,
             self.n_kv_heads or self.n_heads,
-            self.key_width,
-            self.d_v or self.key_width,
+            self.head_dim,
+            self.d_v or self.head_dim,
         )
 
     def rules(self) -> Rules:
@@ -86,13 +85,13 @@ class StackSettings(Kind):
             fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
             what = f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
             yield Rule("n_kv_heads", what, ("n_heads",))
-        if "rotary" in self.positions.ATTACHES and self.key_width % 2:
-            what = f"{self.positions.kind} turns pairs of dimensions and needs an even d_k, not {self.key_width}"
+        if "rotary" in self.positions.APPLIES_TO and self.head_dim % 2:
+            what = f"{self.positions.kind} turns pairs of dimensions and needs an even d_k, not {self.head_dim}"
             yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
-        if self.positions.ATTACHES - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
+        if self.positions.APPLIES_TO - {"embed"} - frozenset().union(*(mixer.POSITIONS for mixer in self.attention)):
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
             others: dict[str, Any] = kinds_of("positions")
-            words = [word for word, other in others.items() if {"embed"} >= other.ATTACHES]
+            words = [word for word, other in others.items() if {"embed"} >= other.APPLIES_TO]
             what = f"{self.positions.kind} does not attach to {mixers} attention; use {_one_of(words)}"
             yield Rule("positions", what, ("attention",))
 
@@ -127,15 +126,15 @@ class SourceMemory(NamedTuple):
 class Stack(nn.Module):
     """`n_layers` blocks and, where norms stand before the parts, one norm at the end.
 
-    across: None = no cross mixers; own: with self-attention; n_passes: how often x goes through the blocks, whose weights all passes share.
+    cross: None = no cross mixers; own: with self-attention; n_passes: how often x goes through the blocks, whose weights all passes share.
     """
 
     def __init__(
         self,
         settings: StackSettings,
         causal: bool,
-        position: PositionalEncoding | None,
-        across: CrossAttentionSpec | None = None,
+        positional_encoding: PositionalEncoding | None,
+        cross: CrossAttentionSpec | None = None,
         own: bool = True,
         n_passes: int = 1,
     ) -> None:
@@ -154,16 +153,16 @@ class Stack(nn.Module):
 
         blocks = []
         for layer in range(settings.n_layers):
-            mixer = cross = None
+            own_mixer = cross_mixer = None
             if own:
-                kind = settings.attention[layer % len(settings.attention)]
-                mixer = kind.build(settings.width(), LayerSpec(layer, settings.n_layers, "self", position, settings.bias))
-            if across is not None:
-                cross = across.mixer.build(
-                    settings.width(across.d_memory), LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
-                )
+                mixer = settings.attention[layer % len(settings.attention)]
+                spec = LayerSpec(layer, settings.n_layers, "self", positional_encoding, settings.bias)
+                own_mixer = mixer.build(settings.attention_dims(), spec)
+            if cross is not None:
+                spec = LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
+                cross_mixer = cross.mixer.build(settings.attention_dims(cross.d_memory), spec)
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
-            blocks.append(Block(mixer, cross, feed_forward, step))
+            blocks.append(Block(own_mixer, cross_mixer, feed_forward, step))
         self.layers = nn.ModuleList(blocks)
         self.norm = norm() if settings.norm_place == "pre" else nn.Identity()
 
@@ -201,33 +200,33 @@ class Stack(nn.Module):
         memory: SourceMemory | None = None,
         at: Tensor | None = None,
         state: State | None = None,
-    ) -> Mixed:
+    ) -> ForwardOutput:
         """(B, L, D) -> (B, L, D); with `at`, flat indices into (B, L), only those tokens come out: (T, D).
 
         memory: what cross mixers read. Of a memory of fewer rows, each serves as many neighbouring rows of x: beams of one source.
         """
         visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
-        across = None
+        cross = None
         if memory is not None and layers:
-            rows = rows_of(layers[0])
-            across = Visibility(
+            rows = batch_size(layers[0])
+            cross = Visibility(
                 False,
-                token_positions if rows == len(x) else token_positions.merged(len(x), len(x) // rows, x.device),
+                token_positions if rows == len(x) else token_positions.merge_rows(len(x), len(x) // rows, x.device),
                 memory.token_positions,
             )
         penalty, kept = None, None if state is None else State()
         calls = self._calls
         for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})
-            read = None if layers is None or across is None else CrossInput(layers[i % len(layers)], across)
-            mixed: Mixed = block(x, visibility, read, before, at if i + 1 == len(calls) else None)
+            read = None if layers is None or cross is None else CrossInput(layers[i % len(layers)], cross)
+            mixed: ForwardOutput = block(x, visibility, read, before, at if i + 1 == len(calls) else None)
             if mixed.penalty is not None:
                 penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
             if kept is not None and mixed.state is not None:
                 kept[str(i)] = mixed.state
             x = mixed.y
-        return Mixed(self.norm(x), penalty, kept)
+        return ForwardOutput(self.norm(x), penalty, kept)
 
     @property
     def residual_outputs(self) -> list[nn.Linear]:

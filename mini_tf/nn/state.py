@@ -36,29 +36,29 @@ def move(state: State | None, device: torch.device) -> State | None:
     return _apply(state, lambda leaf: leaf.to(device))
 
 
-def rows(state: State) -> int:
+def batch_size(state: State) -> int:
     """How many rows its tensors have."""
-    return len(next(leaf for leaf in save(state).values() if leaf.dim()))
+    return len(next(leaf for leaf in flatten(state).values() if leaf.dim()))
 
 
-def measure(state: State | None) -> int:
+def nbytes(state: State | None) -> int:
     """Bytes that the tensors of `state` hold."""
-    return sum(leaf.numel() * leaf.element_size() for leaf in save(state).values())
+    return sum(leaf.numel() * leaf.element_size() for leaf in flatten(state).values())
 
 
-def save(state: State | None) -> dict[str, Tensor]:
+def flatten(state: State | None) -> dict[str, Tensor]:
     """A flat dict of tensors, by dotted names, as a file stores it; ints become tensors without axes, empty parts are left out."""
     flat: dict[str, Tensor] = {}
     for name, leaf in (state or {}).items():
         if isinstance(leaf, dict):
-            flat |= {f"{name}.{rest}": tensor for rest, tensor in save(leaf).items()}
+            flat |= {f"{name}.{rest}": tensor for rest, tensor in flatten(leaf).items()}
         else:
             flat[name] = leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
     return flat
 
 
-def load(flat: Mapping[str, Tensor]) -> State | None:
-    """The inverse of `save`; no tensors at all are no state. ValueError where a name stands below another."""
+def unflatten(flat: Mapping[str, Tensor]) -> State | None:
+    """The inverse of `flatten`; no tensors at all are no state. ValueError where a name stands below another."""
     state: State = {}
     for name, tensor in flat.items():
         *folders, last = name.split(".")

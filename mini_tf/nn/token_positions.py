@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mini_tf.nn.state import State
 
-IN_STATE = "places"
+POSITIONS_KEY = "places"
 """The key of a mixer's state that holds the positions of its keys; checkpoints of streams contain it, so it stays as it was named."""
 
 
@@ -49,13 +49,13 @@ class TokenPositions:
         """True where no tensor is needed to know the token_positions: one unpadded document a row, counted from `start`."""
         return self.segments is None and self.positions is None and self.orders is None
 
-    def position(self, index: Tensor) -> Tensor:
+    def positions_at(self, index: Tensor) -> Tensor:
         """Positions of the tokens at `index` (any shape): (B or 1, *index.shape)."""
         return (index + self.start)[None] if self.positions is None else self.positions[:, index]
 
-    def order(self, index: Tensor) -> Tensor:
+    def orders_at(self, index: Tensor) -> Tensor:
         """Orders of the tokens at `index` (any shape): (B or 1, *index.shape)."""
-        return self.position(index) if self.orders is None else self.orders[:, index]
+        return self.positions_at(index) if self.orders is None else self.orders[:, index]
 
     def all_positions(self, device: torch.device) -> Tensor:
         """Positions of all tokens: (B or 1, length)."""
@@ -63,17 +63,17 @@ class TokenPositions:
             return self.positions
         return torch.arange(self.start, self.start + self.length, device=device)[None]
 
-    def then(self, other: "TokenPositions", batch: int, device: torch.device) -> "TokenPositions":
+    def concat(self, other: "TokenPositions", batch: int, device: torch.device) -> "TokenPositions":
         """These positions followed by `other`, as a memory that grows."""
         if self.length == 0:
             return other
         if self.plain and other.plain and other.start == self.start + self.length:
             return TokenPositions(self.length + other.length, self.start)
-        sides = (self, other)
-        segments, positions = (torch.cat(parts, dim=1) for parts in zip(*(side.tensors(batch, device) for side in sides), strict=True))
+        both = (self, other)
+        segments, positions = (torch.cat(parts, dim=1) for parts in zip(*(one.tensors(batch, device) for one in both), strict=True))
         orders = None
-        if any(side.orders is not None for side in sides):
-            orders = torch.cat([side.order(torch.arange(side.length, device=device)).expand(batch, -1) for side in sides], dim=1)
+        if any(one.orders is not None for one in both):
+            orders = torch.cat([one.orders_at(torch.arange(one.length, device=device)).expand(batch, -1) for one in both], dim=1)
         return TokenPositions(self.length + other.length, 0, segments, positions, orders)
 
     def tensors(self, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -85,9 +85,9 @@ class TokenPositions:
 
     def last(self, n: int) -> "TokenPositions":
         """The last `n` positions, or all of them where there are fewer."""
-        return self if n >= self.length else self.cut(self.length - n, self.length)
+        return self if n >= self.length else self.slice(self.length - n, self.length)
 
-    def cut(self, first: int, last: int) -> "TokenPositions":
+    def slice(self, first: int, last: int) -> "TokenPositions":
         """The positions of tokens first..last-1."""
         return self._each(lambda t: t[:, first:last], length=last - first, start=self.start + first)
 
@@ -95,7 +95,7 @@ class TokenPositions:
         """Row i becomes what row `rows[i]` was."""
         return self._each(lambda t: t.index_select(0, rows.to(t.device)))
 
-    def merged(self, batch: int, n: int, device: torch.device) -> "TokenPositions":
+    def merge_rows(self, batch: int, n: int, device: torch.device) -> "TokenPositions":
         """Those of `batch` rows where `n` neighbouring ones become one row, its tokens behind each other."""
         if self.plain:
             return TokenPositions(n * self.length, positions=self.all_positions(device).repeat(batch // n, n))
@@ -137,93 +137,93 @@ class Visibility:
     """Which tokens of `memory` the tokens of `own` may attend to.
 
     A token sees its own document only, nothing that is padding, if `causal` nothing of a higher order than its own, with a
-    `window` nothing that stands farther away than so many tokens, and without `sees_self` not the token at its own position.
+    `window` nothing that stands farther away than so many tokens, and without `attends_self` not the token at its own position.
     Pads see nothing.
     """
 
     causal: bool
-    own: TokenPositions
+    queries: TokenPositions
     memory: TokenPositions
     window: int | None = None
-    sees_self: bool = True
+    attends_self: bool = True
     _limited: dict[tuple[int | None, bool], "Visibility"] = field(default_factory=dict, init=False)
     _masks: dict[torch.device, Tensor] = field(default_factory=dict, init=False)
 
     @property
     def plain(self) -> bool:
         """True where both sides are one unpadded document a row, so that no tensor of positions takes part."""
-        return self.own.plain and self.memory.plain
+        return self.queries.plain and self.memory.plain
 
     @property
     def triangular(self) -> bool:
         """True for the plain causal square, which fused kernels know by themselves."""
-        same = self.own.start == self.memory.start and self.own.length == self.memory.length
-        return self.causal and self.plain and same and self.sees_self and not self.narrow
+        same = self.queries.start == self.memory.start and self.queries.length == self.memory.length
+        return self.causal and self.plain and same and self.attends_self and not self.windowed
 
     @property
     def full(self) -> bool:
         """True where everybody sees everything: not causal, or one query that stands at or after the end of memory."""
         last = self.memory.start + self.memory.length - 1
-        return self.plain and self.sees_self and not self.narrow and (not self.causal or self.own.start >= last)
+        return self.plain and self.attends_self and not self.windowed and (not self.causal or self.queries.start >= last)
 
     @property
-    def narrow(self) -> bool:
+    def windowed(self) -> bool:
         """True where the window is what limits the view."""
         if self.window is None:
             return False
-        return not self.plain or max(self.own.start + self.own.length, self.memory.start + self.memory.length) > self.window + 1
+        return not self.plain or max(self.queries.start + self.queries.length, self.memory.start + self.memory.length) > self.window + 1
 
-    def after(self, kept: TokenPositions, batch: int, device: torch.device) -> "Visibility":
+    def with_cache(self, kept: TokenPositions, batch: int, device: torch.device) -> "Visibility":
         """The same view where memory begins with what a state has kept."""
-        return self if kept.length == 0 else replace(self, memory=kept.then(self.memory, batch, device))
+        return self if kept.length == 0 else replace(self, memory=kept.concat(self.memory, batch, device))
 
-    def within(self, window: int) -> "Visibility":
+    def with_window(self, window: int) -> "Visibility":
         """The same view through a window; made once however many layers ask for it."""
-        return self._limit(window, self.sees_self)
+        return self._limit(window, self.attends_self)
 
     def without_self(self) -> "Visibility":
         """The same view, in which no token sees itself; made once however many layers ask for it."""
         return self._limit(self.window, False)
 
-    def _limit(self, window: int | None, sees_self: bool) -> "Visibility":
-        if (window, sees_self) not in self._limited:
-            self._limited[window, sees_self] = replace(self, window=window, sees_self=sees_self)
-        return self._limited[window, sees_self]
+    def _limit(self, window: int | None, attends_self: bool) -> "Visibility":
+        if (window, attends_self) not in self._limited:
+            self._limited[window, attends_self] = replace(self, window=window, attends_self=attends_self)
+        return self._limited[window, attends_self]
 
-    def keep(self, q_index: Tensor, k_index: Tensor) -> Tensor:
+    def visible(self, q_index: Tensor, k_index: Tensor) -> Tensor:
         """True where query token `q_index` sees memory token `k_index`; the two broadcast: (B or 1, *their shape).
 
         An index outside its side is seen by nobody, so slabs may reach over the edge.
         """
-        inside = (k_index >= 0) & (k_index < self.memory.length) & (q_index >= 0) & (q_index < self.own.length)
-        q_index, k_index = q_index.clamp(0, self.own.length - 1), k_index.clamp(0, self.memory.length - 1)
+        inside = (k_index >= 0) & (k_index < self.memory.length) & (q_index >= 0) & (q_index < self.queries.length)
+        q_index, k_index = q_index.clamp(0, self.queries.length - 1), k_index.clamp(0, self.memory.length - 1)
         seen = inside[None]
         if self.causal:
-            seen = seen & (self.own.order(q_index) >= self.memory.order(k_index))
+            seen = seen & (self.queries.orders_at(q_index) >= self.memory.orders_at(k_index))
         if self.window is not None:
             seen = seen & (self.distance(q_index, k_index).abs() <= self.window)
-        if not self.sees_self:
+        if not self.attends_self:
             seen = seen & (self.distance(q_index, k_index) != 0)
-        if self.own.segments is not None or self.memory.segments is not None:
+        if self.queries.segments is not None or self.memory.segments is not None:
             q_segment, k_segment = (
                 token_positions.segments[:, index] if token_positions.segments is not None else torch.ones_like(index)[None]
-                for token_positions, index in ((self.own, q_index), (self.memory, k_index))
+                for token_positions, index in ((self.queries, q_index), (self.memory, k_index))
             )
             seen = seen & (q_segment == k_segment) & (k_segment != 0)
         return seen
 
     def distance(self, q_index: Tensor, k_index: Tensor) -> Tensor:
         """How far back memory token `k_index` stands from query token `q_index`: (B or 1, *their shape); negative is ahead."""
-        q_index, k_index = q_index.clamp(0, self.own.length - 1), k_index.clamp(0, self.memory.length - 1)
-        return self.own.position(q_index) - self.memory.position(k_index)
+        q_index, k_index = q_index.clamp(0, self.queries.length - 1), k_index.clamp(0, self.memory.length - 1)
+        return self.queries.positions_at(q_index) - self.memory.positions_at(k_index)
 
-    def rows(self, first: int, last: int, device: torch.device) -> Tensor:
+    def mask_rows(self, first: int, last: int, device: torch.device) -> Tensor:
         """`keep` for queries first..last-1 against the whole memory: (B or 1, last - first, M)."""
         index = torch.arange(first, last, device=device)
-        return self.keep(index[:, None], torch.arange(self.memory.length, device=device)[None])
+        return self.visible(index[:, None], torch.arange(self.memory.length, device=device)[None])
 
     def mask(self, device: torch.device) -> Tensor:
         """The dense mask (B or 1, L, M), made once however many layers ask for it."""
         if device not in self._masks:
-            self._masks[device] = self.rows(0, self.own.length, device)
+            self._masks[device] = self.mask_rows(0, self.queries.length, device)
         return self._masks[device]

@@ -14,14 +14,14 @@ from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodin
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"bias"})
+    APPLIES_TO = frozenset({"bias"})
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Alibi(n_heads)
 
 
 class Alibi(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()

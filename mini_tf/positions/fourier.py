@@ -15,8 +15,8 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"embed"})
-    ABOUT = "The vectors are what the features of a place become by the learned map, its part of the sum with the embedding."
+    APPLIES_TO = frozenset({"embed"})
+    PLOT_NOTE = "The vectors are what the features of a place become by the learned map, its part of the sum with the embedding."
 
     n_bands: int = Field(32, ge=1, le=4096)
     """Number of frequencies."""
@@ -30,7 +30,7 @@ class Settings(PositionalEncodingSettings):
 
 
 class Fourier(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, d_model: int, n_bands: int, concat: bool, length: int) -> None:
         super().__init__()

@@ -14,24 +14,24 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"embed"})
+    APPLIES_TO = frozenset({"embed"})
 
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
     """Number of positions in the table; auto = train.context."""
 
-    def longest(self, context: int) -> int:
+    def max_positions(self, context: int) -> int:
         return context if self.length == "auto" else self.length
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
-        return Learned(self.longest(context), d_model)
+        return Learned(self.max_positions(context), d_model)
 
 
 class Learned(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, length: int, d_model: int) -> None:
         super().__init__()
-        self.ends = length
+        self.max_positions = length
         self.table = nn.Embedding(length, d_model)
 
     def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:

@@ -16,7 +16,7 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"rotary"})
+    APPLIES_TO = frozenset({"rotary"})
 
     base: float = Field(10000.0, gt=1)
     """Pair i turns by base^(-2i/d_k) a token; short texts like a small base."""
@@ -26,7 +26,7 @@ class Settings(PositionalEncodingSettings):
 
 
 class Rotary(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, d_k: int, base: float) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Rotary(PositionalEncoding):
         pair = torch.arange(0, self.d_k, 2, device=device, dtype=torch.float64)
         return self.base ** (-pair / self.d_k)
 
-    def turn(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
+    def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
         half = x.dtype in (torch.bfloat16, torch.float16)
         cos, sin, turns = self._turns(token_positions, x)
         if turns is not None:

@@ -13,7 +13,7 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"embed"})
+    APPLIES_TO = frozenset({"embed"})
 
     base: float = Field(10000.0, gt=1)
     """Wavelengths run from 2 pi to base * 2 pi."""
@@ -23,7 +23,7 @@ class Settings(PositionalEncodingSettings):
 
 
 class Sinusoidal(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, d_model: int, base: float) -> None:
         super().__init__()

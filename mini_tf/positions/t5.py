@@ -15,7 +15,7 @@ from mini_tf.recipe.kinds import Rule, Rules
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"bias"})
+    APPLIES_TO = frozenset({"bias"})
 
     bidirectional: bool = True
     """Half of the buckets are for keys ahead, as in an encoder; false, as in a decoder: all look back."""
@@ -38,7 +38,7 @@ class Settings(PositionalEncodingSettings):
 
 
 class T5(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, settings: Settings, n_heads: int) -> None:
         super().__init__()

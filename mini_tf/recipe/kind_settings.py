@@ -139,15 +139,15 @@ class ModelSettings(Kind):
         """Settings of the self-attention of its own tokens, layer by layer, as long as they differ."""
         return ()
 
-    def limits(self, context: int) -> Sequence[PositionLimit]:
+    def position_limits(self, context: int) -> Sequence[PositionLimit]:
         """Positions that end; context: `train.context`."""
         return ()
 
-    def attends(self, border: str, direction: Direction) -> str:
+    def describe_attention(self, border: str, direction: Direction) -> str:
         """What each token attends to, in words; border: of a text, such as `its row`; direction: the objective's."""
         return f"each token sees {seen({direction}, self.SOURCE)} and itself, in {border}"
 
-    def can_start_from(self, other: "ModelSettings") -> bool:
+    def can_init_from(self, other: "ModelSettings") -> bool:
         """Whether weights of such a model mean the same in this one (`init_from`)."""
         return self.kind == other.kind or not (self.SOURCE or other.SOURCE)
 
@@ -155,7 +155,7 @@ class ModelSettings(Kind):
         """The settings of its stacks, by their paths in the model; its own first."""
         raise NotImplementedError
 
-    def compared(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
+    def compare_with(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
         """What must be the same where it starts from the weights of `other`: keys, and both values as JSON."""
         mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
         yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")

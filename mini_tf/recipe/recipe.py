@@ -143,7 +143,7 @@ def _streaming(recipe: Recipe) -> Rules:
 
 def _positions(recipe: Recipe) -> Rules:
     context = recipe.train.context
-    limits = {limit.key: limit for limit in recipe.model.limits(context)}  # both sides of a model may have the same one
+    limits = {limit.key: limit for limit in recipe.model.position_limits(context)}  # both sides of a model may have the same one
     for key, kind, length, _ in limits.values():
         if recipe.train.stream:
             what = f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"

@@ -1,4 +1,4 @@
-"""The contract of mixers: every direction, plain, packed and padded, with positions and without, in blocks with state, across."""
+"""The contract of mixers: every direction, plain, packed and padded, with positions and without, in blocks with state, cross."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
 from mini_tf.testing import Case, cross_attention
-from mini_tf.testing.mixer_trials import (
+from mini_tf.testing.tiny_mixers import (
     DIMS,
     PREFIX,
     B,
@@ -69,14 +69,14 @@ def explicit_gives_what_forward_gives(trial: TinyMixer, direction: Direction, la
     shown = trial.mixer.explicit(trial.x, trial.x, view)
     y = trial.mixer.join(shown.weights @ shown.values, trial.x, view).y
     same(tokens(y, token_positions), tokens(trial.mix(trial.x, view), token_positions), "join(weights @ values) is not what forward gives")
-    seen = trial.mixer.view(view).rows(0, L, trial.x.device)
-    assert not (seen & ~view.rows(0, L, trial.x.device)).any(), "view() shows more than it was given"
+    seen = trial.mixer.restrict(view).mask_rows(0, L, trial.x.device)
+    assert not (seen & ~view.mask_rows(0, L, trial.x.device)).any(), "view() shows more than it was given"
     own = shown.weights[..., shown.lead :]
     assert not own.masked_select(~seen[:, None].expand_as(own)).any(), "weights are not 0 where nothing may be seen"
     assert shown.weights.sum(-1).max() <= 1 + 1e-12, "rows of weights sum to more than 1"
     assert shown.weights.min() >= 0, "weights are negative"
     diagonal = own.diagonal(dim1=-2, dim2=-1)
-    assert trial.settings.SEES_SELF or not diagonal.any(), "a token attends to itself, which SEES_SELF = False denies"
+    assert trial.settings.ATTENDS_SELF or not diagonal.any(), "a token attends to itself, which ATTENDS_SELF = False denies"
 
 
 def content_of_padding_reaches_no_token(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -96,7 +96,7 @@ def no_earlier_token_sees_a_later_one(trial: TinyMixer, direction: Direction, la
         changed = trial.x.clone()
         changed[:, t:] += 1e4 * drawn(B, L - t, trial.x.shape[2], seed=t)
         before, after = trial.mix(trial.x, view), trial.mix(changed, view)
-        reached = view.rows(0, t, trial.x.device)[..., t:].any(-1).expand(B, -1)  # a prefix is seen from its beginning on
+        reached = view.mask_rows(0, t, trial.x.device)[..., t:].any(-1).expand(B, -1)  # a prefix is seen from its beginning on
         assert torch.equal(before[:, :t][~reached], after[:, :t][~reached]), "a later token changes an earlier one"
         assert not torch.equal(before[:, t:], after[:, t:]), "tokens change nothing"
 
@@ -105,11 +105,11 @@ def only_what_is_seen_has_a_gradient(trial: TinyMixer, direction: Direction, lay
     token_positions, t = laid_out(layout), 5
     view, x = view_of(direction, token_positions, PREFIX[layout]), trial.x.requires_grad_()
     (gradient,) = torch.autograd.grad(trial.mix(x, view)[:, t].sum(), x)
-    seen = view.rows(t, t + 1, x.device).expand(B, 1, L)[:, 0]
+    seen = view.mask_rows(t, t + 1, x.device).expand(B, 1, L)[:, 0]
     seen = seen | (torch.arange(L) == t)  # a token reaches its own output as a query
     assert not gradient[~seen].any(), "a token that is not seen has a gradient"
     assert gradient[seen].any(), "no token has a gradient"
-    assert not trial.settings.SEES_SELF or gradient[:, t].any(), "a token's own vector has no gradient"
+    assert not trial.settings.ATTENDS_SELF or gradient[:, t].any(), "a token's own vector has no gradient"
 
 
 def a_document_in_a_shared_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -127,8 +127,8 @@ def a_document_in_a_shared_row_is_as_alone(trial: TinyMixer, direction: Directio
 
 
 def _first_row(view: Visibility) -> Visibility:
-    token_positions = view.own.select(torch.tensor([0]))
-    return replace(view, own=token_positions, memory=token_positions)
+    token_positions = view.queries.select(torch.tensor([0]))
+    return replace(view, queries=token_positions, memory=token_positions)
 
 
 def every_parameter_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -158,9 +158,9 @@ def a_trimmed_state_gives_the_same(trial: TinyMixer, direction: Direction, layou
 def a_reordered_state_is_that_of_reordered_rows(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
     token_positions, rows = laid_out(layout), torch.tensor([2, 0, 2])
     mixer, x = trial.mixer, trial.x
-    _, state = in_blocks(mixer, x[:, :6], token_positions.cut(0, 6), [4, 2])
-    whole, here = in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.cut(6, L)
-    again = states.load(states.save(state))
+    _, state = in_blocks(mixer, x[:, :6], token_positions.slice(0, 6), [4, 2])
+    whole, here = in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.slice(6, L)
+    again = states.unflatten(states.flatten(state))
     y = mixer(x[:, 6:], x[:, 6:], Visibility(True, here, here), again).y
     same(tokens(y, here), tokens(whole, here), "a state that was saved and loaded is another one")
     there = here.select(rows)
@@ -181,7 +181,7 @@ def a_prefix_goes_on_token_by_token(trial: TinyMixer, direction: Direction, layo
     view = view_of(direction, laid_out(layout), prefix)
     whole, state, parts = trial.mix(trial.x, view), trial.mixer.start(B), []
     for first, last in ((0, prefix), *((t, t + 1) for t in range(prefix, L))):
-        part, here = trial.x[:, first:last], view.own.cut(first, last)
+        part, here = trial.x[:, first:last], view.queries.slice(first, last)
         mixed = trial.mixer(part, part, Visibility(True, here, here), state)
         state = mixed.state
         parts.append(mixed.y)
@@ -207,5 +207,5 @@ def a_stream_needs_bounded_memory(settings: MixerSettings) -> None:
     for first in range(0, length, 5):
         part, here = x[:, first : first + 5], TokenPositions(5, first)
         state = trial.mixer.trim(trial.mixer(part, part, Visibility(True, here, here), state).state)
-        sizes.append(states.measure(state))
+        sizes.append(states.nbytes(state))
     assert 0 < max(sizes[40:]) <= 1.25 * max(sizes[:40]), f"the state grows with the text: {max(sizes[:40])}, {max(sizes[40:])} bytes"

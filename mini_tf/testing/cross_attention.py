@@ -10,7 +10,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.testing import Case
-from mini_tf.testing.mixer_trials import DIMS, B, L, TinyMixer, drawn, same
+from mini_tf.testing.tiny_mixers import DIMS, B, L, TinyMixer, drawn, same
 
 
 def cases(settings: MixerSettings) -> Iterator[Case]:
@@ -24,7 +24,7 @@ def cases(settings: MixerSettings) -> Iterator[Case]:
 
 
 def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: int = DIMS.d_memory) -> None:
-    trial, memory = TinyMixer(settings, side="cross", dims=replace(DIMS, d_memory=d_memory)), drawn(B, 5, d_memory, seed=3)
+    trial, memory = TinyMixer(settings, attention="cross", dims=replace(DIMS, d_memory=d_memory)), drawn(B, 5, d_memory, seed=3)
     mixer, x = trial.mixer, trial.x
     segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
     token_positions = TokenPositions.packed(segments) if padded else TokenPositions(5)
@@ -50,7 +50,7 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
 
 
 def queries_that_see_nothing_get_zeros(settings: MixerSettings) -> None:
-    trial = TinyMixer(settings, side="cross")
+    trial = TinyMixer(settings, attention="cross")
     mixer, x, memory = trial.mixer, trial.x[:1, :2], drawn(1, 4, DIMS.d_memory)
     view = Visibility(False, TokenPositions(2), TokenPositions.packed(torch.zeros(1, 4, dtype=torch.long)))
     shown = mixer.explicit(x, mixer.recall(memory, view.memory), view)
@@ -59,7 +59,7 @@ def queries_that_see_nothing_get_zeros(settings: MixerSettings) -> None:
 
 
 def a_recalled_source_is_reordered_by_rows(settings: MixerSettings) -> None:
-    trial, memory, rows = TinyMixer(settings, side="cross"), drawn(B, 5, DIMS.d_memory, seed=3), torch.tensor([2, 2, 0])
+    trial, memory, rows = TinyMixer(settings, attention="cross"), drawn(B, 5, DIMS.d_memory, seed=3), torch.tensor([2, 2, 0])
     view = Visibility(False, TokenPositions(L), TokenPositions(5))
     recalled = states.reorder(trial.mixer.recall(memory, TokenPositions(5)), rows)
     y = trial.mixer(trial.x, recalled, view).y

@@ -21,15 +21,15 @@ from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
 from mini_tf.inspection.parameters import forward_flops, memory_of, parts_of
 from mini_tf.inspection.sentences import Sentence
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents
+from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.mixer_trials import same
-from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, L, M, built, drawn_tokens, source_of
+from mini_tf.testing.tiny_mixers import same
+from mini_tf.testing.tiny_models import CONTEXT, VOCABULARY, L, M, built, drawn_tokens, source_of
 
 _SHARES = {"max", *ROLES} - {"broad"}
 """Measures of a head that are parts of a row's weight."""
@@ -73,7 +73,7 @@ def operations_and_memory_are_those_of_the_model(settings: ModelSettings) -> Non
     work = forward_flops(model)
     for name in ("stack", "scores", "forward", "training"):
         assert 0 < getattr(work, name) < math.inf, f"operations of {name}: {getattr(work, name)}"
-    assert work.per == ("pair" if model.reads_source else "token"), f"a model that reads a source or not counts operations a {work.per}"
+    assert work.per == ("pair" if model.needs_source else "token"), f"a model that reads a source or not counts operations a {work.per}"
     optimizer = settings_of("optimizers", "adamw")()
     assert isinstance(optimizer, OptimizerSettings)
     memory, weights = memory_of(model, optimizer), sum(p.numel() * p.element_size() for p in model.parameters())
@@ -101,7 +101,7 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
         for name, kernel in kernels.items():
             assert len(kernel) == min(CONTEXT, model.context), f"{one.embedding}: {name} go over {len(kernel)} distances, not {CONTEXT}"
             assert all(map(math.isfinite, kernel)), f"{one.embedding}: {name} are not finite: {kernel}"
-        assert (seen.vectors is not None) == ("embed" in position.attaches), f"{one.embedding}: vectors of places where none are added"
+        assert (seen.vectors is not None) == ("embed" in position.applies_to), f"{one.embedding}: vectors of places where none are added"
         if seen.vectors is not None:
             n, similarity = len(seen.vectors.places), seen.vectors.similarity
             assert similarity.shape == (n, n), f"{one.embedding}: {list(similarity.shape)} cosines of {n} places"
@@ -163,15 +163,15 @@ def hidden_vectors_are_those_of_every_call(settings: ModelSettings) -> None:
 def a_word_is_read_where_rows_are_tokens_of_its_text(settings: ModelSettings) -> None:
     model, texts = built(settings), ("ab cd e", "f ab g")
     sentences, found = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
-    rows: Represents = "source" if model.reads_source else "own"
+    rows: SequenceKind = "source" if model.needs_source else "own"
     if rows not in {one.rows for one in model.stacks()}:
         try:
-            word.study(model, sentences, found, as_source=model.reads_source)
+            word.study(model, sentences, found, as_source=model.needs_source)
         except UsageFault:
             return
         raise AssertionError(f"no stack has {rows} tokens as rows, which is not refused by a UsageFault")
     with _hearing(model) as heard:
-        layers = word.study(model, sentences, found, as_source=model.reads_source)
+        layers = word.study(model, sentences, found, as_source=model.needs_source)
     calls = [next(call for call in half if call.of.rows == rows) for half in (heard[: len(heard) // 2], heard[len(heard) // 2 :])]
     name, n_calls = calls[0].of.name, calls[0].of.stack.n_calls
     assert len(layers) == n_calls + 1, f"{len(layers)} layers of {name}, which makes {n_calls} calls"

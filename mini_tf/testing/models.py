@@ -18,8 +18,8 @@ from mini_tf.nn.weights.lora import adapt, merge
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.mixer_trials import same
-from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, B, L, M, built, drawn_tokens, scores_of, source_of
+from mini_tf.testing.tiny_mixers import same
+from mini_tf.testing.tiny_models import CONTEXT, VOCABULARY, B, L, M, built, drawn_tokens, scores_of, source_of
 from mini_tf.training.layer_decay import depths
 
 
@@ -62,7 +62,7 @@ def stacks_are_where_it_says(settings: ModelSettings) -> None:
         there = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
         assert one.embedding is None or one.embedding in there, f"there is no {one.embedding}"
     assert any(one.rows == "own" for one in declared), "no stack has rows for the model's own tokens"
-    assert model.reads_source == ("source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)})
+    assert model.needs_source == ("source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)})
 
 
 def _crosses(stack: Stack) -> bool:
@@ -214,7 +214,7 @@ def a_text_may_be_as_long_as_it_says(settings: ModelSettings) -> None:
 def tokens_one_by_one_give_the_whole(settings: ModelSettings) -> None:
     model, ids = built(settings), drawn_tokens()
     whole, source, state, parts = scores_of(model, ids), source_of(model), model.start(B), []
-    memory = None if source is None else model.read(source)
+    memory = None if source is None else model.encode(source)
     for t in range(L):
         mixed = model(Tokens(ids[:, t : t + 1]), memory, state=state)
         state = model.trim(mixed.state)
@@ -225,7 +225,7 @@ def tokens_one_by_one_give_the_whole(settings: ModelSettings) -> None:
 def reordered_rows_go_on_as_those_rows(settings: ModelSettings) -> None:
     model, ids, rows = built(settings), drawn_tokens(), torch.tensor([2, 0, 2])
     source = source_of(model)
-    memory = None if source is None else model.read(source)
+    memory = None if source is None else model.encode(source)
     state = model(Tokens(ids[:, :5]), memory, state=model.start(B)).state
     follow = model(Tokens(ids[rows, 5:]), None if memory is None else memory.select(rows), state=reorder(state, rows)).y
     same(model.logits(follow), _scores_from(model, ids, source, 5)[rows], "reordered rows go on as others", 1e-8)
@@ -251,7 +251,7 @@ def _declares(model: Model) -> bool:
     one = model.fast_decoding()
     parts = [] if one is None else [block.own.part for block in one.stack.blocks if block.own is not None]
     fast = all(part.fast_decoding() is not None for part in parts)  # type: ignore[operator]
-    return one is not None and fast and one.embedding.position.by_distance and one.embedding.position.isometric
+    return one is not None and fast and one.embedding.position.distance_only and one.embedding.position.orthogonal
 
 
 def _decoder(model: Model, texts: list[list[int]], fast: bool) -> FastDecoder | CachedModel:

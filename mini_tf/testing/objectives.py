@@ -21,7 +21,7 @@ from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.objective_network import own_tensors, trained_together
+from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import listing, settings_of
@@ -220,7 +220,7 @@ def half_precision_keeps_the_loss(tried: Tried) -> None:
 def rows_are_learnt_by_heart(tried: Tried) -> None:
     """AdamW brings the loss on eight rows below a tenth of what it was, and every parameter has had a gradient on the way."""
     case = trial_of(tried, d_model=32)
-    trained = trained_together(case.model, case.task)
+    trained = trained_module(case.model, case.task)
     optimizer = torch.optim.AdamW(trained.parameters(), lr=5e-3, weight_decay=0.0)
     untouched, losses = {name for name, _ in trained.named_parameters()}, list[float]()
     while len(losses) <= STEPS and not (len(losses) > 2 and losses[-1] < 0.1 * losses[0]):
@@ -242,7 +242,7 @@ def task_leaves_the_model_as_it_is(tried: Tried) -> None:
     drawn = []
     for _ in range(2):
         torch.manual_seed(1)
-        drawn.append(own_tensors(case.model, case.objective.task(case.model).double()))
+        drawn.append(objective_tensors(case.model, case.objective.task(case.model).double()))
     assert case.model.weights().keys() == before.keys(), "the task changes which weights the model has"
     assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.weights().items()), "the task changes the model"
     assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), "the same seed gives other weights"

@@ -118,7 +118,9 @@ def begin(meta: Model, recipe: Recipe, text: TokenizedData) -> Initialization:
     _refuse_other_meaning(recipe, trained, text)
     theirs, ours = trained.model.weights(), meta.weights()
     sources = {
-        name: _source(name, meta.found_in, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)
+        name: _source(name, meta.init_prefixes, theirs)
+        for name in ours
+        if not name.startswith("head.") or _same_answers(recipe, trained, text)
     }
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:
@@ -144,11 +146,11 @@ def _other_side(recipe: Recipe, trained: Loaded) -> str:
     return f"the layers of {name} were trained reading {there.seen}, but {who} reads {sees}: they have to learn that anew"
 
 
-def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
+def _source(name: str, init_prefixes: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
     """The run's tensor for a name of ours."""
     if name in theirs:
         return name
-    for side, one in found_in.items():
+    for side, one in init_prefixes.items():
         if name.startswith(side) and (other := one + name.removeprefix(side)) in theirs:
             return other
     return None
@@ -170,10 +172,10 @@ def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: TokenizedData) 
             what = key.replace("_", " ")
             raise RecipeFault(f"tokenizer: is not the {what} of {name}, which model.init_from begins with", hint="leave that section out")
     mine, theirs = recipe.model, trained.recipe.model
-    if not mine.can_start_from(theirs):
+    if not mine.can_init_from(theirs):
         what = f"{name} is a {theirs.kind}, from which no {mine.kind} can begin"
         raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={theirs.kind}")
-    for key, *values in mine.compared(theirs):
+    for key, *values in mine.compare_with(theirs):
         contexts = (recipe.train.context, trained.recipe.train.context)
         here, there = (_meaning(value, context) for value, context in zip(values, contexts, strict=True))
         for inner, ours, other in () if key in _FREE else _differing(f"model.{key}", here, there):

@@ -61,8 +61,8 @@ class Trained(Loaded):
     def task(self) -> nn.Module:
         """The objective on this model, in eval. RunFault where it has a network of its own and no checkpoint keeps that any more."""
         task = self.objective.task(self.model).to(self.setup.device)
-        own = loading.load_objective(self.folder, self.step, specs(objective_network.own_tensors(self.model, task)))
-        objective_network.load_own(self.model, task, own)
+        own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
+        objective_network.load_objective(self.model, task, own)
         return task.eval()
 
 

@@ -85,7 +85,7 @@ class PromptSession:
         if wanted is None:
             return context
         model = self.trained.recipe.model
-        for limit in model.limits(context):
+        for limit in model.position_limits(context):
             if limit.source == model.SOURCE and wanted > limit.length:
                 hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
                 raise UsageFault(f"--context {wanted}: the model's {limit.kind} positions end at {limit.length}", hint=hint)

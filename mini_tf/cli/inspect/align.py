@@ -78,7 +78,7 @@ def align(
 def _pairs(console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None) -> "list[Pair]":
     from mini_tf.data.examples import Pair
 
-    if not trained.model.reads_source:
+    if not trained.model.needs_source:
         raise UsageFault(f"a model of the kind {trained.recipe.model.kind} reads no source: there is nothing to align")
     if source is None:
         return _held_out(trained, data)

@@ -28,8 +28,8 @@ def attend(
     dropout_rate: float = 0.0,
 ) -> Float[Tensor, "B H L V"]:
     """A query that sees nothing reads zeros; `position` may add a bias to the scores."""
-    position = position if position is not None and "bias" in position.attaches else None
-    k, v = (shared(t, q.shape[1]) for t in (k, v))
+    position = position if position is not None and "bias" in position.applies_to else None
+    k, v = (repeat_kv(t, q.shape[1]) for t in (k, v))
     if position is None and (visibility.full or visibility.triangular):
         return _kernel(q, k, v, None, scale, dropout_rate, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]
@@ -44,7 +44,7 @@ def attend(
     return torch.cat(parts, dim=2)
 
 
-def weights(
+def attention_weights(
     q: Tensor, k: Tensor, visibility: Visibility, scale: float, position: PositionalEncoding | None = None
 ) -> Float[Tensor, "B H L M"]:
     """What `attend` multiplies values by, written out, for queries (B, H, L, K) and keys (B, H, M, K)."""
@@ -55,7 +55,7 @@ def weights(
     return scores.softmax(dim=-1).nan_to_num(0.0)
 
 
-def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
+def repeat_kv(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
     """Keys or values for every head: each of the G serves H/G neighbouring heads."""
     groups = keys.shape[1]
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
@@ -67,8 +67,8 @@ def _scores_mask(visibility: Visibility, index: Tensor, position: PositionalEnco
     bool (B or 1, 1, n, M), or floats with a bias (.., H, ..).
     """
     k_index = torch.arange(visibility.memory.length, device=q.device)
-    whole = len(index) == visibility.own.length
-    keep = (visibility.mask(q.device) if whole else visibility.keep(index[:, None], k_index[None]))[:, None]
+    whole = len(index) == visibility.queries.length
+    keep = (visibility.mask(q.device) if whole else visibility.visible(index[:, None], k_index[None]))[:, None]
     bias = None if position is None else position.bias(visibility.distance(index[:, None], k_index[None]), q, k)
     return keep if bias is None else bias.to(q.dtype).masked_fill(~keep, -torch.inf)
 

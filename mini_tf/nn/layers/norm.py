@@ -76,17 +76,17 @@ def build_norm(kind: NormKind, d_model: int, eps: float, bias: bool, weight: boo
     return NORMS[kind](d_model, eps, bias, weight)
 
 
-def in_few_operations(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
+def fast_norm(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
     """A norm, as a function of vectors `like` this one that has no gradient and little overhead."""
     if type(norm) is nn.LayerNorm:
         shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if type(norm) is RMSNorm:
-        return rms_norm_in_few_operations(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps)
+        return fast_rms_norm(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps)
     return norm.forward
 
 
-def rms_norm_in_few_operations(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+def fast_rms_norm(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
     """RMSNorm in four operations: x / sqrt(|x|^2 + D eps), times sqrt(D) and the weight."""
     d = len(weight)
     least, scale = weight.new_tensor((d * eps) ** 0.5), weight * d**0.5

@@ -16,10 +16,10 @@ Pool = Literal["first", "last", "mean", "max"]
 class TaskHead(OutputLayer):
     """dropout -> linear, in the place of a head over the vocabulary (Devlin et al. 2018, arXiv:1810.04805, section 4.1)."""
 
-    def __init__(self, d_model: int, n_answers: int, dropout_rate: float) -> None:
+    def __init__(self, d_model: int, n_outputs: int, dropout_rate: float) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
-        self.linear = nn.Linear(d_model, n_answers)
+        self.linear = nn.Linear(d_model, n_outputs)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         self.linear.bias.data.zero_()
 

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.model import Model
-from mini_tf.nn.weights.patterns import matching
+from mini_tf.nn.weights.patterns import match_names
 from mini_tf.recipe.sections import Adapter
 
 _ORIGINAL, _NARROW = ".parametrizations.weight.original", ".parametrizations.weight.0."
@@ -47,7 +47,7 @@ def adapt(model: nn.Module, settings: Adapter, learning: Collection[str] = ()) -
     if any(map(parametrize.is_parametrized, linears.values())):
         raise ValueError("the model has an adapter already; merge it first")
     free = [name for name, part in linears.items() if id(part.weight) not in tables and f"{name}.weight" not in learning]
-    names = matching(
+    names = match_names(
         "adapter.targets", settings.targets or _of_all_stacks(model), free, "linear map", all_match=settings.targets is not None
     )
     for name, parameter in model.named_parameters():

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from mini_tf.nn.model import Model, ModelStack, load, tensors_of
+from mini_tf.nn.model import Model, ModelStack, copy_tensors, unique_tensors
 
 CHILD = "objective"
 """Their parameters have names behind this one among those of the model."""
 
 
-class WithObjective(nn.Module):
+class ModelWithObjective(nn.Module):
     """The modules of the model by their own names, and the others of a task behind `objective.`, for whatever walks over parameters."""
 
     def __init__(self, model: Model, others: Mapping[str, nn.Module | nn.Parameter]) -> None:
@@ -33,7 +33,7 @@ class WithObjective(nn.Module):
         return self._model[0].stacks()
 
 
-def trained_together(model: Model, task: nn.Module) -> nn.Module:
+def trained_module(model: Model, task: nn.Module) -> nn.Module:
     """All that the optimizer moves: the model itself where the task holds nothing else.
 
     Raises ValueError where the task holds the model inside another module.
@@ -41,14 +41,14 @@ def trained_together(model: Model, task: nn.Module) -> nn.Module:
     others = {name: part for name, part in {**task._parameters, **task._modules}.items() if part is not None and part is not model}
     if any(part is model for other in others.values() if isinstance(other, nn.Module) for part in other.modules()):
         raise ValueError("a task must hold the model as an attribute of its own, not inside another module")
-    return WithObjective(model, others) if own_tensors(model, task) else model
+    return ModelWithObjective(model, others) if objective_tensors(model, task) else model
 
 
-def own_tensors(model: Model, task: nn.Module) -> dict[str, Tensor]:
+def objective_tensors(model: Model, task: nn.Module) -> dict[str, Tensor]:
     """What a file holds of a task besides the model: parameters and buffers by their first names in the task; not copies."""
-    return tensors_of(task, besides=model)
+    return unique_tensors(task, excluding=model)
 
 
-def load_own(model: Model, task: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Take over what `own_tensors` gave; names and shapes must be equal."""
-    load(own_tensors(model, task), tensors)
+def load_objective(model: Model, task: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Take over what `objective_tensors` gave; names and shapes must be equal."""
+    copy_tensors(objective_tensors(model, task), tensors)

@@ -10,7 +10,7 @@ from mini_tf.system.errors import RecipeFault
 _TOLD = 6
 
 
-def matching(key: str, patterns: Sequence[str], names: Sequence[str], what: str, all_match: bool = True) -> list[str]:
+def match_names(key: str, patterns: Sequence[str], names: Sequence[str], what: str, all_match: bool = True) -> list[str]:
     """The names that match one of the patterns (* ? [seq], of the whole name), in their own order.
 
     key: the recipe's, which faults are told of; what: a word for such a part. RecipeFault for a pattern that no name matches; without

@@ -32,14 +32,14 @@ class TinyMixer:
     def __init__(
         self,
         settings: MixerSettings,
-        position: PositionalEncodingSettings | None = None,
-        side: Literal["self", "cross"] = "self",
+        positions: PositionalEncodingSettings | None = None,
+        attention: Literal["self", "cross"] = "self",
         dims: AttentionDims = DIMS,
     ) -> None:
         torch.manual_seed(0)
         self.settings = settings
-        positions = None if position is None else position.build(dims.d_model, dims.n_heads, dims.d_k, 64).double()
-        self.mixer = settings.build(dims, LayerSpec(0, 1, side, positions, bias=True)).double().eval()
+        encoding = None if positions is None else positions.build(dims.d_model, dims.n_heads, dims.d_k, 64).double()
+        self.mixer = settings.build(dims, LayerSpec(0, 1, attention, encoding, bias=True)).double().eval()
         with torch.no_grad():
             for parameter in self.mixer.parameters():
                 parameter.normal_(0, 0.5)
@@ -55,7 +55,7 @@ def fitting_positions(settings: MixerSettings) -> dict[str, PositionalEncodingSe
     found: dict[str, PositionalEncodingSettings | None] = {"none": None}
     for word in listing("positions"):
         position = settings_of("positions", word)()
-        if isinstance(position, PositionalEncodingSettings) and position.ATTACHES & settings.POSITIONS:
+        if isinstance(position, PositionalEncodingSettings) and position.APPLIES_TO & settings.POSITIONS:
             found[word] = position
     return found
 
@@ -90,7 +90,7 @@ def in_blocks(
     state: states.State | None = mixer.start(len(x))
     parts, first = [], 0
     for size in sizes:
-        part, here = x[:, first : first + size], token_positions.cut(first, first + size)
+        part, here = x[:, first : first + size], token_positions.slice(first, first + size)
         mixed = mixer(part, part, Visibility(True, here, here), state)
         assert mixed.state is not None, "a state went in and none came out"
         state = mixer.trim(mixed.state) if trim else mixed.state

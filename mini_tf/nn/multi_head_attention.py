@@ -12,16 +12,16 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attend import attend, shared, weights
+from mini_tf.nn.layers.attend import attend, attention_weights, repeat_kv
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.norm import rms_norm
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings, SoftmaxAttention
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings, SoftmaxAttention
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
-class HeadedSettings(MixerSettings):
+class MultiHeadSettings(MixerSettings):
     POSITIONS = frozenset({"rotary", "bias"})
 
     scale: Literal["rsqrt_dk", "none"] | float = "rsqrt_dk"
@@ -32,20 +32,20 @@ class HeadedSettings(MixerSettings):
     """Share of attention weights dropped in training; slow on a CPU, where it leaves the fused kernel."""
 
 
-class Headed(Mixer):
+class MultiHeadAttention(Mixer):
     """Multi-head attention; a subclass may limit the view or read in its own way."""
 
-    BY_SOFTMAX: ClassVar[bool] = False
+    STANDARD_SOFTMAX: ClassVar[bool] = False
     """Reads as `read` below does. Not inherited, since a subclass may read otherwise: each class that does says so itself."""
 
-    def __init__(self, settings: HeadedSettings, dims: AttentionDims, layer: LayerSpec) -> None:
+    def __init__(self, settings: MultiHeadSettings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__()
         self.dims, self.dropout_rate, self.qk_norm = dims, settings.dropout_rate, settings.qk_norm
         named = {"rsqrt_dk": dims.d_k**-0.5, "none": 1.0}
         self.scale = named[settings.scale] if isinstance(settings.scale, str) else settings.scale
         # Not registered: the embedding owns the position, and a file must not hold one table twice.
-        self._position = (layer.position,)
-        self.cross = layer.side == "cross"
+        self._positional_encoding = (layer.positional_encoding,)
+        self.cross = layer.attention == "cross"
         q, k, v = dims.n_heads * dims.d_k, dims.n_kv_heads * dims.d_k, dims.n_kv_heads * dims.d_v
         if self.cross:
             self.q = nn.Linear(dims.d_model, q, bias=layer.bias)
@@ -60,7 +60,7 @@ class Headed(Mixer):
             return {}  # a source is recalled, not remembered
         parameter = self.out.weight
         empty = [parameter.new_empty(batch, self.dims.n_kv_heads, 0, d) for d in (self.dims.d_k, self.dims.d_v)]
-        return {"k": empty[0], "v": empty[1], IN_STATE: {"start": 0}}
+        return {"k": empty[0], "v": empty[1], POSITIONS_KEY: {"start": 0}}
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
         """Keys `k` (B, G, M, K) and values `v` (B, G, M, V) of a source."""
@@ -68,41 +68,45 @@ class Headed(Mixer):
         k, v = self.kv(memory).split(self.sizes[1:], dim=-1)
         return {"k": self._normed(self._heads(k)).transpose(1, 2), "v": self._heads(v, self.dims.d_v).transpose(1, 2)}
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(
+        self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
         q, k, v = self._project(x, memory, visibility)
         if state:
             k, v, visibility, state = self._join_state(k, v, visibility, state)
-        return self.join(self.read(q, k, v, self.view(visibility)), x, visibility, state)
+        return self.join(self.attend(q, k, v, self.restrict(visibility)), x, visibility, state)
 
-    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         q, k, v = self._project(x, memory, visibility)
-        k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
-        return Explicit(weights(q, k, self.view(visibility), self.scale, self._biasing), v)
+        k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
+        return ExplicitAttention(attention_weights(q, k, self.restrict(visibility), self.scale, self._score_bias), v)
 
-    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
-        return Mixed(self.out(read.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
+    def join(
+        self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
+        return ForwardOutput(self.out(read.transpose(1, 2).flatten(2)), None, state)  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
 
     def fast_decoding(self) -> SoftmaxAttention | None:
-        if not vars(type(self)).get("BY_SOFTMAX") or self.cross:
+        if not vars(type(self)).get("STANDARD_SOFTMAX") or self.cross:
             return None
-        view = self.view(Visibility(True, TokenPositions(1), TokenPositions(1)))
+        view = self.restrict(Visibility(True, TokenPositions(1), TokenPositions(1)))
         found = SoftmaxAttention(self.dims, self.qkv, self.sizes, self.out, self.scale, self.qk_norm, view.window)
-        return found if view.sees_self else None
+        return found if view.attends_self else None
 
     def residual_outputs(self) -> list[nn.Linear]:
         return [self.out]
 
-    def read(
+    def attend(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
     ) -> Float[Tensor, "B H L V"]:
         """What every query reads of what it may see."""
         dropout_rate = self.dropout_rate if self.training else 0.0
-        return attend(q, k, v, visibility, self.scale, self._biasing, dropout_rate)
+        return attend(q, k, v, visibility, self.scale, self._score_bias, dropout_rate)
 
     @property
-    def _biasing(self) -> PositionalEncoding | None:
-        position = self._position[0]
-        return position if position is not None and "bias" in position.attaches else None
+    def _score_bias(self) -> PositionalEncoding | None:
+        position = self._positional_encoding[0]
+        return position if position is not None and "bias" in position.applies_to else None
 
     def _project(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         if self.cross:
@@ -113,12 +117,12 @@ class Headed(Mixer):
         q_and_k, v = self.qkv(x).split([self.sizes[0] + self.sizes[1], self.sizes[2]], dim=-1)
         # Queries and keys are as wide as each other, so they are turned and normalised together; in this order, which gives the
         # same, since turning keeps lengths, only what the scores need anyway is kept for the backward pass.
-        turned, position = self._heads(q_and_k), self._position[0]
-        isometric = position is None or position.isometric
-        turned = turned if isometric else self._normed(turned)
-        if position is not None and "rotary" in position.attaches:
-            turned = position.turn(turned, visibility.own, self.dims.n_heads)
-        turned = self._normed(turned) if isometric else turned
+        turned, position = self._heads(q_and_k), self._positional_encoding[0]
+        orthogonal = position is None or position.orthogonal
+        turned = turned if orthogonal else self._normed(turned)
+        if position is not None and "rotary" in position.applies_to:
+            turned = position.rotate(turned, visibility.queries, self.dims.n_heads)
+        turned = self._normed(turned) if orthogonal else turned
         q, k = turned.transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
         # As a view, v would keep the whole joint product for the backward pass.
         return q, k, self._heads(v, self.dims.d_v).contiguous().transpose(1, 2)
@@ -132,6 +136,6 @@ class Headed(Mixer):
 
     def _join_state(self, k: Tensor, v: Tensor, visibility: Visibility, state: State) -> tuple[Tensor, Tensor, Visibility, State]:
         """Keys, values and the view with what was kept before them, and the state that follows."""
-        visibility = visibility.after(TokenPositions.of_state(state[IN_STATE], state["k"].shape[2]), k.shape[0], k.device)
+        visibility = visibility.with_cache(TokenPositions.of_state(state[POSITIONS_KEY], state["k"].shape[2]), k.shape[0], k.device)
         k, v = torch.cat([state["k"], k], dim=2), torch.cat([state["v"], v], dim=2)
-        return k, v, visibility, state | {"k": k, "v": v, IN_STATE: visibility.memory.to_state()}
+        return k, v, visibility, state | {"k": k, "v": v, POSITIONS_KEY: visibility.memory.to_state()}

@@ -33,7 +33,7 @@ def drawn_tokens(rows: int = B, length: int = L, seed: int = 1) -> Tensor:
 
 def source_of(model: Model, rows: int = B) -> Tokens | None:
     """Something to attend to, where the model does."""
-    return Tokens(drawn_tokens(rows, M, seed=2)) if model.reads_source else None
+    return Tokens(drawn_tokens(rows, M, seed=2)) if model.needs_source else None
 
 
 def scores_of(model: Model, ids: Tensor, token_positions: TokenPositions | None = None) -> Tensor:
