@@ -1,6 +1,6 @@
-"""Scaled dot-product attention over all that may be seen; time O(L^2), memory O(L).
+"""Scaled dot-product attention; time O(L^2), memory O(L).
 
-Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; the scale stands inside the softmax.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.
 """
 
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
@@ -13,6 +13,6 @@ class Settings(MultiHeadSettings):
 
 
 class Softmax(MultiHeadAttention):
-    """Multi-head softmax attention, as `MultiHeadAttention` has it."""
+    """Multi-head attention without changes."""
 
     STANDARD_SOFTMAX = True

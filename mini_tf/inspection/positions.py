@@ -77,7 +77,7 @@ class Seen:
 class Turning(Protocol):
     """A position that turns queries and keys; angles: by how much each pair of dimensions turns from a token to the next."""
 
-    def angles(self, device: torch.device) -> Tensor: ...
+    def frequencies(self, device: torch.device) -> Tensor: ...
 
 
 def has_positions(model: Model, stack: ModelStack) -> bool:
@@ -94,7 +94,7 @@ def look(model: Model, part: str = "embedding") -> Seen:
     vectors = _vectors(name, position, model.context, embedded) if "embed" in position.applies_to else None
     turns = None
     if isinstance(position, Turning):
-        angles = position.angles(torch.device("cpu"))  # (pairs,)
+        angles = position.frequencies(torch.device("cpu"))  # (pairs,)
         kernel = (torch.arange(model.context)[:, None] * angles).cos().mean(dim=1)
         turns = Turns(kernel.tolist(), (2 * torch.pi / angles).tolist())
     distance_only = "bias" in position.applies_to and position.distance_only  # else it needs queries and keys, too

@@ -93,5 +93,5 @@ class Bottleneck(OneStack):
             return ForwardOutput(top.y, penalty, None)
         after = self._after(token_positions, {"below": below.state or {}, "middle": middle.state or {}, "stack": top.state or {}})
         if before is not None:
-            after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.reach :]
+            after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.n_previous :]
         return ForwardOutput(top.y, penalty, after)
