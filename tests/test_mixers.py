@@ -15,7 +15,7 @@ from mini_tf.nn.layers import attend
 from mini_tf.nn.mixer import LayerSpec, MixerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
-from mini_tf.testing.tiny_mixers import DIMS, EXACT, B, L, laid_out
+from mini_tf.testing.tiny_mixers import DIMS, EXACT, B, L, positions_of_layout
 
 
 def every_mixer() -> dict[str, MixerSettings]:
@@ -32,7 +32,7 @@ def test_a_mixer_keeps_its_contract(case: Case) -> None:
 
 @pytest.mark.parametrize("kind", ["softmax", "window"])
 def test_positions_of_other_people_attach_to_our_mixers(kind: str) -> None:
-    cases = list(attention.with_positions(mixer_settings(kind), made("positions")))
+    cases = list(attention.self_attention_cases(mixer_settings(kind), made("positions")))
     assert len(cases) > 20
     for case in cases:
         case.run()
@@ -66,7 +66,10 @@ def test_attention_weights_are_dropped_in_training_alone(
     biasing = settings_of("positions", position)().build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, 64)  # type: ignore[attr-defined]
     mixer = settings.build(width, LayerSpec(0, 1, "self", biasing.double()))  # type: ignore[attr-defined, arg-type]
     q, k = seeded(B, 4, L, 6), seeded(B, 2, L, 6, seed=2)
-    v, view = torch.eye(L).double().expand(B, 2, L, L), mixer.restrict(own_view(causal, laid_out("packed" if packed else "plain")))
+    v, view = (
+        torch.eye(L).double().expand(B, 2, L, L),
+        mixer.restrict(own_view(causal, positions_of_layout("packed" if packed else "plain"))),
+    )
     torch.manual_seed(0)
     whole, again = mixer.eval().attend(q, k, v, view), mixer.attend(q, k, v, view)
     some = mixer.train().attend(q, k, v, view)

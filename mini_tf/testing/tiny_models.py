@@ -1,6 +1,6 @@
-"""A model on trial: in float64 and eval, for a vocabulary of 23 tokens, with weights so large that attention is far from uniform.
+"""Tiny models for contract tests: float64, eval mode, a vocabulary of 23 tokens, weights for non-uniform attention.
 
-The settings under test should be small, since every check builds a model of them.
+The settings under test should be small, as every check builds a model.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from mini_tf.recipe.kinds import settings_of
 VOCABULARY, CONTEXT, B, L, M = 23, 16, 3, 9, 7
 
 
-def built(settings: ModelSettings, seed: int = 0) -> Model:
-    """A model in eval, with weights large enough that attention is far from uniform."""
+def tiny_model(settings: ModelSettings, seed: int = 0) -> Model:
+    """A model in eval mode with weights large enough for non-uniform attention."""
     torch.manual_seed(seed)
     model = settings.build(VOCABULARY, CONTEXT).double().eval()
     with torch.no_grad():
@@ -26,29 +26,29 @@ def built(settings: ModelSettings, seed: int = 0) -> Model:
     return model
 
 
-def drawn_tokens(rows: int = B, length: int = L, seed: int = 1) -> Tensor:
-    """Ids (rows, length)."""
+def random_ids(rows: int = B, length: int = L, seed: int = 1) -> Tensor:
+    """Token ids (rows, length)."""
     return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def source_of(model: Model, rows: int = B) -> Tokens | None:
-    """Something to attend to, where the model does."""
-    return Tokens(drawn_tokens(rows, M, seed=2)) if model.needs_source else None
+def source_for(model: Model, rows: int = B) -> Tokens | None:
+    """A source, if the model needs one."""
+    return Tokens(random_ids(rows, M, seed=2)) if model.needs_source else None
 
 
-def scores_of(model: Model, ids: Tensor, token_positions: TokenPositions | None = None) -> Tensor:
-    """Scores (rows, length, V) of the tokens that follow each of `ids`, which stand at `token_positions`."""
-    return model.logits(model(Tokens(ids, token_positions), source_of(model, len(ids))).y)
+def logits_of(model: Model, ids: Tensor, token_positions: TokenPositions | None = None) -> Tensor:
+    """Logits (rows, length, V) for `ids`."""
+    return model.logits(model(Tokens(ids, token_positions), source_for(model, len(ids))).y)
 
 
 def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:
-    """The same model with each of these mixers in all of its layers, those that its stacks cannot take left out."""
-    without = settings_of("positions", "none")()
+    """The settings with each of these mixers in all layers, without combinations that are refused."""
+    no_positions = settings_of("positions", "none")()
     for mixer in mixers:
-        for given in ({}, {"positions": without}):
+        for keys in ({}, {"positions": no_positions}):
             try:
-                made = type(settings).model_validate(dict(settings) | {"attention": (mixer,)} | given)
+                variant = type(settings).model_validate(dict(settings) | {"attention": (mixer,)} | keys)
             except ValueError:
                 continue
-            yield made
+            yield variant
             break
