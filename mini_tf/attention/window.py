@@ -85,7 +85,7 @@ class Window(MultiHeadAttention):
         mask = visibility.visible(q_index, key_index)[:, :, None]  # (B or 1, n_blocks, 1, w, span * w)
         q_blocks = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1)
         k_blocks = key_blocks(k)
-        encoding = self._score_bias
+        encoding = self._bias_encoding
         if encoding is not None:
             distance = visibility.distance(q_index, key_index)
             if encoding.distance_only:

@@ -3,7 +3,7 @@
     pre-norm:   x + dropout(part(norm(x)))          post-norm:   norm(x + dropout(part(x)))
 
 Encoder and decoder layers: self-attention + feed-forward; decoder layer of an encoder-decoder: self-attention +
-cross-attention + feed-forward; Perceiver-like layer that reads into latents: cross-attention + feed-forward.
+cross-attention + feed-forward; layer with latent queries (Perceiver): cross-attention + feed-forward.
 """
 
 from collections.abc import Callable

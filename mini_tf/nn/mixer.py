@@ -68,8 +68,7 @@ class MixerSettings(Kind):
 
     PACKAGE = "attention"
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
-    """Supported directions of self-attention; empty: cross-attention only. `prefix`: it uses `TokenPositions.orders`.
-    """
+    """Directions of self-attention, none for cross-attention only. `prefix`: it uses `TokenPositions.orders`."""
     CROSS: ClassVar[bool] = True
     """It supports cross-attention."""
     CROSS_WIDTHS: ClassVar[bool] = True
@@ -110,9 +109,7 @@ class SoftmaxAttention(NamedTuple):
 
 
 class Mixer(nn.Module):
-    """Attention of queries to a memory. Subclasses define start, forward, explicit and join, for cross-attention recall
-    too.
-    """
+    """Attention of queries to a memory. Subclasses define start, forward, explicit, join, and recall for cross-attention."""
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""

@@ -91,7 +91,7 @@ def describe_restrictions(mixers: Sequence[MixerSettings]) -> str:
 
 
 SequenceKind = Literal["own", "source", "latent"]
-"""What a sequence of hidden states stands for: target tokens ("own"), source tokens, or latent vectors."""
+"""What hidden states represent: the tokens of `inputs` ("own"), the tokens of a source, or latent vectors."""
 
 
 class ModelStack(NamedTuple):
@@ -99,7 +99,7 @@ class ModelStack(NamedTuple):
 
     name: path in the model. embedding: path of the `Embedding` or parameter that its input comes from, None: another
     stack.
-    rows: what its hidden states stand for; memory: the same of the keys of its cross-attention. attention, cross: names
+    rows: what its hidden states represent; memory: the same of the keys of its cross-attention. attention, cross: names
     of its self-attention and cross-attention. n_above: layers between its last one and the output.
     """
 
@@ -133,9 +133,7 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def fast_decoding(self) -> "OneStack | None":
-        """The model itself if embedding, causal stack and head are all that it computes, so the fast decoder may be
-        used; else None.
-        """
+        """The model itself if it is only an embedding, a causal stack and a head, so the fast decoder may be used; else None."""
         return None
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:

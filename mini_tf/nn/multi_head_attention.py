@@ -36,8 +36,7 @@ class MultiHeadAttention(Mixer):
     """Multi-head attention; a subclass may restrict the mask or compute attention differently."""
 
     STANDARD_SOFTMAX: ClassVar[bool] = False
-    """`attend` is the softmax attention below, so the fast decoder may be used. Not inherited: each class declares it.
-    """
+    """`attend` is the method below, so the fast decoder may be used. Not inherited: each class declares it."""
 
     def __init__(self, settings: MultiHeadSettings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class MultiHeadAttention(Mixer):
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         q, k, v = self._project(x, memory, visibility)
         k, v = repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1])
-        return ExplicitAttention(attention_weights(q, k, self.restrict(visibility), self.scale, self._score_bias), v)
+        return ExplicitAttention(attention_weights(q, k, self.restrict(visibility), self.scale, self._bias_encoding), v)
 
     def join(
         self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
@@ -102,10 +101,10 @@ class MultiHeadAttention(Mixer):
     ) -> Float[Tensor, "B H L V"]:
         """Weighted sums of the values."""
         dropout_rate = self.dropout_rate if self.training else 0.0
-        return attend(q, k, v, visibility, self.scale, self._score_bias, dropout_rate)
+        return attend(q, k, v, visibility, self.scale, self._bias_encoding, dropout_rate)
 
     @property
-    def _score_bias(self) -> PositionalEncoding | None:
+    def _bias_encoding(self) -> PositionalEncoding | None:
         encoding = self._positional_encoding[0]
         return encoding if encoding is not None and "bias" in encoding.applies_to else None
 

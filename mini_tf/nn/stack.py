@@ -35,9 +35,7 @@ class StackSettings(Kind):
     d_ff: int | None = Field(None, ge=0, le=1048576)
     """Width of the feed-forward layer; default 4 d_model, 0 = no feed-forward layer."""
     activation: Activation = "gelu"
-    """Activation of the feed-forward layer; relu2 is the squared ReLU, swiglu is gated (and has 1.5 times the
-    parameters).
-    """
+    """Activation of the feed-forward layer; relu2: squared ReLU; swiglu: gated (1.5 times the parameters)."""
     norm: NormKind = "layer"
     """LayerNorm or RMSNorm."""
     norm_place: Literal["pre", "post", "none"] = "pre"
@@ -129,7 +127,7 @@ class SourceMemory(NamedTuple):
 class Stack(nn.Module):
     """`n_layers` blocks and, with pre-norm, a final norm.
 
-    cross: None: no cross-attention; own: with self-attention; n_passes: times that x goes through the blocks (shared
+    cross: None: no cross-attention; own: with self-attention; n_passes: number of passes through the blocks (shared
     weights).
     """
 

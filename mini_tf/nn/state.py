@@ -58,9 +58,7 @@ def flatten(state: State | None) -> dict[str, Tensor]:
 
 
 def unflatten(flat: Mapping[str, Tensor]) -> State | None:
-    """The inverse of `flatten`; None if there are no tensors. Raises ValueError if a name lies below the name of a
-    tensor.
-    """
+    """The inverse of `flatten`; None if there are no tensors. Raises ValueError if one name is a parent of another."""
     state: State = {}
     for name, tensor in flat.items():
         *folders, last = name.split(".")

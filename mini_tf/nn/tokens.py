@@ -10,9 +10,7 @@ from mini_tf.nn.token_positions import TokenPositions
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """ids (B, L); token_positions None: one document per row, positions from 0; types: token type ids (B, L), None: all
-    0.
-    """
+    """ids (B, L); token_positions: None = one document per row, from position 0; types: token type ids (B, L), None = 0."""
 
     ids: Tensor
     token_positions: TokenPositions | None = None

@@ -74,9 +74,7 @@ class Rotary(PositionalEncoding):
 
 
 class _Rotate(torch.autograd.Function):
-    """Pairs as complex numbers, times e^(i angle): reads and writes memory twice, where real arithmetic takes five
-    passes.
-    """
+    """Pairs as complex numbers, times e^(i angle): two passes over memory; real arithmetic takes five."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rotations: Tensor) -> Tensor:

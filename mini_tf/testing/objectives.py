@@ -144,9 +144,7 @@ def padding_changes_nothing(tried: Tried) -> None:
 
 
 def prepare_is_pure(tried: Tried) -> None:
-    """`prepare` changes neither rows nor random generators; random choices depend on a row's key, not on the other
-    rows.
-    """
+    """`prepare` changes neither rows nor random generators; its random choices depend only on a row's key."""
     case = tiny_objective(tried)
     arrays = {name: value for name, value in vars(case.rows).items() if isinstance(value, np.ndarray)}
     before = {name: array.copy() for name, array in arrays.items()}

@@ -28,9 +28,7 @@ _LR = 0.01
 
 
 def minimizes_a_quadratic(settings: OptimizerSettings) -> None:
-    """The loss |p - target|^2 / 2 falls from the first steps on, and ends near 0 with linear decay of the learning
-    rate.
-    """
+    """The loss |p - target|^2 / 2 falls from the first steps on, and ends near 0 if the learning rate falls to 0."""
     parameters = _parameters(rates=False)
     with torch.no_grad():
         targets = {name: p.tensor + 0.1 * drawn / drawn.norm() for name, p in parameters.items() for drawn in [_drawn(name, 1, p)]}
@@ -212,7 +210,7 @@ def _drawn(name: str, step: int, p: Parameter) -> Tensor:
 
 
 def _parameters(rates: bool = True) -> dict[str, Parameter]:
-    """One of every role and sort, always the same, all rates 1 or some of them not."""
+    """Fixed parameters of every role and shape; rates: some rates differ from 1."""
     made = {}
     for i, (name, (role, shape, rows)) in enumerate(_SHAPES.items()):
         tensor = torch.randn(shape, generator=_seeded(name)).requires_grad_()

@@ -17,9 +17,7 @@ _FLOORS = (0.0, 0.25)
 
 
 def rates_are_positive_up_to_the_peak(settings: ScheduleSettings) -> None:
-    """At every step, also for runs of one step; beyond the last step (if a time limit is the horizon) no rate is
-    negative.
-    """
+    """At every step, also for runs of one step; beyond the last step (with a time limit) no rate is negative."""
     for n_steps in _LENGTHS:
         for warmup in _WARMUPS:
             for step, rate in enumerate(_rates(_with(settings, warmup=warmup), n_steps)):

@@ -1,6 +1,4 @@
-"""Tiny mixers for contract tests: float64, eval mode, rows of 11 tokens, weights large enough for non-uniform
-attention.
-"""
+"""Tiny mixers for contract tests: float64, eval mode, rows of 11 tokens, large weights for non-uniform attention."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -70,9 +70,7 @@ def has_the_special_tokens_first(settings: TokenizerSettings) -> None:
 
 
 def respects_vocab_size(settings: TokenizerSettings) -> None:
-    """CHOOSES_SIZE: at most vocab_size tokens, also for a text with a thousand characters; else vocab_size has no
-    effect.
-    """
+    """CHOOSES_SIZE: at most vocab_size tokens, also for a text with a thousand characters; else it has no effect."""
     text = SAMPLE + "".join(map(chr, range(0x4E00, 0x5200)))
     least = max(settings.LEAST[0], 8)
     sizes = [trained(settings, size, text).vocabulary.size for size in (least, least + 60)]

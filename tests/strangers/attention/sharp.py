@@ -17,7 +17,7 @@ class Settings(MultiHeadSettings):
 
 class Sharp(MultiHeadAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
-        return attend(q, k, v, visibility, 2 * self.scale, _Twice(self._score_bias))
+        return attend(q, k, v, visibility, 2 * self.scale, _Twice(self._bias_encoding))
 
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         weights, values, _ = super().explicit(x, memory, visibility)
