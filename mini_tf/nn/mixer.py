@@ -109,7 +109,7 @@ class SoftmaxAttention(NamedTuple):
 
 
 class Mixer(nn.Module):
-    """Attention of queries to a memory. Subclasses define start, forward, explicit, join, and recall for cross-attention."""
+    """Attention of queries to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""
@@ -151,11 +151,11 @@ class Mixer(nn.Module):
         return None
 
     def residual_outputs(self) -> list[nn.Linear]:
-        """The output projections to the residual stream, which get a smaller initialization (or zero)."""
+        """Output projections to the residual stream, which get a smaller initialization (or zero)."""
         return []
 
     def trim(self, state: State) -> State:
-        """The state without what later tokens cannot attend to; separate from `forward`, as sizes may depend on data."""
+        """The state without what later tokens cannot attend to. Not in `forward`, as sizes may depend on data."""
         return state
 
     def refresh(self, seed: int, step: int) -> None:

@@ -58,8 +58,8 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         return self.attention
 
     def position_limits(self, context: int) -> Sequence[kind_settings.PositionLimit]:
-        longest = self.positions.max_positions(context)
-        return [] if longest is None else [kind_settings.PositionLimit("positions", self.positions.kind, longest)]
+        length = self.positions.max_positions(context)
+        return [] if length is None else [kind_settings.PositionLimit("positions", self.positions.kind, length)]
 
     def stacks(self) -> Mapping[str, StackSettings]:
         """Settings of its stacks by their paths in the model, the stack before the head first."""
@@ -97,10 +97,9 @@ SequenceKind = Literal["own", "source", "latent"]
 class ModelStack(NamedTuple):
     """One stack of a model, as inspection, adapters and layer-wise decay need it.
 
-    name: path in the model. embedding: path of the `Embedding` or parameter that its input comes from, None: another
-    stack.
-    rows: what its hidden states represent; memory: the same of the keys of its cross-attention. attention, cross: names
-    of its self-attention and cross-attention. n_above: layers between its last one and the output.
+    name: path in the model. embedding: path of the `Embedding` or parameter of its input; None: another stack. rows:
+    what its hidden states represent; memory: what the keys of its cross-attention represent. attention, cross: names of
+    its self-attention and cross-attention. n_above: layers between its last one and the output.
     """
 
     name: str
@@ -133,17 +132,15 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def fast_decoding(self) -> "OneStack | None":
-        """The model itself if it is only an embedding, a causal stack and a head, so the fast decoder may be used; else None."""
+        """The model if it is only an embedding, a causal stack and a head, so the fast decoder applies; else None."""
         return None
 
     def max_length(self, rows: SequenceKind = "own") -> int | None:
         """Maximum number of tokens that the positional encodings allow; None: unlimited."""
         modules = dict(self.named_modules())
         embeddings = [modules.get(str(one.embedding)) for one in self.stacks() if one.rows == rows]
-        ends = [
-            part.position.max_positions for part in embeddings if isinstance(part, Embedding) and part.position.max_positions is not None
-        ]
-        return min(ends, default=None)
+        lengths = [embedding.position.max_positions for embedding in embeddings if isinstance(embedding, Embedding)]
+        return min((length for length in lengths if length is not None), default=None)
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`."""
@@ -205,7 +202,7 @@ def unique_tensors(module: nn.Module, excluding: nn.Module | None = None) -> dic
 
 
 def copy_tensors(tensors: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
-    """Copy each tensor of `source` into the tensor of the same name and shape."""
+    """Copy each tensor of `source` that `tensors` names into the tensor of that name, which must have its shape."""
     for name, tensor in tensors.items():
         tensor.copy_(source[name])
 

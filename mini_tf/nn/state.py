@@ -47,7 +47,7 @@ def nbytes(state: State | None) -> int:
 
 
 def flatten(state: State | None) -> dict[str, Tensor]:
-    """A flat dict of tensors by dotted names, to be stored in a file; ints become 0-d tensors, empty dicts are dropped."""
+    """Tensors by dotted names, to be stored in a file; ints become 0-d tensors, empty dicts are dropped."""
     flat: dict[str, Tensor] = {}
     for name, leaf in (state or {}).items():
         if isinstance(leaf, dict):

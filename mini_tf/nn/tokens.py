@@ -10,7 +10,7 @@ from mini_tf.nn.token_positions import TokenPositions
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """ids (B, L); token_positions: None = one document per row, from position 0; types: token type ids (B, L), None = 0."""
+    """ids (B, L); types (B, L): token type ids, None = all 0; token_positions: None = one document per row."""
 
     ids: Tensor
     token_positions: TokenPositions | None = None

@@ -1,4 +1,4 @@
-"""The contract of models: declarations, selected tokens, states, the fast decoder, captured attention, stored weights."""
+"""The contract of models: declarations, selected tokens, states, fast decoder, captured attention, stored weights."""
 
 import torch
 import torch.nn.functional as F

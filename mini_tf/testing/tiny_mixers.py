@@ -71,7 +71,7 @@ def positions_of_layout(layout: Layout) -> TokenPositions:
 
 
 def visibility_of(direction: Direction, token_positions: TokenPositions, prefix: int = 0) -> Visibility:
-    """The mask of self-attention at `token_positions`; direction `prefix`: each document has a prefix of this length."""
+    """The mask of self-attention at `token_positions`; prefix: its length in each document, for that direction."""
     if direction == "prefix":
         positions = token_positions.all_positions(torch.device("cpu")).expand(B, -1)
         token_positions = replace(token_positions, orders=positions.clamp(min=prefix - 1))

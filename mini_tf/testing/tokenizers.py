@@ -1,4 +1,4 @@
-"""The contract of trainable tokenizers: encoding is lossless or the losses are declared, and training is deterministic."""
+"""The contract of trainable tokenizers: encoding is lossless except for declared losses, training deterministic."""
 
 from collections.abc import Callable
 

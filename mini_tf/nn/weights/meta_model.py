@@ -21,6 +21,6 @@ class _SkipInit(TorchFunctionMode):
 
 
 def on_meta_device(build: Callable[[], Built]) -> Built:
-    """The result of `build` with tensors that have shape and dtype but no data; the random generator is not advanced."""
+    """The result of `build` with tensors that have shape and dtype but no data; random generators are not advanced."""
     with torch.device("meta"), _SkipInit():
         return build()
