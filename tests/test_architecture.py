@@ -77,8 +77,8 @@ def test_no_folder_has_more_files_than_one_can_look_through() -> None:
     assert {folder: n for folder, n in counts.items() if n > MOST_FILES} == {}
 
 
-def test_the_readme_shows_the_floors_that_are_held() -> None:
-    assert picture() in (ROOT / "README.md").read_text()
+def test_the_page_shows_the_floors_that_are_held() -> None:
+    assert picture() in (ROOT / "mini_tf" / "README.md").read_text()
 
 
 def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:

@@ -117,7 +117,7 @@ def test_a_bug_shows_its_traceback_only_with_debug_and_keeps_it_in_the_log_and_i
         raise KeyError(f"\x1b[2J{len(secret)}\nof two lines")
 
     exit_code, _, stderr = run_with(body)
-    assert (exit_code, stderr) == (1, f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; {tmp_path}/crash.txt says where\n")
+    assert (exit_code, stderr) == (1, f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; traceback: {tmp_path}/crash.txt\n")
     kept = (tmp_path / "crash.txt").read_text()
     assert kept.startswith("Traceback")
     assert "in body\n" in kept
@@ -146,14 +146,14 @@ def test_without_a_run_folder_that_takes_it_a_traceback_goes_into_the_cache(
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     exit_code, _, stderr = run_with(body)
     [kept] = (tmp_path / "cache" / "crashes").glob("crash-*.txt")
-    assert (exit_code, stderr) == (1, f"a bug in minitf: AssertionError: of; {kept} says where\n")
+    assert (exit_code, stderr) == (1, f"a bug in minitf: AssertionError: of; traceback: {kept}\n")
     assert kept.read_text().endswith("AssertionError: of\nmany\nlines\n")
 
 
 def test_a_traceback_that_can_be_kept_nowhere_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "file" / "cache"))
-    assert run_with(failing_with(KeyError("x"))) == (1, "", "a bug in minitf: KeyError: 'x'; --debug shows where\n")
+    assert run_with(failing_with(KeyError("x"))) == (1, "", "a bug in minitf: KeyError: 'x'; --debug prints the traceback\n")
 
 
 def test_out_of_memory_tells_the_way_out_in_one_line() -> None:

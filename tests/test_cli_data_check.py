@@ -48,7 +48,7 @@ def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None
     done = check("data.train=train.tsv", "--faults", "3")
     assert done.exit_code == 4
     assert [line.split(": ")[0] for line in done.stderr.splitlines()[:3]] == [f"{folder}/train.tsv:{n}" for n in (41, 42, 43)]
-    assert done.stderr.splitlines()[3:] == ["30 faults, of which 3 are printed; --faults 30 prints all"]
+    assert done.stderr.splitlines()[3:] == ["30 faults, 3 printed; --faults 30 prints all"]
     envelope = json.loads(check("data.train=train.tsv", "--json").stdout)
     assert (envelope["ok"], envelope["exit_code"], envelope["result"]["faults"]) == (False, 4, 30)
     assert len(envelope["error"]["faults"]) == 20
@@ -98,12 +98,12 @@ def test_sound_files_are_counted(folder: Path) -> None:
     assert (val["examples"], val["repeated"], val["labels"]) == (2, 0, {"1": 1, "0": 1})
     assert (val["longest"], val["longer"], train["longer"]) == (90, 1, 0)
     table = check("data.train=train.tsv", "data.val=val.tsv").stdout
-    assert "1 examples of data.val are in data.train too; training leaves them out of val\n" in table
-    assert table.endswith("what is longer than train.context 64 loses its end\n")
+    assert "1 examples of data.val are also in data.train; training removes them from val\n" in table
+    assert table.endswith("examples longer than train.context 64 are truncated: they lose their end\n")
 
 
 @pytest.mark.parametrize("recipe", ["quickstart", "transformer-nano", "instruct-nano"])
 def test_built_in_data_have_no_faults(recipe: str) -> None:
     done = check(recipe=recipe)
     assert done.exit_code == 0, done.stderr
-    assert "\nno faults; val is held out of data.train (5%)\n" in done.stdout
+    assert "\nno faults; validation data is split off data.train (5%)\n" in done.stdout

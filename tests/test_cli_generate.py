@@ -175,7 +175,7 @@ def test_positions_that_end_are_read_no_farther(encoder: Path, encoder_of_a_tail
         assert minitf("generate", run, "O[MASK]", "--context", str(end)).exit_code == 0
         refused = minitf("generate", run, "O[MASK]", "--context", str(end + 1))
         assert refused.exit_code == 2
-        assert refused.stderr.startswith(f"--context {end + 1}: the model's learned positions end at {end}; positions that run on, as ")
+        assert refused.stderr.startswith(f"--context {end + 1}: the model's learned positions end at {end}; rotary, alibi and sinusoidal ")
 
 
 def test_an_encoder_reads_the_context_that_was_asked_for_and_a_separator_only_if_it_was_trained_with_it(
@@ -218,17 +218,17 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
         (("--greedy", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
         (("--top-k", "1", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
-        (("--stop", ""), "--stop is empty; it would end every text before it begins"),
-        (("--stop", r"\d"), r"--stop \d: there is no escape \d; \n is a newline, \t a tab, \\ a backslash"),
-        (("--stop", "a\\"), "--stop a\\: there is no escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
+        (("--stop", ""), "--stop is empty"),
+        (("--stop", r"\d"), r"--stop \d: unknown escape \d; \n is a newline, \t a tab, \\ a backslash"),
+        (("--stop", "a\\"), "--stop a\\: unknown escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
         (("--stop", "\udcff"), "a stop string is not UTF-8: \\udcff"),
-        (("--stop", "a") * 65, "--stop: 65 were given; at most 64 are taken"),
+        (("--stop", "a") * 65, "--stop: 65 strings given, at most 64 allowed"),
         (
             ("--stream", "--num-samples", "2"),
             "--stream prints one text as it is written; --num-samples was given too; leave out one of them",
         ),
         (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; leave out one of them"),
-        (("-i", "prompts.txt"), "prompts were given and --input prompts.txt too; give one of them"),
+        (("-i", "prompts.txt"), "both prompts and --input prompts.txt were given; give one of them"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(decoder: Path, options: tuple[str, ...], told: str) -> None:

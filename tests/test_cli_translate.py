@@ -129,7 +129,7 @@ def test_positions_that_end_are_written_no_farther(run_that_ends: Path) -> None:
     assert done.exit_code == 0
     assert done.stderr == "the source has 40 tokens; the last 9 are cut off, the model reads the others\n"
     told = minitf("generate", run_that_ends, "a", "--context", "33")
-    refused(told, "--context 33: the model's learned positions end at 32; positions that run on, as ", exit_code=2)
+    refused(told, "--context 33: the model's learned positions end at 32; rotary, alibi and sinusoidal ", exit_code=2)
 
 
 def told_of_beams(name: str) -> str:

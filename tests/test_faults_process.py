@@ -495,7 +495,7 @@ def test_a_bug_within_a_step_leaves_one_line_a_crash_file_and_a_run_that_continu
     done = forked(tmp_path, *RUN, "-d", run, change=change)
     [kept] = run.glob("crash-*.txt")
     assert done.status == 1
-    assert done.stderr.splitlines()[-1] == f"a bug in minitf: LookupError: no \\x1b[31msuch thing; {kept} says where"
+    assert done.stderr.splitlines()[-1] == f"a bug in minitf: LookupError: no \\x1b[31msuch thing; traceback: {kept}"
     assert not ANY_TRACE.search(done.stderr)
     text = kept.read_text()
     assert text.startswith("Traceback (most recent call last):\n")

@@ -55,13 +55,13 @@ def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
-    refused(minitf("finetune", "my.txt"), "a task needs labels; a table with a text and a label in each row", exit_code=2)
+    refused(minitf("finetune", "my.txt"), "a task needs labeled data; a table with a text and a label in each row", exit_code=2)
     done = minitf("finetune", "reviews.csv", "train.steps=1")
     refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
     Path("more.csv").write_text(Path("reviews.csv").read_text())
     several = minitf("finetune", "reviews.csv", "more.csv")
     refused(several, """`minitf finetune sst2-nano 'data.train=["reviews.csv", "more.csv"]'`""", exit_code=2)
-    refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labels", exit_code=2)
+    refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labeled data", exit_code=2)
     refused(minitf("finetune", "data.train=words.conll"), "`minitf finetune wnut17-nano data.train=words.conll`", exit_code=2)
 
 
@@ -159,4 +159,4 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
 def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:
     done = minitf("pretrain", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert "warning: sst2-nano is a recipe for a task, whose command is `minitf finetune sst2-nano`; this trains the same" in done.stderr
+    assert "warning: sst2-nano is a task recipe; its command is `minitf finetune sst2-nano`, which does the same" in done.stderr

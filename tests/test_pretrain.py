@@ -173,7 +173,7 @@ def test_a_run_that_broke_between_two_checkpoints_continues_to_the_same_bytes(tm
         broken = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "cut")
     assert broken.exit_code == 1
     [crash] = (tmp_path / "cut").glob("crash-*.txt")
-    assert broken.stderr.splitlines()[-1] == f"a bug in minitf: RuntimeError: the ceiling came down; {crash} says where"
+    assert broken.stderr.splitlines()[-1] == f"a bug in minitf: RuntimeError: the ceiling came down; traceback: {crash}"
     assert "record_until" in crash.read_text()
     assert "Traceback" in (tmp_path / "cut" / "log.txt").read_text()
     assert len(lines(tmp_path / "cut" / "metrics.jsonl")) == 11

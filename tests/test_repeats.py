@@ -89,7 +89,7 @@ def test_the_run_is_used_as_any_other_and_is_the_median_run(whole: Path) -> None
     assert minitf("inspect", "model", whole).exit_code == 0
     assert yaml.safe_load((whole / "resolved.yaml").read_text())["train"]["seeds"] == 3
     shown = minitf("runs", "show", whole)
-    assert f"\neach figure's own median over 3 seeds (model.safetensors is that of {median}):\n" in shown.stdout
+    assert f"\nmedian of each metric over 3 seeds (model.safetensors is from {median}):\n" in shown.stdout
     result = json.loads(minitf("runs", "show", whole, "--json").stdout)
     assert [one["seed"] for one in result["result"]["seeds"]] == [1, 2, 3]
     assert result["metrics"] == manifest.read(whole).metrics
@@ -337,29 +337,29 @@ def _raise(error: Exception) -> None:
     [
         (("train.seeds=2",), "val.accuracy.mean", ""),
         (("train.seeds=2",), "minutes.max", ""),
-        ((), "val.accuracy.std", "one seed has no std"),
-        (("train.seeds=2",), "val.accuracy.median", "training measures no such figure"),
-        ((), "val.f1_macro", "it is a figure of classify and tag, and the objective is next_token"),
-        ((), "val.rougeL", "it is a figure of instruct and seq2seq, and the objective is next_token"),
-        ((*TURNS, "eval.translations=0"), "val.rougeL", "with eval.translations=0 nothing is written"),
+        ((), "val.accuracy.std", "std needs several seeds"),
+        (("train.seeds=2",), "val.accuracy.median", "not a metric of training"),
+        ((), "val.f1_macro", "it belongs to classify and tag, and the objective is next_token"),
+        ((), "val.rougeL", "it belongs to instruct and seq2seq, and the objective is next_token"),
+        ((*TURNS, "eval.translations=0"), "val.rougeL", "eval.translations is 0: no text is generated"),
         (TURNS, "val.rougeL", ""),
-        (TURNS, "val.bits_per_byte", "training measures no such figure"),
+        (TURNS, "val.bits_per_byte", "not a metric of training"),
         ((), "val.bits_per_byte", ""),
-        (("model.kind=encoder",), "val.bits_per_byte", "training measures no such figure"),
-        (("objective.kind=classify",), "val.perplexity", "training measures no such figure"),
-        (("objective.kind=classify",), "val.bits_per_byte", "training measures no such figure"),
-        (("objective.kind=regress",), "val.accuracy", "training measures no such figure"),
-        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.f1_macro", "training measures no such figure"),
+        (("model.kind=encoder",), "val.bits_per_byte", "not a metric of training"),
+        (("objective.kind=classify",), "val.perplexity", "not a metric of training"),
+        (("objective.kind=classify",), "val.bits_per_byte", "not a metric of training"),
+        (("objective.kind=regress",), "val.accuracy", "not a metric of training"),
+        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.f1_macro", "not a metric of training"),
         (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.f1_macro", ""),
-        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.entity_f1", "training measures no such figure"),
+        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.entity_f1", "not a metric of training"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.y", "there is no class 'y'"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.x", ""),
-        ((), "val.f1.", "training measures no such figure"),
+        ((), "val.f1.", "not a metric of training"),
         (("objective.kind=classify",), "val.f1.positive", ""),
         (("objective.kind=classify",), "val.f1.mean", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.f1.positive.min", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.matthews.std", ""),
-        (("objective.kind=classify",), "val.entity_f1", "it is a figure of tag, and the objective is classify"),
+        (("objective.kind=classify",), "val.entity_f1", "it belongs to tag, and the objective is classify"),
         (("objective.kind=tag",), "val.entity_f1", ""),
         (("objective.kind=regress",), "val.spearman", ""),
     ],
@@ -403,7 +403,7 @@ def test_finetune_without_a_recipe_names_those_for_tasks(
     for arguments in ((), ("model.d_model=32",)):
         assert run_task(tasks, *arguments) == 2
         said = capsys.readouterr()
-        assert (said.out, said.err) == ("", "which task? give a recipe; shipped for tasks: stars, short; or a file of yours\n")
+        assert (said.out, said.err) == ("", "which task? Give a recipe; shipped for tasks: stars, short; or a file of yours\n")
 
 
 def test_finetune_is_pretrain_where_there_is_a_recipe(tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

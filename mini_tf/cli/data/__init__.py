@@ -1,10 +1,9 @@
-"""`minitf data`: exactly what the model sees of a text, of pairs or of labelled examples, and what there is in it."""
-
-import typer
+"""`minitf data`: show, stats, check."""
 
 from mini_tf.cli.data import check, show, stats
+from mini_tf.cli.terminal.help import add, group
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at the text as the model sees it.")
-app.command("show")(show.show)
-app.command("stats")(stats.stats)
-app.command("check")(check.check)
+app = group("Show and check data as the model sees it.")
+add(app, "data show", show.show)
+add(app, "data stats", stats.stats)
+add(app, "data check", check.check)

@@ -1,4 +1,4 @@
-"""`minitf data check`: whether the files of a recipe are what it needs, with every fault of them."""
+"""`minitf data check`: all faults of the data files of a recipe."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 def check(
     console: Console,
     arguments: RECIPE = None,
-    faults: Annotated[int, typer.Option("--faults", min=1, metavar="N", help="Print the first N faults; the rest are counted.")] = 20,
+    faults: Annotated[int, typer.Option("--faults", min=1, metavar="N", help="Print at most N faults.")] = 20,
 ) -> None:
-    """Read every row of data.train and data.val and print all faults (exit code 4), or sizes, labels, duplicates and lengths."""
+    """Read all rows of data.train and data.val and print their faults, or a summary.
+
+    Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
+    """
     from mini_tf.data.checking import check as checked_by
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
@@ -29,7 +32,7 @@ def check(
     found, result = checked.faults, _result(checked)
     if found.n:
         console.output(result=result)
-        more = f"{found.n:,} faults, of which {len(found.lines)} are printed; --faults {found.n} prints all"
+        more = f"{found.n:,} faults, {len(found.lines)} printed; --faults {found.n} prints all"
         raise DataFault(
             found.lines[0],
             hint=more if found.n > len(found.lines) else None,
@@ -51,7 +54,7 @@ def _result(checked: "Checked") -> dict[str, Any]:
 
 
 def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
-    """In tokens, by the recipe's tokenizer; DataFault where it leaves nothing of a text."""
+    """Lengths in tokens; DataFault if a text has no tokens."""
     from mini_tf.data.checking import lengths
     from mini_tf.data.opening import open_text
 
@@ -69,7 +72,7 @@ def _table(recipe: "Recipe", checked: "Checked", lengths: "dict[str, dict[str, i
             dataset.UNIT: one.examples,
             "characters": one.characters,
             "repeated": one.repeated,
-            "longest, in tokens": lengths[side]["longest"],
+            "longest (tokens)": lengths[side]["longest"],
             f"longer than {context} tokens": lengths[side]["longer"],
         }
         for side, one in checked.sides.items()
@@ -78,10 +81,10 @@ def _table(recipe: "Recipe", checked: "Checked", lengths: "dict[str, dict[str, i
     if names := [name for name, _ in checked.sides["train"].classes.most_common(50)]:
         lines += ["", *columns({side: {caption(name): one.classes[name] for name in names} for side, one in checked.sides.items()})]
         if (left := len(checked.sides["train"].classes) - len(names)) > 0:
-            lines.append(f"and {left:,} labels more; --json has them all")
-    lines += ["", "no faults" + ("" if recipe.data.val is not None else f"; val is held out of data.train ({recipe.data.split})")]
+            lines.append(f"and {left:,} more labels; --json lists all")
+    lines += ["", "no faults" + ("" if recipe.data.val is not None else f"; validation data is split off data.train ({recipe.data.split})")]
     if checked.known_twice:
-        lines.append(f"{checked.known_twice:,} {dataset.UNIT} of data.val are in data.train too; training leaves them out of val")
+        lines.append(f"{checked.known_twice:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
     if dataset.CUTS and any(one["longer"] for one in lengths.values()):
-        lines.append(f"what is longer than train.context {context} loses its {dataset.CUTS}")
+        lines.append(f"{dataset.UNIT} longer than train.context {context} are truncated: they lose their {dataset.CUTS}")
     return lines

@@ -1,4 +1,4 @@
-"""`minitf data show`: rows as the model reads them, and what is predicted at each place."""
+"""`minitf data show`: rows as the model reads them, with the target at each position."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 def show(
     console: Console,
     arguments: RECIPE = None,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="How many rows.")] = 1,
-    split: Annotated[Literal["train", "val"], typer.Option("--split", help="Which side of the text.")] = "train",
+    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Number of rows.")] = 1,
+    split: Annotated[Literal["train", "val"], typer.Option("--split", metavar="train|val", help="Training or validation data.")] = "train",
 ) -> None:
-    """The first rows of the first step, or of the held-out text: sources, inputs, targets, labels, document borders."""
+    """Show the first rows that the model reads: inputs, targets, labels, document borders.
+
+    Rows of the first training step, or of the validation data.
+    """
     from mini_tf.training.evaluation import pack
 
     recipe, text, objective = open_recipe(console, arguments)
@@ -42,7 +45,7 @@ def show(
 
 
 def _sees(recipe: "Recipe", split: str) -> str:
-    """Who sees whom, in words: the direction, the borders, and what a mixer of the stack leaves out of that."""
+    """What each token attends to, in words: direction, borders and limits of the attention mixers."""
     border = "its row" if recipe.data.pack != "docs" else "its document within the row"
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
     direction = recipe.objective.direction(recipe.model)
@@ -51,7 +54,7 @@ def _sees(recipe: "Recipe", split: str) -> str:
 
 
 def _documents(recipe: "Recipe", packing: "Packing", split: str, numbers: "list[int]") -> list[list[int]]:
-    """Of each row the documents, or examples, that it has tokens of, by their numbers from 1 on their side of the split."""
+    """For each row the numbers (from 1, within the split) of the documents or examples it contains."""
     import numpy as np
 
     from mini_tf.training.plan import plan_of
@@ -67,7 +70,7 @@ def _listed(unit: str, numbers: "list[int]") -> str:
 
 
 def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
-    """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
+    """Numbers (from 0) of the first `n` rows, these rows, and the total number of rows."""
     from mini_tf.training.plan import plan_of
 
     if split == "val":

@@ -1,4 +1,4 @@
-"""`minitf data stats`: how much there is of a text, of pairs or of labelled examples, and what stands on both sides."""
+"""`minitf data stats`: sizes of the training and validation data."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @command
 def stats(console: Console, arguments: RECIPE = None) -> None:
-    """Documents, tokens, bytes, use of the vocabulary, the longest and shortest documents, what stands on both sides."""
+    """Count documents, tokens, bytes, vocabulary use, lengths, and duplicates between the splits."""
     from mini_tf.training.evaluation import pack
 
     recipe, text, objective = open_recipe(console, arguments)
@@ -23,7 +23,7 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
 
 
 def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, TokenizedData, Objective]":
-    """The recipe, its data and its objective; what is notable of the data is said."""
+    """The recipe, its data and its objective; prints notes on the data."""
     from mini_tf.data.opening import open_text
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve

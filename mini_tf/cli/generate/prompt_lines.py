@@ -1,4 +1,4 @@
-"""Prompts that come as lines: how many are read before they are answered."""
+"""Prompts from lines of a file or pipe, in batches."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from mini_tf.system.errors import DataFault, UsageFault
 
 
 def default_lookahead(file: Path | None, for_file: int, for_pipe: int = 1) -> int:
-    """Lines that are read before they are answered: of a pipe one at a time, since its writer may wait for each answer."""
+    """Lines per batch: one for a pipe, since its writer may wait for each output."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode if file is None else os.stat(file).st_mode
     except (OSError, ValueError):
@@ -19,17 +19,18 @@ def default_lookahead(file: Path | None, for_file: int, for_pipe: int = 1) -> in
     return for_file if stat.S_ISREG(mode) else for_pipe
 
 
-def generate_from_lines(answer: Callable[[Sequence[str], Sequence[str]], None], file: Path | None, ahead: int) -> None:
-    """Answer each line of a file, or of stdin, `ahead` at a time. `answer` is given texts and where they stand ("stdin:3").
+def generate_from_lines(generate: Callable[[Sequence[str], Sequence[str]], None], file: Path | None, lookahead: int) -> None:
+    """Generate from each line of a file or of stdin, `lookahead` lines at a time. `generate`: called with prompts and
+    their "stdin:3".
 
-    A prompt that cannot be answered is a fault of the data here; the lines before it are answered.
+    A prompt that is refused raises DataFault; the lines before it are processed.
     """
     name = "stdin" if file is None else str(file)
     first = 1
-    for texts in batches_of(read_lines(file), ahead):
-        places = [f"{name}:{first + i}" for i in range(len(texts))]
+    for texts in batches_of(read_lines(file), lookahead):
+        where = [f"{name}:{first + i}" for i in range(len(texts))]
         first += len(texts)
         try:
-            answer(texts, places)
+            generate(texts, where)
         except UsageFault as fault:
             raise DataFault(fault.message, hint=fault.hint, where=fault.where) from fault

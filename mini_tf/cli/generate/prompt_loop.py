@@ -1,6 +1,6 @@
-"""The prompt loop: somebody at a terminal asks, the model answers, until Ctrl-D.
+"""The prompt loop at a terminal, until Ctrl-D.
 
-Ctrl-C while an answer is written ends that answer; at the prompt it ends the loop, within a prompt of several lines that prompt.
+Ctrl-C stops the current output; at the prompt it ends the loop, within a multi-line prompt only that prompt.
 """
 
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mini_tf.cli.generate.loop_options import BACK, LoopOptions
+from mini_tf.cli.generate.loop_options import RESET, LoopOptions
 from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.text_input import refuse_non_utf8
@@ -16,24 +16,23 @@ from mini_tf.system.errors import Refusal, UsageFault
 
 PROMPT, MORE = "> ", "... "
 BLOCK = '"""'
-"""Stands alone on the line before and on the line after a prompt of several lines."""
+"""A line of its own before and after a multi-line prompt."""
 HELP = f"""\
-/set NAME VALUE  change an option of `minitf generate`, as in /set temperature 0.7; the value {BACK} takes it back
+/set NAME VALUE  change an option, as in /set temperature 0.7; the value {RESET} resets it
 /set             show all options and their values
-/retry           answer the last prompt again, with another seed
-/exit            leave, as Ctrl-D does
-{BLOCK}              alone on a line begins a prompt of several lines, and ends it
-//TEXT           the prompt /TEXT, which is no command
-Ctrl-C ends an answer; at the prompt it leaves."""
+/retry           run the last prompt again with another seed
+/exit            quit; so does Ctrl-D
+{BLOCK}              on a line of its own: begin or end a multi-line prompt
+//TEXT           use /TEXT as the prompt
+Ctrl-C stops the output; at the prompt it quits."""
 
 
 def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
-    """Ask and answer; the exit code. given: the options at the beginning.
-
-    What cannot be answered is told in a line, and the loop goes on.
+    """Run the loop; returns the exit code. given: the initial options. A refused prompt prints one line, and the loop
+    continues.
     """
     with suppress(ImportError):
-        import readline  # input() then edits the line and remembers others
+        import readline  # line editing and history for input()
 
         # In the C locale readline takes bytes above 127 for commands.
         for setting in ("input-meta on", "output-meta on", "convert-meta off"):
@@ -57,31 +56,31 @@ def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
 def _banner(session: PromptSession) -> list[str]:
     trained, recipe = session.trained, session.trained.recipe
     step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
-    what = f"{recipe.model.kind}, {recipe.objective.kind}; it {session.settings.DOES}"
-    return [f"{trained.folder.name}, {step}: {what}", "/help shows the commands, Ctrl-C ends an answer, Ctrl-D leaves"]
+    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DOES}"
+    return [f"{trained.folder.name}, {step}: {what}", "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"]
 
 
 class _Loop:
-    """What is remembered between two prompts: the options, the last prompt, and the seeds that were used."""
+    """The state between prompts: options, last prompt, next seed."""
 
     def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
         self.session, self.options = session, LoopOptions(session, given)
         self.last: str | None = None
         self.seed = -1
         self.replies = Console(color=session.console.color)
-        """What was asked for by a command is shown even with -q."""
+        """Prints replies to commands even with -q."""
 
     def turn(self) -> None:
         """One prompt, or one command."""
-        line = _ask(PROMPT)
+        line = _read_line(PROMPT)
         if line.startswith("//"):
-            self._answer(line[1:])
+            self._run(line[1:])
         elif line.lstrip().startswith("/"):
             self._command(*line.lstrip().partition(" ")[::2])
         elif line == BLOCK:
-            self._answer(_block())
+            self._run(_block())
         else:
-            self._answer(line)
+            self._run(line)
 
     def _command(self, word: str, rest: str) -> None:
         if word == "/help":
@@ -100,17 +99,17 @@ class _Loop:
             self.replies.say(line)
 
     def _retry(self) -> None:
-        """UsageFault where there is nothing to retry, or another seed makes no difference."""
+        """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
         given, recipe, without = self.options.given, self.session.trained.recipe, self.session.settings.WITHOUT
         if self.last is None:
-            raise UsageFault("/retry: there was no prompt yet")
+            raise UsageFault("/retry: no prompt has been given yet")
         if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:
-            hint = None if "seed" in without else "/set temperature 0.8 draws tokens"
-            raise UsageFault("/retry: the most probable text is always the same, whatever the seed", hint=hint)
-        self._answer(self.last, self.seed + 1)
+            hint = None if "seed" in without else "/set temperature 0.8 enables sampling"
+            raise UsageFault("/retry: greedy decoding does not depend on the seed", hint=hint)
+        self._run(self.last, self.seed + 1)
 
-    def _answer(self, prompt: str, seed: int | None = None) -> None:
-        """Without a seed of its own every prompt has the next one, since the same is asked again to see another answer."""
+    def _run(self, prompt: str, seed: int | None = None) -> None:
+        """Run a prompt. Without a fixed seed each prompt takes the next one, so a repeated prompt gives a new text."""
         if not prompt:
             return
         given = self.options.given
@@ -120,7 +119,7 @@ class _Loop:
             given = given | {"seed": self.seed}
         console = self.session.console
         try:
-            self.session.answer(self.session.open(given), [prompt])
+            self.session.print_outputs(self.session.open(given), [prompt])
         except KeyboardInterrupt:
             if console.json:
                 console.close(130, Refusal("interrupted"))
@@ -129,10 +128,10 @@ class _Loop:
 
 
 def _block() -> str:
-    """The lines up to the closing mark; nothing where Ctrl-C ends it."""
+    """The lines of a multi-line prompt; empty after Ctrl-C."""
     lines = list[str]()
     try:
-        while (line := _ask(MORE)) != BLOCK:
+        while (line := _read_line(MORE)) != BLOCK:
             lines.append(line)
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -140,12 +139,12 @@ def _block() -> str:
     return "\n".join(lines)
 
 
-def _ask(prompt: str) -> str:
-    """The next line; EOFError at the end, UsageFault where it is not UTF-8."""
+def _read_line(prompt: str) -> str:
+    """The next line; EOFError at the end, UsageFault if it is not UTF-8."""
     try:
         if sys.stdout.isatty():
             line = input(prompt)
-        else:  # input() would write its prompt to stdout, which is somebody's file
+        else:  # input() would write its prompt to stdout, which is redirected
             sys.stderr.write(prompt)
             sys.stderr.flush()
             line = sys.stdin.readline()

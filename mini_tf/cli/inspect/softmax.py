@@ -1,4 +1,4 @@
-"""`minitf inspect softmax`: how sharp the softmax of every head is."""
+"""`minitf inspect softmax`: sharpness of attention."""
 
 from mini_tf.cli.inspect.output import show
 from mini_tf.cli.inspect.text_options import INPUT, TEXTS, given_texts, with_targets
@@ -18,9 +18,9 @@ def softmax(
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
-    """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits.
+    """Show how sharp the softmax of every head is: entropy, largest weight, saturation, gradient, score range.
 
-    An encoder-decoder reads each text and its own translation of it.
+    Encoder-decoder: for each text and its own translation.
     """
     from mini_tf.inspection.softmax import view
     from mini_tf.trained.opening import open_trained

@@ -1,4 +1,4 @@
-"""The texts that a view looks at: arguments, lines of a file, or lines of a pipe; and what a model of pairs writes of them."""
+"""The texts of a view: arguments, lines of a file or stdin; and their targets for an encoder-decoder."""
 
 import sys
 from collections.abc import Sequence
@@ -7,46 +7,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.terminal.options import INPUT_OUTPUT
 from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
 
-TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; else lines of stdin.")]
+TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")]
 TARGET = Annotated[
     str | None,
-    typer.Option("--target", metavar="TEXT", help="Of an encoder-decoder: what is written of it (default: its own translation)."),
+    typer.Option(
+        "--target", metavar="TEXT", help="Target text (encoder-decoder).", show_default="its own translation", rich_help_panel=INPUT_OUTPUT
+    ),
 ]
-INPUT = Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts by line from a file.")]
+INPUT = Annotated[
+    Path | None, typer.Option("-i", "--input", metavar="FILE", help="Read texts from the lines of a file.", rich_help_panel=INPUT_OUTPUT)
+]
 
 
 def given_texts(texts: Sequence[str] | None, file: Path | None) -> list[str]:
-    """One text or more; UsageFault where there is none, or texts and a file."""
+    """At least one text; UsageFault if there is none, or both arguments and a file."""
     one_source(texts, file)
     refuse_non_utf8(texts or [])
     if not texts and file is None and sys.stdin.isatty():
-        raise UsageFault("there is no text to look at", hint='give one: "a text", or -i FILE')
+        raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
     found = list(texts or read_lines(file))
     if not found:
-        raise UsageFault("there is no text to look at", hint=f"{file or 'stdin'} has no line")
+        raise UsageFault("no text given", hint=f"{file or 'stdin'} has no lines")
     return found
 
 
 def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -> list[tuple[str, str | None]]:
-    """Each text with what a model of pairs writes of it: `target`, or its own best translation; None for a model of one stack.
+    """Each text with its target: `target`, or the encoder-decoder's best translation; None for other models.
 
-    UsageFault where that is given a target, or one target is given for several texts.
+    UsageFault for a target without an encoder-decoder, or one target for several texts.
     """
     from mini_tf.generation.translation import Translator
 
     if not trained.model.needs_source:
         if target is not None:
             kind = trained.recipe.model.kind
-            raise UsageFault(f"--target: a model of the kind {kind} reads one text, no pairs", hint="leave --target out")
+            raise UsageFault(f"--target needs an encoder_decoder, but this model is of kind {kind}", hint="remove --target")
         return [(text, None) for text in texts]
     if target is not None and len(texts) > 1:
-        raise UsageFault(f"--target is one text, but there are {len(texts)} sources", hint="give one SOURCE")
+        raise UsageFault(f"--target is one text for {len(texts)} sources", hint="give one source")
     if target is not None:
         return [(texts[0], target)]
     translator = Translator(trained.model, trained.tokenizer, trained.source_tokenizer, trained.recipe.generate)

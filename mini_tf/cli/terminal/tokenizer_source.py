@@ -1,4 +1,4 @@
-"""Where a command's tokenizer comes from: a file, a folder with one, or a run by its name."""
+"""The tokenizer that a command takes: a file, a folder with one, or a run."""
 
 import os
 from pathlib import Path
@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.text_input import refuse_non_utf8
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
 
-SOURCE = Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, a tokenizer.json, vocab.txt, vocab.json, or a folder with one.")]
+SOURCE = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|FILE", help="A run, or a tokenizer.json, vocab.txt, vocab.json or a folder with one.", autocompletion=run_names
+    ),
+]
 
 
 def open_tokenizer(console: Console, source: str) -> "Tokenizer":
-    """A file, or a folder with one, by its path; else the tokenizer of the run of this name. Tells what was assumed of it."""
+    """The tokenizer of a file, a folder with one, or a run of this name; prints assumptions about a foreign one."""
     from mini_tf.data.tokenization import foreign
     from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.run import finding
@@ -24,10 +30,10 @@ def open_tokenizer(console: Console, source: str) -> "Tokenizer":
     refuse_non_utf8([source], "the name of the tokenizer")
     path = Path(source)
     by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
-    place = path if by_path and source != "last" else finding.find(source)
-    tokenizer = Tokenizer.load(place)
-    if os.path.isfile(other := place / "source_tokenizer.json"):
-        console.say(f"this is the tokenizer of the targets; that of the sources is {other}")
+    location = path if by_path and source != "last" else finding.find(source)
+    tokenizer = Tokenizer.load(location)
+    if os.path.isfile(other := location / "source_tokenizer.json"):
+        console.say(f"this is the target tokenizer; the source tokenizer is {other}")
     for note in tokenizer.notes:
         console.say(note)
     return tokenizer
