@@ -295,7 +295,7 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
             "an adapter learns beside matrices that were trained before; give model.init_from=RUN",
         ),
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
-        (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear map matches 'stack.*.qvk'; there are"),
+        (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),
         (("train.freeze=[layer.*]",), "train.freeze: no parameter matches 'layer.*'; there are"),
         (("train.freeze=['*']",), "train.freeze: nothing is left to learn"),
         ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: nothing is left to learn"),

@@ -24,9 +24,9 @@ def model_with(positions: str, context: int = CONTEXT, d_model: int = 8, n_heads
 
 @pytest.mark.parametrize("kind", listing("positions"))
 def test_a_kind_is_looked_at_where_it_attaches(kind: str) -> None:
-    seen, attaches = look(model_with(kind)), settings_of("positions", kind).ATTACHES  # type: ignore[attr-defined]
+    seen, applies_to = look(model_with(kind)), settings_of("positions", kind).APPLIES_TO  # type: ignore[attr-defined]
     assert (seen.vectors is not None, seen.turns is not None, bool(seen.biases)) == tuple(
-        a in attaches for a in ("embed", "rotary", "bias")
+        a in applies_to for a in ("embed", "rotary", "bias")
     )
 
 

@@ -142,7 +142,7 @@ def test_padding_and_company_change_no_pairs_loss(norm_place: str, smoothing: fl
 def test_the_loss_is_that_of_the_chain_rule_token_by_token() -> None:
     """-log p(target, end | source) from the model's own scores, one prefix after the other."""
     model, (source, target) = model_of().eval(), ([7, 8, 9], [11, 12, 11])
-    expected, memory = 0.0, model.read(Tokens(torch.tensor([[*source, SEP]])))  # type: ignore[operator]
+    expected, memory = 0.0, model.encode(Tokens(torch.tensor([[*source, SEP]])))  # type: ignore[operator]
     for n, label in enumerate([*target, SEP]):
         hidden = model(Tokens(torch.tensor([[SEP, *target[:n]]])), memory).y
         expected -= model.logits(hidden)[0, -1].log_softmax(dim=-1)[label].item()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from toys import DIMS, own_view, seeded, tiny_mixer
 
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixer
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
@@ -108,7 +108,7 @@ def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
 
 def test_the_worked_example_of_softmax() -> None:
     """softmax([1, 2, 3, 4]), as weights of a mixer whose scores are those numbers."""
-    mixer = tiny_mixer("simple", width=AttentionDims(4, 4, 1, 1, 4, 4), side="cross")
+    mixer = tiny_mixer("simple", width=AttentionDims(4, 4, 1, 1, 4, 4), attention="cross")
     query, memory = torch.tensor([[[1.0, 0, 0, 0]]]).double(), torch.eye(4).double()[None].clone()
     memory[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
     shown = mixer.explicit(query, memory, Visibility(False, TokenPositions(1), TokenPositions(4)))
@@ -158,7 +158,9 @@ def test_sinusoids_follow_the_paper() -> None:
 def test_rotary_scores_depend_on_distance_alone() -> None:
     rotary = settings_of("positions", "rotary")().build(8, 2, 4, 16).double()  # type: ignore[attr-defined]
     q, k = seeded(1, 1, 2, 4), seeded(1, 1, 2, 4, seed=2)
-    scores = [(rotary.turn(q, TokenPositions(1, start)) * rotary.turn(k, TokenPositions(1, start - 5))).sum(-1) for start in (5, 9, 300)]
+    scores = [
+        (rotary.rotate(q, TokenPositions(1, start)) * rotary.rotate(k, TokenPositions(1, start - 5))).sum(-1) for start in (5, 9, 300)
+    ]
     torch.testing.assert_close(scores[0], scores[1], **EXACT)
     torch.testing.assert_close(scores[0], scores[2], **EXACT)
 
@@ -167,7 +169,7 @@ def test_rotary_turns_pairs_by_the_formula() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(4, 1, 4, 16).double()  # type: ignore[attr-defined]
     x, p = seeded(1, 1, 1, 4), 3
     a, b, c, d = x.flatten().tolist()
-    turned = rotary.turn(x, TokenPositions(1, p)).flatten().tolist()
+    turned = rotary.rotate(x, TokenPositions(1, p)).flatten().tolist()
     pairs = {(0, 1): (a, c, p * 1.0), (2, 3): (b, d, p / 10.0)}
     for (i, j), (u, v, angle) in pairs.items():
         assert turned[i] == pytest.approx(u * math.cos(angle) - v * math.sin(angle))
@@ -263,7 +265,7 @@ def copied(ours: Model, theirs: dict[str, Tensor], names: dict[str, str], n_laye
 
 def maps_of(model: Model, ids: Tensor) -> list[Tensor]:
     """The weights of every layer, (B, H, L, M), from `explicit` called beside each forward."""
-    shown: list[Explicit] = []
+    shown: list[ExplicitAttention] = []
     hooks = [mixer.register_forward_hook(lambda m, given, _out: shown.append(m.explicit(*given[:3]))) for mixer in model.mixers()]
     with torch.no_grad():
         model(Tokens(ids))

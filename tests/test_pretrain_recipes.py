@@ -52,7 +52,7 @@ def test_every_mixer_trains_with_every_position_that_attaches_to_it(model: str, 
 def test_what_does_not_attach_is_refused(tmp_path: Path) -> None:
     refused = minitf("pretrain", TINY, "model.attention.kind=simple", "model.positions.kind=alibi", "-d", tmp_path / "run")
     assert refused.exit_code == 3
-    assert "alibi does not attach to simple attention" in refused.stderr
+    assert "alibi is not supported by simple attention" in refused.stderr
 
 
 @pytest.mark.parametrize("objective", ["next_token", "masked"])

@@ -134,7 +134,7 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("model.encoder=3", "must be a mapping of keys, got '3'"),
         ("model.cross_attention=foo", "no such kind 'foo'; use one of simple, softmax, window"),
         ("model.cross_attention=null", None),
-        ("model.cross_attention=window", "window attention cannot read a source; use softmax"),
+        ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),
         ("model.cross_attention.qk=true", "no such key; use one of scale, qk_norm, dropout_rate"),
         ("tokenizer.source=bpe", "must be a mapping of keys, got 'bpe'"),
         ("tokenizer.source=null", None),

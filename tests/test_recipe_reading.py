@@ -78,7 +78,7 @@ objective: masked
         "bad.yaml:12: optimizer.learning_rate: no such key; did you mean lr?",
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
-        "bad.yaml:14: objective: masked needs a model that reads both sides, decoder reads only what stands before; "
+        "bad.yaml:14: objective: masked needs a model that reads earlier and later tokens, decoder reads only earlier tokens; "
         "use objective next_token or model encoder",
         "command line: schedule.warmp=5: no such key; did you mean warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",

@@ -99,8 +99,8 @@ def test_a_warmup_ends_before_the_run() -> None:
 def test_an_objective_needs_a_model_that_reads_as_it_does() -> None:
     message = told(Recipe, model=settings_of("models", "decoder")(), objective="masked", train=Train(steps=5))["objective"]
     assert (
-        message
-        == "masked needs a model that reads both sides, decoder reads only what stands before; use objective next_token or model encoder"
+        message == "masked needs a model that reads earlier and later tokens, decoder reads only earlier tokens; "
+        "use objective next_token or model encoder"
     )
 
 

@@ -137,16 +137,16 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
     assert taken.reads == (
-        "the layers of encoder were trained with attention to both sides, "
-        "but the decoder attends to only what stands before: this must be relearned"
+        "the layers of encoder were trained with attention to earlier and later tokens, "
+        "but the decoder attends to only earlier tokens: this must be relearned"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("encoder", ("objective=next_token", TEXT), "both sides, but this model reads only what stands before"),
-        ("decoder", ("model.kind=encoder", *OPINIONS), "only what stands before, but this model reads both sides"),
+        ("encoder", ("objective=next_token", TEXT), "earlier and later tokens, but this model reads only earlier tokens"),
+        ("decoder", ("model.kind=encoder", *OPINIONS), "only earlier tokens, but this model reads earlier and later tokens"),
     ],
 )
 def test_layers_that_see_another_side_than_they_did_are_warned_of(

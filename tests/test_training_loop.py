@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.mixer import Mixer
-from mini_tf.nn.state import State, load, save
+from mini_tf.nn.state import State, flatten, unflatten
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.schedules import cosine, linear
@@ -404,7 +404,7 @@ def test_a_stream_goes_on_from_its_saved_state_and_refuses_another_micro_batch()
     whole, halved = Remember(), Remember()
     list(train(training_of(whole, micro=4, steps=5, stream=True)))
     last = list(itertools.islice(train(training_of(halved, micro=4, steps=5, stream=True)), 3))[-1]
-    progress = Progress.of(last.counters(), load(save(last.state)))
+    progress = Progress.of(last.counters(), unflatten(flatten(last.state)))
     list(train(training_of(halved, micro=4, steps=5, stream=True), progress))
     assert all(torch.equal(a, b) for a, b in zip(whole.seen[-2:], halved.seen[-2:], strict=True))
     with pytest.raises(RunFault, match=r"saved in micro-batches of 4 rows; train\.micro_batch_size is 2") as fault:

@@ -15,7 +15,7 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.nn.weights.meta_model import on_meta_device
-from mini_tf.nn.weights.objective_network import trained_together
+from mini_tf.nn.weights.objective_network import trained_module
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault, RunFault
@@ -87,7 +87,7 @@ def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Say = lambda l
     if recipe.adapter is not None:
         whole = learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken) if begun is None else read_whole(begun)
     limited(meta, recipe, whole)
-    refuse_too_large(trained_together(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
+    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if beginning is not None:
         beginning.load_into(model)

@@ -58,16 +58,16 @@ class Parts:
     @cached_property
     def trainable(self) -> nn.Module:
         """What the optimizer updates: the model, and the objective's own network if there is one."""
-        return objective_network.trained_together(self.model, self.task)
+        return objective_network.trained_module(self.model, self.task)
 
-    def own_tensors(self) -> dict[str, Tensor]:
+    def objective_tensors(self) -> dict[str, Tensor]:
         """The tensors of the objective's own network, which is not part of the model; no copies."""
-        return objective_network.own_tensors(self.model, self.task)
+        return objective_network.objective_tensors(self.model, self.task)
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
         """Load weights into the model and the objective's own network."""
         self.model.load_weights(model)
-        objective_network.load_own(self.model, self.task, own)
+        objective_network.load_objective(self.model, self.task, own)
 
     @cached_property
     def train(self) -> Packing:

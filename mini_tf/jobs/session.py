@@ -139,7 +139,7 @@ class Session:
         self.parts.load(saved.model, saved.objective)
         self.optimizer.load(saved.optimizer)
         with saved.taken_over():
-            self.start = Progress.of(saved.counters, states.load(saved.state))
+            self.start = Progress.of(saved.counters, states.unflatten(saved.state))
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
         self.skips, self.saved = self.start.skips, self.start.step
@@ -204,7 +204,7 @@ class Session:
     def _tensors(self, at: Progress) -> Tensors:
         """All tensors of the run; no copies."""
         parts = self.parts
-        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.save(at.state), parts.own_tensors())
+        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
 
     def _sample(self, step: int) -> None:
         """Save a sample after this step, if the model generates."""
@@ -244,7 +244,7 @@ class Session:
         measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if measured is None:
             merged = self.run.published_as is not None  # then model.safetensors is another model than the trained one
-            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.own_tensors()))
+            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
             measured = self._measure(None, stop.check)
         return measured | {f"val.{name}": value for name, value in self.samples.scores(whole=True, each_chunk=stop.check).items()}

@@ -129,16 +129,16 @@ class ClassSettings(TaskSettings):
 class Task(Objective):
     """An objective whose outputs come from a `TaskHead`."""
 
-    def __init__(self, settings: TaskSettings, n_answers: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.n_answers, self.n_types = n_answers, 0
+        self.n_outputs, self.n_types = n_outputs, 0
         assert vocabulary.separator is not None
         self.separator = vocabulary.separator
         self.hidden_by = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def equip(self, model: Model) -> None:
-        model.replace_head(TaskHead(model.d_model, self.n_answers, self.dropout_rate))
+        model.replace_head(TaskHead(model.d_model, self.n_outputs, self.dropout_rate))
         self.n_types = model.n_types
 
     def ask(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:

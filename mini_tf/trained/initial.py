@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
-from mini_tf.recipe.kind_settings import seen
+from mini_tf.recipe.kind_settings import attended_tokens
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SideTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
@@ -119,7 +119,9 @@ def begin(meta: Model, recipe: Recipe, text: TokenizedData) -> Initialization:
     _refuse_other_meaning(recipe, trained, text)
     theirs, ours = trained.model.weights(), meta.weights()
     sources = {
-        name: _source(name, meta.found_in, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)
+        name: _source(name, meta.init_prefixes, theirs)
+        for name in ours
+        if not name.startswith("head.") or _same_answers(recipe, trained, text)
     }
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:
@@ -140,16 +142,18 @@ def _other_side(recipe: Recipe, trained: Loaded) -> str:
     here, there = recipe.model, trained.recipe.model
     if here.causal == there.causal:
         return ""
-    who, sees = "the decoder" if here.SOURCE else "this model", seen(here.DIRECTIONS & {"causal", "bidirectional"}, False)
+    who, sees = "the decoder" if here.SOURCE else "this model", attended_tokens(here.DIRECTIONS & {"causal", "bidirectional"}, False)
     name = trained.folder.name
-    return f"the layers of {name} were trained with attention to {there.seen}, but {who} attends to {sees}: this must be relearned"
+    return (
+        f"the layers of {name} were trained with attention to {there.attended_tokens}, but {who} attends to {sees}: this must be relearned"
+    )
 
 
-def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
+def _source(name: str, init_prefixes: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
     """The run's tensor for a name of the model."""
     if name in theirs:
         return name
-    for side, one in found_in.items():
+    for side, one in init_prefixes.items():
         if name.startswith(side) and (other := one + name.removeprefix(side)) in theirs:
             return other
     return None
@@ -173,10 +177,10 @@ def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: TokenizedData) 
             what = key.replace("_", " ")
             raise RecipeFault(f"tokenizer: differs from the {what} of {name} (model.init_from)", hint="remove that section")
     mine, theirs = recipe.model, trained.recipe.model
-    if not mine.can_start_from(theirs):
+    if not mine.can_init_from(theirs):
         what = f"{name} is of kind {theirs.kind}; it cannot initialize a model of kind {mine.kind}"
         raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={theirs.kind}")
-    for key, *values in mine.compared(theirs):
+    for key, *values in mine.compare_with(theirs):
         contexts = (recipe.train.context, trained.recipe.train.context)
         here, there = (_meaning(value, context) for value, context in zip(values, contexts, strict=True))
         for inner, ours, other in () if key in _FREE else _differing(f"model.{key}", here, there):

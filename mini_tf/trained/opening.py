@@ -60,8 +60,8 @@ class Trained(Loaded):
     def task(self) -> nn.Module:
         """The objective's task on this model, in eval. RunFault if its own network is in no kept checkpoint."""
         task = self.objective.task(self.model).to(self.setup.device)
-        own = loading.load_objective(self.folder, self.step, specs(objective_network.own_tensors(self.model, task)))
-        objective_network.load_own(self.model, task, own)
+        own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
+        objective_network.load_objective(self.model, task, own)
         return task.eval()
 
 

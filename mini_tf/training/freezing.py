@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from mini_tf.nn.weights.lora import plain_name
-from mini_tf.nn.weights.patterns import matching
+from mini_tf.nn.weights.patterns import match_names
 from mini_tf.system.errors import RecipeFault
 
 
@@ -16,7 +16,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     parameter remains trainable. A tied table has the embedding's name.
     """
     parameters = {plain_name(name): parameter for name, parameter in model.named_parameters()}
-    frozen = matching("train.freeze", patterns, list(parameters), "parameter")
+    frozen = match_names("train.freeze", patterns, list(parameters), "parameter")
     for name in frozen:
         parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):

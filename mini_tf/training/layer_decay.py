@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from torch import nn
 
 from mini_tf.nn.model import Model, ModelStack
-from mini_tf.nn.weights.objective_network import WithObjective
+from mini_tf.nn.weights.objective_network import ModelWithObjective
 
 
 def stacks_of(model: nn.Module) -> Sequence[ModelStack]:
     """The stacks that a model declares; none for another module."""
-    return model.stacks() if isinstance(model, Model | WithObjective) else ()
+    return model.stacks() if isinstance(model, Model | ModelWithObjective) else ()
 
 
 def depths(model: nn.Module) -> dict[str, int]:

@@ -50,7 +50,7 @@ def _sees(recipe: "Recipe", split: str) -> str:
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
     direction = recipe.objective.direction(recipe.model)
     assert direction is not None, "the recipe was checked"
-    return recipe.model.attends(border + before, direction)
+    return recipe.model.describe_attention(border + before, direction)
 
 
 def _documents(recipe: "Recipe", packing: "Packing", split: str, numbers: "list[int]") -> list[list[int]]:

@@ -87,7 +87,7 @@ class PromptSession:
         if requested is None:
             return context
         model = self.trained.recipe.model
-        for limit in model.limits(context):
+        for limit in model.position_limits(context):
             if limit.source == model.SOURCE and requested > limit.length:
                 hint = "rotary, alibi and sinusoidal positions have no maximum"
                 raise UsageFault(f"--context {requested}: the model's {limit.kind} positions end at {limit.length}", hint=hint)

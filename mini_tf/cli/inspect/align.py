@@ -86,7 +86,7 @@ def align(
 def _pairs(console: Console, trained: "Trained", source: str | None, target: str | None, data: str | None) -> "list[Pair]":
     from mini_tf.data.examples import Pair
 
-    if not trained.model.reads_source:
+    if not trained.model.needs_source:
         raise UsageFault(
             f"{trained.folder.name} has no cross-attention ({trained.recipe.model.kind}); word alignment needs an encoder_decoder"
         )

@@ -98,11 +98,11 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 
-    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.own_tensors()))
+    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
     training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products))
     try:
-        return training, Progress.of(kept.facts.counters, state.load(kept.state))
+        return training, Progress.of(kept.facts.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         path, what = folder / dump.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error

@@ -45,7 +45,7 @@ def with_targets(trained: "Trained", texts: Sequence[str], target: str | None) -
     """
     from mini_tf.generation.translation import Translator
 
-    if not trained.model.reads_source:
+    if not trained.model.needs_source:
         if target is not None:
             kind = trained.recipe.model.kind
             raise UsageFault(f"--target needs an encoder_decoder, but this model is of kind {kind}", hint="remove --target")

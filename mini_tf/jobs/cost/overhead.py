@@ -50,7 +50,7 @@ def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
         (sample, last), text = _answer(parts), ""
     else:
         (sample, text), last = _continue(parts), 0.0
-    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
+    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()])
     return Overhead(
         evaluation=parts.sample_size / rate,
         whole=tokens / rate,

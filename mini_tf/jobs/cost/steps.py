@@ -74,7 +74,7 @@ def memory_of(parts: Parts, training: Training) -> MemoryUse:
     batch = max(seen, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return MemoryUse(
-        weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()]),
+        weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]),
         gradients=sum(p.numel() * p.element_size() for p in parts.trainable.parameters() if p.requires_grad),
         optimizer=sum(t.numel() * t.element_size() for t in training.optimizer.state_tensors().values()),
         activations=saved_bytes(lambda: parts.task(batch, None), parts.setup, parts.task),
