@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_THREAD_LIMIT", "1")  # whatever a recipe or `auto` sa
 hook = install_import_hook(["mini_tf.nn", "mini_tf.attention", "mini_tf.positions"], "beartype.beartype")
 hook.__enter__()
 
-# The same examples everywhere, whatever an earlier run left behind, and as long as each takes.
+# The same examples everywhere, whatever an earlier run unused, and as long as each takes.
 hypothesis.settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

@@ -243,7 +243,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     files = [tmp_path / f"positions.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
         said = " ".join(shown("positions", runs[kind], "--curve").split())
-        assert said.startswith("positions: none; this model is given no positions, so curve over distance;")
+        assert said.startswith("positions: none; this model is given no positions, so there is no curve over distance;")
         assert "`minitf inspect attention`" in said
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")

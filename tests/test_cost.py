@@ -1,4 +1,4 @@
-"""What a run would take: work by the textbook's formula and by torch's own count, memory by the tensors, and nothing left behind."""
+"""What a run would take: work by the textbook's formula and by torch's own count, memory by the tensors, and nothing unused."""
 
 import json
 import math
@@ -333,7 +333,7 @@ def test_seeds_take_their_time_one_after_the_other() -> None:
     assert found["seconds.training"] == pytest.approx(5 * 3 * found["seconds_per_step"])
     assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
     told = minitf("cost", TINY, "train.steps=3", "train.seeds=5", *QUICK).stdout
-    assert "until all 5 seeds are finished\n" in told
+    assert "for all 5 seeds\n" in told
     assert "3 steps, 5 times\n" in told
 
 

@@ -247,11 +247,11 @@ def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_
     other_label = {"review": REVIEWS[0]["review"], "stars": "2"}
     val = table(tmp_path / "b.csv", [*[{key: row[key] for key in ("review", "stars")} for row in REVIEWS[:2]], *fresh, other_label])
     text = opened(train, val=val)
-    assert "2 of 6 examples of data.val are also in data.train; they were left out of it" in text.notes
+    assert "2 of 6 examples of data.val are also in data.train; they were removed from data.val" in text.notes
     assert raw(text.val) == [([row["review"]], [row["stars"]]) for row in [*fresh, other_label]]
     assert raw(text.train) == [([row["review"]], [row["stars"]]) for row in REVIEWS]
     copy = table(tmp_path / "c.csv", REVIEWS)
-    assert refusal(train, val=copy).startswith("data.val: all of its 60 examples are also in data.train (leave data.val out")
+    assert refusal(train, val=copy).startswith("data.val: all of its 60 examples are also in data.train (remove data.val")
 
 
 def known_by(store: Store) -> set[str]:
@@ -300,7 +300,7 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
         assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is not allowed; examples have one text")
     with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
         encoded(Data(train=other), texts[2].used, "classes", texts[2].labels)
-    with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is one too many"):
+    with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is not allowed"):
         encoded(Data(train=train), texts[1].used, "classes", texts[1].labels)
 
 
@@ -379,7 +379,7 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     examples, sizes, labels, missing = dataset_of("classes").summary(text)
     assert examples == f"data: {text.train.n_documents} training examples, {text.val.n_documents} validation examples"
     assert sizes.startswith(f"lengths: median {int(np.median(lengths))} tokens, ")
-    assert sizes.endswith(f"the longest {lengths[-1]}")
+    assert sizes.endswith(f"maximum {lengths[-1]}")
     for name in STARS:
         counts = [sum(answers == [name] for _, answers in raw(store)) for store in (text.train, text.val)]
         assert f" {name} {counts[0]} (+{counts[1]})" in labels

@@ -145,4 +145,4 @@ def test_the_summary_says_how_long_both_sides_are(text: TokenizedData) -> None:
     for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
         lengths = [len(pair[side]) for pair in documents(text)]
         half, most = np.quantile(lengths, [0.5, 0.95]).astype(int)
-        assert line == f"lengths of {role}: median {half} tokens, 95th percentile {most}, maximum {max(lengths)}"
+        assert line == f"{role.removesuffix(chr(115))} lengths: median {half} tokens, 95th percentile {most}, maximum {max(lengths)}"

@@ -258,7 +258,7 @@ def test_a_table_and_a_file_of_lines_are_not_taken_for_each_other(tmp_path: Path
     assert "give two text files as {source: FILE, target: FILE}" in message
     file = table(tmp_path, "csv")
     message = refusal(Files(source=files.source, target=file))
-    assert message.startswith(f"data.train.target: {file} is read as csv, not lines of text")
+    assert message.startswith(f"data.train.target: {file} is csv, not lines of text")
     assert "data.fields={source: COLUMN, target: COLUMN}" in message
 
 
@@ -386,11 +386,11 @@ def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> No
     val = [Pair("a", "1", "g:1"), Pair("a", "2", "g:2"), Pair("c", "2", "g:3"), Pair("a", "bc", "g:4")]
     division = keep_apart(train, val)
     assert list(division.read()) == [*(("train", pair) for pair in train), *(("val", pair) for pair in val[1:])]
-    assert division.notes == ("1 of 4 pairs of data.val are also in data.train; they were left out of it",)
+    assert division.notes == ("1 of 4 pairs of data.val are also in data.train; they were removed from data.val",)
     assert keep_apart(train, val[1:]).notes == ()
-    with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs also stand in data\.train"):
+    with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs are also in data\.train"):
         keep_apart(train, train[:2])
-    with pytest.raises(DataFault, match=r"data\.val: there are no pairs in it"):
+    with pytest.raises(DataFault, match=r"data\.val: no pairs in it"):
         keep_apart(train, [])
     with pytest.raises(DataFault, match=r"data\.train: 0 different sources"):
         divide([], 0.1)
@@ -401,7 +401,7 @@ def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:
     text = open_pairs(data, CHAR)
     assert texts_of(text.train, text) == PAIRS
     assert texts_of(text.val, text) == [("a ten", "sato")]
-    assert "3 of 4 pairs of data.val are also in data.train; they were left out of it" in text.notes
+    assert "3 of 4 pairs of data.val are also in data.train; they were removed from data.val" in text.notes
 
 
 def changed(text: TokenizedData, other: TokenizedData) -> set[str]:

@@ -155,7 +155,7 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     known = {document[0] for document in train}
     kept = ["".join(document) for document in val if document[0] not in known]
     if not kept:
-        with pytest.raises(DataFault, match=r"also stand in data\.train"):
+        with pytest.raises(DataFault, match=r"are also in data\.train"):
             dataset_of("text").divide(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
         return
     division = dataset_of("text").divide(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
@@ -181,8 +181,8 @@ def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> N
     text = opened(Data(train=train, val=val), BYTE)
     assert documents_of(text.train, text) == ["one", "two", "three"]
     assert documents_of(text.val, text) == ["four"]
-    assert text.notes == ["1 of 2 documents of data.val are also in data.train; they were left out of it"]
-    with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents also stand in data\.train"):
+    assert text.notes == ["1 of 2 documents of data.val are also in data.train; they were removed from data.val"]
+    with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents are also in data\.train"):
         opened(Data(train=train, val=train), BYTE)
 
 
@@ -306,7 +306,7 @@ def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
     again = reopen(data, text.used, TEXT, text.hashes)
     assert (again.val.path, again.hashes, again.notes) == (text.val.path, text.hashes, text.notes)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
-    with pytest.raises(DataFault, match="read its text from stdin, and the text is not in the cache any more") as refused:
+    with pytest.raises(DataFault, match="read its data from stdin, and it is no longer in the cache") as refused:
         reopen(data, text.used, TEXT, text.hashes)
     assert "--data FILE" in str(refused.value.hint)
 

@@ -104,5 +104,5 @@ def test_what_does_not_fit_together_is_a_mistake() -> None:
         for counts, names in ((np.eye(2), ["a"]), (np.ones((1, 2)), ["a"]), (np.ones((0, 0)), [])):
             with pytest.raises(ValueError, match="must be a row and a column for each"):
                 refused(counts, names, title="t")
-    with pytest.raises(ValueError, match="as many, one or more: 3, 2, 3"):
+    with pytest.raises(ValueError, match="the same length, at least 1: 3, 2, 3"):
         draw_calibration(BINS[0], BINS[1][:2], BINS[2], 0.1, "t", "png")

@@ -593,7 +593,7 @@ def test_documents_on_both_sides_are_left_out_of_one_and_counted(here: Path) -> 
     """D18"""
     write("a.txt", WORDS)
     write("v.txt", "\n\n".join(WORDS.split("\n\n")[:5]) + "\n\nnever seen\n")
-    told = "5 of 6 documents of data.val are also in data.train; they were left out of it"
+    told = "5 of 6 documents of data.val are also in data.train; they were removed from data.val"
     result = shown("data.train=a.txt", "data.val=v.txt")
     assert result["notes"] == [told]
     assert (result["val"]["documents"], result["documents_on_both_sides"]) == (1, 0)

@@ -216,7 +216,7 @@ def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
         assert minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run").exit_code == 6
     again = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run")
     assert again.exit_code == 0
-    assert f"{len(skipped)} of 30 steps were left out" in again.stderr
+    assert f"{len(skipped)} of 30 steps were skipped" in again.stderr
     for name in FILES:
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -266,8 +266,8 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
         assert said.splitlines()[-1].startswith(f"step {high + 1}: the loss is {losses[high]:.6g}, but train.stop_above is 15 (documents ")
         assert said.endswith(", or raise train.stop_above if such a loss is expected\n")
         replayed = " ".join(minitf("inspect", "crash", run).stdout.split())
-        assert "the same happens again" in replayed
-        assert "try: a higher train.stop_above (it is 15), where such a loss is no fault" in replayed
+        assert "it diverges again in the same way" in replayed
+        assert "try: a higher train.stop_above (it is 15), if such a loss is expected" in replayed
         assert "on_nonfinite" not in replayed
         assert record_of(run)["state"] == "diverged"
 

@@ -154,7 +154,7 @@ MOMENTS = [
     pytest.param(Run, "publish", 1, 143, id="P3-publish"),
     pytest.param(Run, "rotate", 1, 143, id="P3-rotate"),
     pytest.param(Run, "draw", 1, 0, id="P3-drawing"),
-    pytest.param(Console, "answer", 1, -signal.SIGTERM, id="P3-end"),
+    pytest.param(Console, "output", 1, -signal.SIGTERM, id="P3-end"),
 ]
 
 
@@ -311,7 +311,7 @@ def test_an_interrupt_where_nothing_can_be_raised_is_a_silent_death(tmp_path: Pa
     assert (done.status, done.stderr) == (-signal.SIGINT, "")
 
 
-@pytest.mark.parametrize("place", [pytest.param((Console, "close"), id="P1-envelope"), pytest.param((Console, "answer"), id="P1-answer")])
+@pytest.mark.parametrize("place", [pytest.param((Console, "close"), id="P1-envelope"), pytest.param((Console, "output"), id="P1-output")])
 def test_an_interrupt_while_the_product_is_printed_is_one_line_at_most(place: tuple[Any, str], tmp_path: Path) -> None:
     done = forked(tmp_path, "recipe", "check", TINY, "--json", change=signalled(*place, signal.SIGINT))
     assert done.status in (130, -signal.SIGINT)
@@ -392,8 +392,8 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
     assert forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "learnt", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
-    assert "out of memory at step 2, with 128 rows per micro-batch: " in done.stderr.splitlines()[-1]
-    assert "; train.micro_batch_size=64 goes on; the result stays valid" in done.stderr.splitlines()[-1]
+    assert "out of memory at step 2, with micro-batches of 128 rows: " in done.stderr.splitlines()[-1]
+    assert "; train.micro_batch_size=64 continues; the result is valid" in done.stderr.splitlines()[-1]
     assert not ANY_TRACE.search(done.stderr)
     assert not list(run.glob("crash-*"))
     halved = minitf(*command, "train.micro_batch_size=64")

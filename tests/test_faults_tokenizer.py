@@ -275,7 +275,7 @@ def test_a_call_without_end_is_given_up(part: str, method: str, here: Path, monk
             getattr(tokenizer, method)(given)
         assert "MINITF_LIMITS=tokenizer_seconds" in str(caught.value.hint)
 
-    in_a_fork(give_up)  # the thread that is left behind would take a core from all tests that follow
+    in_a_fork(give_up)  # the thread that is unused would take a core from all tests that follow
 
 
 def test_a_process_can_leave_a_call_without_end_behind_and_can_be_interrupted(here: Path) -> None:

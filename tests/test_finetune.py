@@ -103,11 +103,9 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     said = {name: finetune("-n", name, recipe=f"{name}.yaml") for name in "abc"}
     assert "initialized from a: " in said["b"]
     assert "2 new (head.linear.weight, head.linear.bias)" in said["b"]
-    assert (
-        "4 left behind (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)" in said["b"]
-    )
+    assert "4 unused (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)" in said["b"]
     assert "initialized from b: " in said["c"]
-    assert "2 new (head.linear.weight, head.linear.bias), 2 left behind (head.linear.weight, head.linear.bias)" in said["c"]
+    assert "2 new (head.linear.weight, head.linear.bias), 2 unused (head.linear.weight, head.linear.bias)" in said["c"]
     assert {Path("outputs", name, "tokenizer.json").read_bytes() for name in "abc"} == {Path("outputs/a/tokenizer.json").read_bytes()}
     assert json.loads(Path("outputs/c/config.json").read_text())["labels"]["names"] == ["a", "b", "c"]
     assert [load_file(f"outputs/{name}/model.safetensors")["head.linear.bias"].shape[0] for name in "abc"] == [300, 2, 3]
@@ -163,7 +161,7 @@ def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: st
     assert any(after[name].any() for name in narrow if ".B." in name)
     kept = {name.removesuffix(".exp_avg").removesuffix(".exp_avg_sq") for name in checkpoint(run, name="optimizer")}
     assert kept - {"step"} == narrow | new
-    assert f"learning: {sum(after[name].numel() for name in narrow | new):,} of the parameters, the others stay as they are" in said
+    assert f"trainable parameters: {sum(after[name].numel() for name in narrow | new):,} of " in said
     assert load_file(run / "model.safetensors").keys() == after.keys()
 
 
@@ -208,7 +206,7 @@ def test_every_command_takes_an_adapted_run_and_one_that_began_with_another(begu
     shutil.copytree(begun, tmp_path / "begun")
     run = tmp_path / "run"
     finetune(*task(tmp_path / "begun", "decoder", LORA.format("false")), "-d", run)
-    assert finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was kept") == 1
+    assert finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was saved") == 1
     shutil.rmtree(tmp_path / "begun")
     for command in (
         ("inspect", "model", run),
@@ -236,7 +234,7 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     log = [line.partition(" ")[2] for line in (second / "log.txt").read_text().splitlines()]
     assert "fully trainable beside the adapter: head.linear.weight, head.linear.bias" in log
     assert any(line.startswith("loaded: ") and "stack.layers.1.feed_forward" in line for line in log)
-    assert {"new: none", "left behind: none"} <= set(log)
+    assert {"new: none", "unused: none"} <= set(log)
     pairs = f"data={{train: {ROOT / 'tests' / 'data' / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"
     third = tmp_path / "third"
     finetune(
@@ -258,7 +256,7 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     config = json.loads((first / "config.json").read_text())
     for whole in (None, 3, [3]):
         (first / "config.json").write_text(json.dumps(config | {"whole": whole}))
-        refused(minitf("evaluate", first), "does not say what learnt beside the adapter", exit_code=5)
+        refused(minitf("evaluate", first), "lacks the fully trainable parameters beside the adapter", exit_code=5)
     (first / "config.json").write_text(json.dumps(config | {"whole": []}))
     refused(minitf("evaluate", first), "model.safetensors", exit_code=5)
 
@@ -297,8 +295,8 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
         (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),
         (("train.freeze=[layer.*]",), "train.freeze: no parameter matches 'layer.*'; there are"),
-        (("train.freeze=['*']",), "train.freeze: nothing is left to learn"),
-        ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: nothing is left to learn"),
+        (("train.freeze=['*']",), "train.freeze: all parameters are frozen"),
+        ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: all parameters are frozen"),
     ],
 )
 def test_what_cannot_learn_is_refused(overrides: tuple[str, ...], words: str, begun: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a file or an argument holds: a documented exit code, no traceback, no hang, nothing that steers a terminal, nothing left behind.
+"""Whatever a file or an argument holds: a documented exit code, no traceback, no hang, nothing that steers a terminal, nothing unused.
 
 hypothesis writes the files (hostile_files.py) and shrinks one that breaks the promise. Each sort of file has two dozen here, and hundreds
 in the slow form.

@@ -413,9 +413,9 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
     with doctor(LOSING_MOMENTS, tmp_path) as process:
         stdout, stderr = outcome(process)
     assert process.returncode == 8, stderr
-    assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two runs that nobody kills agree here, so this is a bug", stderr)
+    assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two uninterrupted runs are equal, so this is a bug", stderr)
     assert re.search(r"during the save of step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
-    assert stdout.splitlines()[-1].endswith("and started again: NOT the same bytes")
+    assert stdout.splitlines()[-1].endswith("and continued: files DIFFER")
 
 
 def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ def test_training_and_evaluate_go_on_without_what_scores_and_a_gate_that_needs_i
     done = minitf("pretrain", TINY, *EXACT, *SMALL, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert unscored(tmp_path / "run")
-    told = "rouge-score and sacrebleu are not installed, so ROUGE, BLEU and chrF: pip install"
+    told = "rouge-score and sacrebleu are not installed, so there is no ROUGE, BLEU and chrF: pip install"
     assert done.stderr.count(told) == 1
     assert len(list((tmp_path / "run" / "samples").iterdir())) == 3
     without = minitf("evaluate", two)
@@ -356,7 +356,7 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the text of {run} has changed since training; --data FILE", exit_code=5)
+    refused(minitf("evaluate", run), f"the data of {run} has changed since training; --data FILE", exit_code=5)
     refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents (data)", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0
@@ -430,7 +430,7 @@ def test_a_diverged_run_of_pairs_is_replayed_and_shows_both_sides(tmp_path: Path
     assert "step 1: the loss is " in done.stderr
     replayed = minitf("inspect", "crash", run)
     assert replayed.exit_code == 0
-    assert "the same happens again" in replayed.stdout
+    assert "it diverges again in the same way" in replayed.stdout
     result = json.loads(minitf("inspect", "crash", run, "--json").stdout)["result"]
     assert result["reproduced"]
     rows = [row["text"].split(" => ") for row in result["rows"]]

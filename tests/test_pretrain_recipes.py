@@ -134,7 +134,7 @@ def test_three_lines_are_a_text(tmp_path: Path) -> None:
     text = tmp_path / "a=b c.txt"
     text.write_text("A dog sat.\nA cat sat.\nA dog ran.\n")
     run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
-    assert "warning: the training data has 1 rows, fewer than the 8 of one step" in (run / "log.txt").read_text()
+    assert "warning: the training data has 1 rows, fewer than the 8 of a step" in (run / "log.txt").read_text()
 
 
 def test_a_held_out_text_may_be_given_and_the_tail_of_the_raw_text_be_held_out(tmp_path: Path) -> None:

@@ -112,11 +112,10 @@ def test_what_is_loaded_new_and_left_is_told_name_by_name(case: str, runs: Path)
     assert all(torch.equal(ours[one], fresh[one]) for one in new)
     said = taken.describe()
     assert said.startswith(f"initialized from {name}: {len(taken.loaded)} tensors loaded")
-    assert (" new (" in said, " left behind (" in said) == (bool(new), bool(left))
+    assert (" new (" in said, " unused (" in said) == (bool(new), bool(left))
     assert all(one in said for one in new)
     assert list(taken.lists()) == [
-        f"{what}: {', '.join(names) or 'none'}"
-        for what, names in (("loaded", taken.loaded), ("new", taken.new), ("left behind", taken.left))
+        f"{what}: {', '.join(names) or 'none'}" for what, names in (("loaded", taken.loaded), ("new", taken.new), ("unused", taken.left))
     ]
 
 
@@ -214,7 +213,7 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         ("untied", "model.positions.base=500", "model.positions.base: is 500.0, but 10000.0 in untied"),
         ("untied", "model.attention.kind=window", "model.attention: is window, but softmax in untied"),
         ("untied", "model.attention.scale=none", "model.attention.scale: is none, but rsqrt_dk in untied"),
-        ("untied", "tokenizer.kind=char", "model.init_from takes the run's own tokenizer; leave the section out"),
+        ("untied", "tokenizer.kind=char", "model.init_from takes the run's own tokenizer; remove that section"),
     ],
 )
 def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, override: str, words: str, runs: Path, tmp_path: Path) -> None:
@@ -246,9 +245,7 @@ def test_a_source_side_of_its_own_is_compared_with_the_run_too(key: str, value: 
 @pytest.mark.parametrize(("name", "kind", "data"), [("decoder", "encoder_decoder", (PAIRS,)), ("encoder_decoder", "decoder", (TEXT,))])
 def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new")
-    refused(
-        done, f"model.init_from: {name} is a {name}; it cannot initialize a model of kind {kind} can begin; model.kind={name}", exit_code=3
-    )
+    refused(done, f"model.init_from: {name} is of kind {name}; it cannot initialize a model of kind {kind}; model.kind={name}", exit_code=3)
 
 
 def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
@@ -268,7 +265,7 @@ def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs
 def test_a_tensor_of_another_shape_is_refused_whether_the_runs_is_larger_or_smaller(here: int, there: int, tmp_path: Path) -> None:
     """The number of segments may be another where their table is new, so only its shape tells that it does not fit."""
     run = trained(tmp_path / "run", *SHORT, SIZES.format("encoder", f"n_types: {there}"), TEXT)
-    with pytest.raises(RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] here"):
+    with pytest.raises(RecipeFault, match=rf"embedding\.types\.weight is \[{there}, 16\] in run, but \[{here}, 16\] in this model"):
         parts_of(run, "model.kind=encoder", *OPINIONS, f"model.n_types={here}")
 
 

@@ -152,5 +152,5 @@ def test_nothing_and_unequal_numbers_are_a_mistake() -> None:
         with pytest.raises(ValueError, match="there must be a prediction"):
             scored(none, none)
     for pair in ((two, none), (none, none), (two[None], two[None])):
-        with pytest.raises(ValueError, match="as many, one or more"):
+        with pytest.raises(ValueError, match="the same length, at least 1"):
             number_scores(*pair)

@@ -31,7 +31,7 @@ def test_a_recipe_of_strangers_trains_writes_and_is_inspected(tmp_path: Path) ->
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
     said = " ".join(minitf("inspect", "positions", run, "--curve").stdout.split())
-    assert said.startswith("positions: relative; the scores they change depend on queries and keys, too, so curve")
+    assert said.startswith("positions: relative; the scores they change depend on queries and keys, too, so there is no curve")
     assert "`minitf inspect attention`" in said
 
 

@@ -33,7 +33,7 @@ def test_auto_on_a_cpu_is_safe_until_something_was_tried(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     setup = settle(Runtime())
     assert (setup.device, setup.precision, setup.compile) == (CPU, "fp32", False)
-    assert (setup.threads, setup.reasons["threads"]) == (2, "2 cores may be used")
+    assert (setup.threads, setup.reasons["threads"]) == (2, "2 cores available")
     assert setup.reasons.keys() == {"device", "precision", "compile", "threads"}
     assert setup.undecided == {"precision", "compile", "threads", "micro_batch_size"}
     assert settle(Runtime(precision="fp32", threads=1, compile=False)).undecided == {"micro_batch_size"}
@@ -87,14 +87,14 @@ def test_a_missing_device_is_refused_with_what_there_is() -> None:
 def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_refused() -> None:
     with pytest.raises(Unavailable, match="there is no 'cuda:2' on this machine; available: cpu, cuda:0, cuda:1"):
         settle(Runtime(device="cuda:2"))
-    with pytest.raises(Unavailable, match="cuda:1 does not support bf16; it can in fp32, fp16"):
+    with pytest.raises(Unavailable, match="cuda:1 does not support bf16; supported: fp32, fp16"):
         settle(Runtime(device="cuda:1", precision="bf16"))
     assert settle(Runtime()).precision == "fp32"
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_fp16_is_refused_on_a_cpu() -> None:
-    with pytest.raises(Unavailable, match="cpu does not support fp16; it can in fp32, bf16"):
+    with pytest.raises(Unavailable, match="cpu does not support fp16; supported: fp32, bf16"):
         settle(Runtime(precision="fp16"))
     assert settle(Runtime(precision="bf16")).precision == "bf16"
     assert "fp16" not in available_precisions(CPU)

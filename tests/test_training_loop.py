@@ -566,10 +566,10 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
 @pytest.mark.parametrize(
     ("batch_size", "micro", "stream", "at", "hint"),
     [
-        (8, 8, False, 1, "train.micro_batch_size=4 goes on"),
-        (12, 4, False, 1, "train.micro_batch_size=2 goes on"),  # 3 cuts the batch too, but is not half as much
+        (8, 8, False, 1, "train.micro_batch_size=4 continues"),
+        (12, 4, False, 1, "train.micro_batch_size=2 continues"),  # 3 cuts the batch too, but is not half as much
         (8, 1, False, 1, "a smaller model or train.context"),
-        (8, 8, True, 0, "train.micro_batch_size=4 goes on"),
+        (8, 8, True, 0, "train.micro_batch_size=4 continues"),
         (8, 8, True, 1, "a smaller model or train.context"),  # what a stream remembers is cut as it was
     ],
 )
@@ -590,7 +590,7 @@ def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_g
     reports = train(training)
     for _ in range(at):
         next(reports)
-    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with {micro} rows per micro-batch: MemoryError$") as fault:
+    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with {micro} rows: MemoryError$") as fault:
         next(reports)
     assert str(fault.value.hint).startswith(hint)
 

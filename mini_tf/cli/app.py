@@ -21,7 +21,7 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import keep_library_caches
 
 START = """\
-minitf trains, fine-tunes, prompts and inspects small transformer language models.
+Train, fine-tune, prompt and inspect small transformer language models.
 
   minitf pretrain                         train a small GPT on built-in text
   minitf pretrain my.txt                  train it on your own text

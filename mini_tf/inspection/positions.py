@@ -1,4 +1,4 @@
-"""What a model knows of places: how alike their vectors are, and how scores change with distance.
+"""What a model knows of positions: how alike their vectors are, and how scores change with distance.
 
 By where the position applies_to: vectors that meet the embeddings are compared with each other, turns of queries and keys and biases
 of scores are followed over the distance.
@@ -40,14 +40,14 @@ COSINES = Scale(-1.0, 1.0, diverging=True, label="cosine")
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Position vectors: `n_places` of them, all of a table, or as many as the context has. table: its name in the model, or None.
+    """Position vectors: `n_positions` of them, all of a table, or as many as the context has. table: its name in the model, or None.
 
-    similarity: cosines of the `places`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d)) over the places within the context,
+    similarity: cosines of the `positions`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d)) over the positions within the context,
     by distance |i - j|, the mean over all pairs so far apart.
     """
 
-    n_places: int
-    places: list[int]
+    n_positions: int
+    positions: list[int]
     similarity: Float[Tensor, "n n"]
     kernel: list[float]
     table: str | None
@@ -87,7 +87,7 @@ def has_positions(model: Model, stack: ModelStack) -> bool:
 
 @torch.inference_mode()
 def look(model: Model, part: str = "embedding") -> Seen:
-    """Distances and places go as far as the context that the model was trained on. part: which of the model's embeddings is looked at."""
+    """Distances and positions go as far as the context that the model was trained on. part: which of the model's embeddings is looked at."""
     embedding = model.get_submodule(part)
     assert isinstance(embedding, Embedding)
     name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
@@ -104,17 +104,17 @@ def look(model: Model, part: str = "embedding") -> Seen:
 
 def _vectors(name: str, position: PositionalEncoding, context: int, embedded: Float[Tensor, "V D"]) -> Vectors:
     tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
-    n_places = max((part.num_embeddings for _, part in tables), default=context)
+    n_positions = max((part.num_embeddings for _, part in tables), default=context)
     # What the position makes of nothing: its own part, also where it is concatenated with the embedding and mapped.
-    p = position.embed(embedded.new_zeros(1, n_places, embedded.shape[1]), TokenPositions(n_places))[0].cpu().double()
-    step = -(-n_places // LARGEST_MAP)
-    places = list(range(0, n_places, step))
-    units = F.normalize(p[places], dim=-1)
+    p = position.embed(embedded.new_zeros(1, n_positions, embedded.shape[1]), TokenPositions(n_positions))[0].cpu().double()
+    step = -(-n_positions // LARGEST_MAP)
+    positions = list(range(0, n_positions, step))
+    units = F.normalize(p[positions], dim=-1)
     near = p[: min(context, LARGEST_KERNEL)]
     weights = (near @ near.T / near.shape[1] ** 0.5).softmax(dim=-1)
     table = f"{name}.{tables[0][0]}.weight" if tables else None
     kernel = [torch.cat([weights.diagonal(d), weights.diagonal(-d)]).mean().item() for d in range(len(weights))]
-    return Vectors(n_places, places, units @ units.T, kernel, table)
+    return Vectors(n_positions, positions, units @ units.T, kernel, table)
 
 
 def _untrained(folder: Path, step: str | None, seen: Seen) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _untrained(folder: Path, step: str | None, seen: Seen) -> dict[str, Any]:
         rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), seen.vectors.table)
         if rows is not None:
             return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
-    return {"never_trained": list(range(seen.context, seen.vectors.n_places)), "never_trained_by": "the context"}
+    return {"never_trained": list(range(seen.context, seen.vectors.n_positions)), "never_trained_by": "the context"}
 
 
 def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
@@ -162,7 +162,7 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.PLOT_NOTE, seen, result))]
     if curve or vectors is None:
         return View(result, pictures, figure=replace(over_distance, title=f"{over_distance.title}, {run}"))
-    return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.places))], COSINES, f"{title}, {run}"))
+    return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.positions))], COSINES, f"{title}, {run}"))
 
 
 def _chosen(trained: Trained, stack: str | None) -> ModelStack:
@@ -181,7 +181,7 @@ def _result(kind: str, seen: Seen) -> dict[str, Any]:
     result: dict[str, Any] = {"positions": kind, "context": seen.context}
     if (vectors := seen.vectors) is not None:
         similarity = vectors.similarity.tolist()
-        result |= {"n_places": vectors.n_places, "places": vectors.places, "similarity": similarity, "kernel": vectors.kernel}
+        result |= {"n_positions": vectors.n_positions, "positions": vectors.positions, "similarity": similarity, "kernel": vectors.kernel}
     if (turns := seen.turns) is not None:
         never = sum(wavelength > seen.context for wavelength in turns.wavelengths)
         result |= {"kernel": turns.kernel, "wavelengths": turns.wavelengths, "pairs_that_never_turn_once": never}
@@ -189,9 +189,9 @@ def _result(kind: str, seen: Seen) -> dict[str, Any]:
 
 
 def _panel(title: str, vectors: Vectors, most: int) -> Panel:
-    """At most so many of the places, evenly spaced."""
-    step = -(-len(vectors.places) // most)
-    names = [str(place) for place in vectors.places[::step]]
+    """At most so many of the positions, evenly spaced."""
+    step = -(-len(vectors.positions) // most)
+    names = [str(place) for place in vectors.positions[::step]]
     values = vectors.similarity[::step, ::step].numpy()
     return Panel(title, names, names, values)
 
@@ -220,7 +220,7 @@ def _sentences(about: str, seen: Seen, result: dict[str, Any]) -> list[str]:
         )
     if (rows := result.get("never_trained")) is not None:
         said = "every row was trained" if not rows else f"never trained: {ranges(rows)}"
-        found.append(f"{result['n_places']} rows; {said} (by {result['never_trained_by']}).")
+        found.append(f"{result['n_positions']} rows; {said} (by {result['never_trained_by']}).")
     return found
 
 

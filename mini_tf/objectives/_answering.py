@@ -29,7 +29,7 @@ from mini_tf.system.errors import RecipeFault
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs, labels, training) -> summed loss."""
 LARGEST_WEIGHT = 1e9
-HIDDEN = {"token_dropout_rate": "hidden tokens"}
+HIDDEN = {"token_dropout_rate": "masked tokens"}
 
 
 def _fitting_weights(value: Any, either: Any) -> Any:

@@ -76,7 +76,7 @@ def left_out(*packages: str) -> str:
         return ""
     named = " and ".join(lacking)
     figures = ", ".join(PACKAGES[package] for package in lacking)
-    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so {figures} are not computed: {INSTALL}"
+    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures}: {INSTALL}"
 
 
 def _figures(package: str) -> str:

@@ -115,7 +115,7 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
             f"{one.embedding}: vectors if and only if it changes embeddings"
         )
         if found.vectors is not None:
-            n, similarity = len(found.vectors.places), found.vectors.similarity
+            n, similarity = len(found.vectors.positions), found.vectors.similarity
             assert similarity.shape == (n, n), f"{one.embedding}: {list(similarity.shape)} cosines of {n} positions"
             assert (similarity.abs() <= 1 + _CLOSE).all(), f"{one.embedding}: cosines of positions must be in [-1, 1]"
 

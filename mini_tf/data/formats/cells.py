@@ -92,7 +92,7 @@ def turns_of(cell: Cell, where: str, name: str) -> list[tuple[str, str]]:
             told = f"the role of turn {number} must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {short(str(role))!r}"
             raise DataFault.located(where, f"{short(name)!r}: {told}")
         if not said.strip():
-            raise DataFault.located(where, f"{short(name)!r}: the content of turn {number} is empty", hint="take the row out")
+            raise DataFault.located(where, f"{short(name)!r}: the content of turn {number} is empty", hint="remove the row")
         turns.append((role, said))
     if all(role != "assistant" for role, _ in turns):
         raise DataFault.located(where, f"{short(name)!r} has no turn of the assistant: there is nothing to learn")
@@ -124,5 +124,5 @@ def _other(value: object, where: str, name: str, wanted: str, turn: int | None =
 def _given(value: Given, where: str, name: str) -> Given:
     """A text, or a list, that is not empty."""
     if not value:
-        raise DataFault.located(where, f"{short(name)!r} is empty", hint="take the row out")
+        raise DataFault.located(where, f"{short(name)!r} is empty", hint="remove the row")
     return value

@@ -78,7 +78,7 @@ def _aer(judged: Sequence[Judged], place: HeadShift) -> float | None:
     return error_rate((links_at(one.aligned.links, place) for one in judged), (one.gold for one in judged))
 
 
-def places_of(shape: Sequence[int], choice: Choice, shift: int | None) -> list[HeadShift]:
+def positions_of(shape: Sequence[int], choice: Choice, shift: int | None) -> list[HeadShift]:
     """The heads of (layers, heads) that are wanted, at one shift or at both; UsageFault where something asked for does not exist."""
     n_layers, n_heads = shape[:2]
     wanted = choice.of([HeadPlace("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)])

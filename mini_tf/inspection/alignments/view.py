@@ -14,7 +14,7 @@ from mini_tf.drawing.terminal import heat_map, sentence, table
 from mini_tf.inspection import Picture, View
 from mini_tf.inspection.alignments import links
 from mini_tf.inspection.alignments.alignment import Aligned, HeadShift, WordWeights, aligned, links_at, word_weights
-from mini_tf.inspection.alignments.error import Sweep, places_of, sweep
+from mini_tf.inspection.alignments.error import Sweep, positions_of, sweep
 from mini_tf.inspection.checkpoints import origin
 from mini_tf.inspection.choice import Choice
 from mini_tf.system.errors import UsageFault
@@ -44,7 +44,7 @@ def view(
     shown, first = next(((number, one) for number, one in enumerate(found) if one is not None), (0, None))
     if first is None:
         raise UsageFault(f"no pair fits into the model's context of {trained.model.context} tokens")
-    swept = sweep(pairs, found, known, places_of(first.sharpness.shape, choice, shift))
+    swept = sweep(pairs, found, known, positions_of(first.sharpness.shape, choice, shift))
     [weights] = word_weights(trained, [pairs[shown]])
     assert weights is not None
     panel = _map(pairs[shown], weights, swept.best.place, known[shown])
