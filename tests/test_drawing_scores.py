@@ -102,7 +102,7 @@ def test_where_the_matrix_does_not_fit_the_commonest_confusions_are_listed() -> 
 def test_what_does_not_fit_together_is_a_mistake() -> None:
     for refused in (partial(draw_confusion, suffix="png"), partial(confusion_text, colored=False, width=80)):
         for counts, names in ((np.eye(2), ["a"]), (np.ones((1, 2)), ["a"]), (np.ones((0, 0)), [])):
-            with pytest.raises(ValueError, match="must be a row and a column for each"):
+            with pytest.raises(ValueError, match="must have a row and a column for each"):
                 refused(counts, names, title="t")
-    with pytest.raises(ValueError, match="as many, one or more: 3, 2, 3"):
+    with pytest.raises(ValueError, match="must be equal and positive: 3, 2, 3"):
         draw_calibration(BINS[0], BINS[1][:2], BINS[2], 0.1, "t", "png")

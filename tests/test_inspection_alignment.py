@@ -15,7 +15,7 @@ from tokenizers import models, pre_tokenizers
 from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.alignments.alignment import HeadShift, align_pairs, alignment_of, between_words, word_weights
-from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, error_rate, positions_of
+from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, error_rate, head_shifts
 from mini_tf.inspection.alignments.files import (
     GoldAlignment,
     dataset_alignments,
@@ -103,7 +103,7 @@ def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[GoldAlignment 
 def swept(model: Model, pairs: list[Pair], gold: list[GoldAlignment | None]) -> HeadComparison:
     found = align_pairs(run_of(model), pairs)
     assert found[0] is not None
-    return compare_heads(pairs, found, gold, positions_of(found[0].sharpness.shape, HeadSelection(), None))
+    return compare_heads(pairs, found, gold, head_shifts(found[0].sharpness.shape, HeadSelection(), None))
 
 
 def test_the_error_rate_of_a_worked_example() -> None:
@@ -315,7 +315,7 @@ def test_the_diagonal_goes_from_corner_to_corner() -> None:
 
 
 def test_heads_are_chosen_as_everywhere_else() -> None:
-    assert positions_of((3, 2, 2), HeadSelection(None, "-1", "0"), None) == [HeadShift(2, 0, 0), HeadShift(2, 0, 1)]
-    assert positions_of((2, 2, 2), HeadSelection(), 1) == [HeadShift(i, j, 1) for i in (0, 1) for j in (0, 1)]
+    assert head_shifts((3, 2, 2), HeadSelection(None, "-1", "0"), None) == [HeadShift(2, 0, 0), HeadShift(2, 0, 1)]
+    assert head_shifts((2, 2, 2), HeadSelection(), 1) == [HeadShift(i, j, 1) for i in (0, 1) for j in (0, 1)]
     with pytest.raises(UsageFault, match="3 is out of range"):
-        positions_of((3, 2, 2), HeadSelection(None, "3"), None)
+        head_shifts((3, 2, 2), HeadSelection(None, "3"), None)

@@ -218,10 +218,7 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
     )[0]
     sentences = [describe_head(head, "token") for head in layer]
     assert sentences[0] == "encoder self-attention L0 H0: previous-token head, attention weight 1.00 on the previous token"
-    assert (
-        sentences[-1]
-        == "encoder self-attention L0 H5: broad attention, mean normalized entropy 1.00, mean distance 4.3 tokens"
-    )
+    assert sentences[-1] == "encoder self-attention L0 H5: broad attention, mean normalized entropy 1.00, mean distance 4.3 tokens"
     rests = "encoder self-attention L0 H3: first-token head (attention sink), attention weight 1.00 on the first token"
     assert sentences[3] == rests
     assert len({sentence.partition(": ")[2].partition(",")[0] for sentence in sentences}) == len(sentences)

@@ -160,12 +160,12 @@ def test_words_are_runs_of_letters_and_characters_of_scripts_without_blanks() ->
 
 def test_a_text_without_the_word_or_with_it_past_the_context_is_refused_by_its_number(tokenizer: Tokenizer) -> None:
     for text, said in (
-        ("no such", "text 7: the word 'bears' does not stand in it"),
-        ("x" * 20 + " bears", "text 7: 'bears' ends with token 27, but the model reads the first 16"),
+        ("no such", "text 7: the word 'bears' does not occur in it"),
+        ("x" * 20 + " bears", "text 7: 'bears' ends at token 27, but the model's context is 16"),
     ):
         with pytest.raises(UsageFault, match=said):
             find_occurrence(framing(tokenizer), 16, "bears", Sentence(text, "text 7"), UsageFault)
-    with pytest.raises(DataFault, match="'bears' ends with token 17, but the model reads the first 16"):
+    with pytest.raises(DataFault, match="'bears' ends at token 17, but the model's context is 16"):
         find_occurrence(framing(tokenizer), 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault)  # its last byte is the 17th token
     found = find_occurrence(framing(tokenizer), 17, "bears", Sentence("ten bytes. bears and more", "f:1"), DataFault)
     assert found.tokens == [12, 13, 14, 15, 16]
@@ -193,12 +193,12 @@ def test_records_of_another_word_and_empty_lines_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "not a line of JSON"),
-        ("[" * 100_000, "not a line of JSON"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
         ("[]", 'a record must have a "text"'),
         ('{"text": 3}', 'a record must have a "text"'),
-        ('{"text": "a", "sense": 3}', '"sense" must be a text'),
-        (r'{"text": "\ud800 bears"}', '"text" must be a text'),
+        ('{"text": "a", "sense": 3}', '"sense" must be a valid string'),
+        (r'{"text": "\ud800 bears"}', '"text" must be a valid string'),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line: str, said: str) -> None:

@@ -73,6 +73,6 @@ def test_a_token_over_several_words_keeps_them_together() -> None:
 def test_a_text_that_leaves_nothing_to_read_is_refused() -> None:
     tokenizer = tokenizer_of("uncased")
     for text, said in (("", "a text is empty"), (" \n", "the tokenizer drops all characters of a text")):
-        with pytest.raises(UsageFault, match=f"^{said}, and this model has no separator token to begin with$"):
+        with pytest.raises(UsageFault, match=f"^{said}, and this model has no separator token to start with$"):
             text_input(tokenizer, text, separated=False)
         assert text_input(tokenizer, text, separated=True).spans == [None]

@@ -12,7 +12,7 @@ _ACCURACY, _GAP, _COUNTS = "#7a9cc6", "#c2410c", "#9a9a9a"
 
 
 def draw_calibration(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, error: float, title: str, suffix: str) -> bytes:
-    """A "png" or "svg" with a bar per bin of confidence, for bins of equal width from 0 to 1: (bins,) each, NaN if empty.
+    """A "png" or "svg" with a bar per confidence bin; bins have equal width from 0 to 1. Arrays: (bins,), NaN if empty.
 
     The bar is the accuracy, hatched up to the mean confidence; below are the counts. error: the expected calibration
     error (ECE), shown in the title.

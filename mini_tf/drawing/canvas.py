@@ -1,7 +1,7 @@
 """Common parts of figures: style, sizes in inches, and deterministic file contents.
 
-Files have no dates or versions, and matplotlibrc is ignored. Text in an SVG is text, so it can be searched and edited; any
-sans-serif font works, because only characters of DejaVu Sans are drawn (`glyphs`).
+Files have no dates or versions, and matplotlibrc is ignored. Text in an SVG is text, so it can be searched and edited;
+any sans-serif font works, because only characters of DejaVu Sans are drawn (`glyphs`).
 """
 
 import io
@@ -55,7 +55,7 @@ def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
 
 
 def titled_figure(width: float, height: float, title: str, notes: Sequence[str] = (), first_note: float = 0.36) -> Figure:
-    """An empty figure of this size in inches with a title, truncated to its width, and a line per note below `first_note`."""
+    """An empty figure of this size in inches with a title, truncated to its width, and notes below `first_note`."""
     figure = Figure(figsize=(width, height))
     _write(figure, 0.12, truncate_to(title, width - 2 * MARGIN, TITLE_SIZE), TITLE_SIZE, "black")
     for number, note in enumerate(notes):

@@ -1,7 +1,7 @@
 """Colormaps: white to dark blue in figures, violet to yellow in terminals; blue to red if diverging.
 
-All are safe for color-blind readers, those of figures also in print. Figures use matplotlib's Blues and RdBu_r. Terminals
-use nine of the 256 standard colors with increasing luminance; diverging ones are lightest at zero.
+All are safe for color-blind readers, those of figures also in print. Figures use matplotlib's Blues and RdBu_r.
+Terminals use nine of the 256 standard colors with increasing luminance; diverging ones are lightest at zero.
 """
 
 from rich.color import Color

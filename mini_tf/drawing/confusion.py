@@ -39,7 +39,7 @@ _MAX_LISTED = 20
 
 
 def draw_confusion(counts: np.ndarray, names: Sequence[str], title: str, suffix: str) -> bytes:
-    """A "png" or "svg" of counts (C, C) of true (rows) and predicted classes (columns); classes without examples are hatched."""
+    """A "png" or "svg" of counts (C, C): rows are true classes, hatched without examples, columns predicted ones."""
     _check_shape(counts, names)
     return figure_bytes(lambda: _drawn(counts, names, title), suffix)
 

@@ -1,7 +1,7 @@
 """Heat maps for files: one map with numbers, or many side by side (all heads).
 
-Figures grow with their content up to 30 inches, with a fixed font size. If tokens do not fit beside the maps (144 maps of
-100 tokens), the maps have token indices, and the tokens are listed above.
+Figures grow with their content up to 30 inches, with a fixed font size. If tokens do not fit beside the maps (144 maps
+of 100 tokens), the maps have token indices, and the tokens are listed above.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,8 +52,8 @@ _MAX_MAPS = 50
 class _Layout:
     """Layout of a figure in inches: `across` by `down` panels, size of a cell and a map, width and height of labels.
 
-    shared: labels only at the left and lower edge, for all maps; every: n-th rows and columns with a label; indexed: labels
-    are indices, not tokens.
+    shared: labels only at the left and lower edge, for all maps; every: n-th rows and columns with a label; indexed:
+    labels are indices, not tokens.
     """
 
     across: int

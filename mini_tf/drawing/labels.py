@@ -1,7 +1,8 @@
 """Labels of tokens: every character visible, no control characters, truncated to a width.
 
-A space is `·`, a newline `↵`, a tab `⇥`; other invisible characters (control codes, bidi marks, joiners, fillers, surrogates,
-private and unassigned characters) become code points: `⟨1B⟩`. An empty token is `⟨⟩`. Markup is not interpreted.
+A space is `·`, a newline `↵`, a tab `⇥`; other invisible characters (control codes, bidi marks, joiners, fillers,
+surrogates, private and unassigned characters) become code points: `⟨1B⟩`. An empty token is `⟨⟩`. Markup is not
+interpreted.
 """
 
 import unicodedata

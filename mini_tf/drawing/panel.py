@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Scale:
-    """Color scale of a map from `low` to `high`; values outside are clipped. A diverging scale is symmetric around zero."""
+    """Color scale of a map from `low` to `high`; values outside are clipped. A diverging scale is symmetric about 0."""
 
     low: float = 0.0
     high: float = 1.0

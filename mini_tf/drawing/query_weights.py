@@ -1,7 +1,8 @@
-"""Attention weights of one query in all heads, for a file, as in figures 3 to 5 of Vaswani et al. 2017, arXiv:1706.03762.
+"""Attention weights of one query in all heads, for a file.
 
-Lines connect the query (top) with its keys (bottom), with a color per head and opacity by weight. Squares below show the
-same weights, a row per head and a column per key, since lines may overlap.
+As in figures 3 to 5 of Vaswani et al. 2017, arXiv:1706.03762: lines connect the query (top) with its keys (bottom),
+with a color per head and opacity by weight. Squares below show the same weights, a row per head and a column per key,
+since lines may overlap.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Pictures for the terminal: heat maps in color, or with ten characters from space to @; tables; sparklines.
 
-Functions return a rich `Text` of at most `width` cells, from 40 on; what does not fit is left out with a note. Cells have a
-background color, so they look the same in light and dark terminals.
+Functions return a rich `Text` of at most `width` cells, from 40 on; what does not fit is left out with a note. Cells
+have a background color, so they look the same in light and dark terminals.
 """
 
 import math
@@ -116,7 +116,8 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
 def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], *, colored: bool, width: int) -> Text:
     """A table with right-aligned numbers; floats have three decimals, None and NaN are blank.
 
-    Text is shown as by `labels.caption`. If too wide, the widest text columns are truncated, then the last columns left out.
+    Text is shown as by `labels.caption`. If too wide, the widest text columns are truncated, then the last columns left
+    out.
     """
     columns = [[header, *column] for header, column in zip(headers, zip(*rows, strict=True) if rows else [()] * len(headers), strict=True)]
     cells = [[caption(_cell_text(cell)) for cell in column] for column in columns]
@@ -178,7 +179,7 @@ def _style_of(value: float, scale: Scale) -> Style | None:
 
 
 def _shade(value: float, scale: Scale) -> str:
-    """Two characters, denser with the distance from low, or from zero on a diverging scale, with a minus if negative."""
+    """Two characters, denser with the distance from low, or from zero if diverging, with a minus if negative."""
     part = scale.fraction(value)
     ramp, far = (SIGNED_CHARACTERS, abs(2 * part - 1)) if scale.diverging else (CHARACTERS, part)
     shade = ramp[min(int(far * len(ramp)), len(ramp) - 1)]

@@ -53,7 +53,7 @@ class NonFiniteGradient:
 
 @dataclass
 class LayerRange:
-    """largest: largest finite |output| of a layer; not_finite: number of non-finite outputs; weight: largest |weight|."""
+    """Of a layer: largest finite |output|, number of non-finite outputs, and largest |weight|."""
 
     module: str
     kind: str
@@ -64,7 +64,7 @@ class LayerRange:
 
 @dataclass(frozen=True)
 class CrashReport:
-    """outcome: result of the same step; source, gradients (in the order of the backward pass), levels: of the step uncompiled.
+    """outcome: result of the same step; source, gradients (in backward order), levels: of the step without compilation.
 
     in_fp32: result of the step in fp32, None if the run used fp32. weights: names of parameters that were not finite
     before the step.

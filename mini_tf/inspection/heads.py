@@ -33,8 +33,8 @@ Measures = dict[str, float | int | None]
 def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units: Sequence[Hashable] | None) -> list[Measures]:
     """Measures of each head on one text.
 
-    units: the tokens (or words), equal if they are the same; None if queries and keys are different sequences, for which
-    only entropy, max and first are measured.
+    units: the tokens (or words), equal if they are the same; None if queries and keys are different sequences, for
+    which only entropy, max and first are measured.
 
     rows       number of rows with at least two visible keys
     entropy    normalized entropy -sum p ln p / ln n of the row p, scaled to sum 1, over n visible keys: 0 to 1

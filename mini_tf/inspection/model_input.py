@@ -10,7 +10,7 @@ from mini_tf.trained.opening import Trained
 
 @dataclass(frozen=True)
 class ModelInput:
-    """Ids of a text, with separators as in training. spans: characters [first, last) of each token, None for a separator.
+    """Ids of a text, with separators as in training. spans: characters [first, last) of each token, or None.
 
     n_cut: number of truncated tokens; name: what messages call the text.
     """

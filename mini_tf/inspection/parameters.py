@@ -80,7 +80,7 @@ def merge_layers(parts: list[ModuleParameters]) -> list[ModuleParameters]:
 
 @dataclass(frozen=True)
 class ForwardFlops:
-    """FLOPs as `training.flops` counts them: per token of a text of `length` tokens, or per pair of `length` tokens each.
+    """FLOPs as in `training.flops`: per token of a text of `length` tokens, or per pair of `length` tokens each.
 
     stack: of the hidden states; logits: of the output layer, applied to all tokens.
     """

@@ -42,8 +42,8 @@ COSINE_SCALE = Scale(-1.0, 1.0, diverging=True, label="cosine similarity")
 class PositionVectors:
     """`n_positions` position vectors: all rows of a learned table, else those of the context. table: its name, or None.
 
-    similarity: cosine similarity of the vectors at `positions`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d)) over
-    the positions of the context, as mean per distance |i - j|.
+    similarity: cosine similarity of the vectors at `positions`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d))
+    over the positions of the context, as mean per distance |i - j|.
     """
 
     n_positions: int
@@ -66,7 +66,7 @@ class RotaryKernel:
 
 @dataclass(frozen=True, eq=False)
 class PositionAnalysis:
-    """biases: attention bias of each head by distance, if it depends on distance only. All are empty without positions."""
+    """biases: attention bias of each head by distance, if it depends only on distance. All may be empty."""
 
     context: int
     vectors: PositionVectors | None = None
@@ -121,8 +121,8 @@ def _vectors(name: str, position: PositionalEncoding, context: int, embedded: Fl
 def _untrained(folder: Path, step: str | None, analysis: PositionAnalysis) -> dict[str, Any]:
     """Rows of a learned table that were never trained, and the evidence; empty without a table.
 
-    Evidence is the optimizer state of the newest checkpoint, or of `step`; else, without a checkpoint or if the table is
-    not trained, the context. Raises RunFault if the checkpoint is damaged.
+    Evidence is the optimizer state of the newest checkpoint, or of `step`; else, without a checkpoint or if the table
+    is not trained, the context. Raises RunFault if the checkpoint is damaged.
     """
     if analysis.vectors is None or analysis.vectors.table is None:
         return {}
@@ -146,7 +146,7 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
 
 
 def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> View:
-    """The positional encoding of a stack, by default the decoder's or the only one's. curve: plot only the curve, not the map.
+    """The positional encoding of a stack, by default the decoder's or only one. curve: without the map.
 
     Raises UsageFault if the model has no such stack.
     """

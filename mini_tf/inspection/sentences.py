@@ -21,7 +21,7 @@ class Sentence(NamedTuple):
 
 
 def read(lines: Iterable[str], name: str, word: str) -> Iterator[Sentence]:
-    """Read sentences from the lines of the file `name`; skips empty lines, and records of other words in a .jsonl file."""
+    """Read sentences from lines of the file `name`; skips empty lines, and records of other words in .jsonl files."""
     for number, line in enumerate(lines, 1):
         where = f"{name}:{number}"
         if not line.strip():
@@ -42,7 +42,7 @@ def _record(line: str, where: str) -> dict[str, str]:
     fields = {field: record[field] for field in ("text", "word", "sense") if record.get(field) is not None}
     for field, value in fields.items():
         if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
-            raise DataFault(f'"{field}" must be a string', where=[where])
+            raise DataFault(f'"{field}" must be a valid string', where=[where])
     return fields
 
 

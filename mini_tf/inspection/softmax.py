@@ -1,8 +1,8 @@
 """Statistics of each head's attention softmax: entropy, largest weight, saturation, gradient, range of the scores.
 
-The Jacobian of softmax is dp_i/dz_j = p_i (delta_ij - p_j); its trace sum p(1 - p) is 0 if one weight is 1, so such a row
-has no gradient. Computed from the weights, so any mixer is supported. Scaling scores by 1/sqrt(d_k) prevents saturation:
-Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
+The Jacobian of softmax is dp_i/dz_j = p_i (delta_ij - p_j); its trace sum p(1 - p) is 0 if one weight is 1, so such a
+row has no gradient. Computed from the weights, so any mixer is supported. Scaling scores by 1/sqrt(d_k) prevents
+saturation: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,8 +38,8 @@ class SoftmaxStatistics:
 
     Means over the rows: entropy in nats; normalised by ln(visible keys); largest weight; gradient: sum p(1 - p).
     saturated: share of rows whose largest weight is above SATURATED. logit_range: largest difference of two attention
-    scores in a row; a lower bound if `underflow`, that is if a weight underflowed to 0. Entropies are of weights scaled to
-    sum 1, NaN if a weight is negative or a row sums to 0.
+    scores in a row; a lower bound if `underflow`, that is if a weight underflowed to 0. Entropies are of weights scaled
+    to sum 1, NaN if a weight is negative or a row sums to 0.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """Contextual embeddings of one word in several sentences: cosine similarity per layer, corrected for anisotropy.
 
-A word's vector is the mean over its tokens. From cosine similarities the baseline is subtracted: the mean over all pairs
-of different words in different sentences. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 4.1.
+A word's vector is the mean over its tokens. From cosine similarities the baseline is subtracted: the mean over all
+pairs of different words in different sentences. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 4.1.
 """
 
 from collections import defaultdict
@@ -40,8 +40,8 @@ SEPARATION_LEGEND = "; separation: within senses - between senses"
 class LayerSimilarity:
     """cosines (N, N): uncorrected cosine similarity of the word's vectors; layer 0 is the embedding.
 
-    baseline: NaN without pairs. separation: mean cosine similarity within senses minus between senses; None without such
-    pairs.
+    baseline: NaN without pairs. separation: mean cosine similarity within senses minus between senses; None without
+    such pairs.
     """
 
     number: int

@@ -1,8 +1,8 @@
-"""Word alignment by the cross-attention of one head: each target word is aligned to the source word with the largest weight.
+"""Word alignment by a cross-attention head: a target word is aligned to the source word with the largest weight.
 
 The target is the decoder's input, as in training. The row of a target word is the mean over its tokens, the weight of a
-source word the sum over its tokens. If the separator has the largest weight, the target word is not aligned. A token has
-two rows: shift 0 is the position that predicts it, shift 1 the position that has it as input (Chen et al. 2020,
+source word the sum over its tokens. If the separator has the largest weight, the target word is not aligned. A token
+has two rows: shift 0 is the position that predicts it, shift 1 the position that has it as input (Chen et al. 2020,
 arXiv:2004.14837).
 """
 
@@ -41,7 +41,7 @@ class HeadShift(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WordWeights:
-    """weights (layers, heads, shifts, target words, 1 + source words) of a pair; column 0 is for what belongs to no word."""
+    """weights (layers, heads, shifts, target words, 1 + source words) of a pair; column 0: tokens of no word."""
 
     weights: np.ndarray
 

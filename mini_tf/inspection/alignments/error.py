@@ -1,4 +1,4 @@
-"""Alignment error rate (AER) of every head: the best head is chosen on one half of the pairs and evaluated on the other.
+"""Alignment error rate (AER) of all heads; the best head is chosen on half of the pairs and evaluated on the others.
 
 The minimum over many heads is biased on the pairs it was chosen by. Source: Och and Ney 2003, "A systematic comparison
 of various statistical alignment models", section 4.2.
@@ -62,8 +62,8 @@ def compare_heads(
 ) -> HeadComparison:
     """Compare `heads` on pairs of which at least one was aligned.
 
-    Of the pairs with gold alignments, the 1st, 3rd, ... choose the head and the 2nd, 4th, ... evaluate it; a single pair
-    evaluates.
+    Of the pairs with gold alignments, the 1st, 3rd, ... choose the head and the 2nd, 4th, ... evaluate it; a single
+    pair evaluates.
     """
     aligned = [one for one in found if one is not None]
     gold_pairs = [
@@ -83,7 +83,7 @@ def _aer(pairs: Sequence[GoldPair], head: HeadShift) -> float | None:
 
 
 def head_shifts(shape: Sequence[int], selection: HeadSelection, shift: int | None) -> list[HeadShift]:
-    """The selected heads of (layers, heads), at one or both shifts. Raises UsageFault if a selected one does not exist."""
+    """The selected heads of (layers, heads), at one or both shifts. Raises UsageFault for missing heads."""
     n_layers, n_heads = shape[:2]
     selected = selection.select([HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)])
     shifts = SHIFTS if shift is None else (shift,)

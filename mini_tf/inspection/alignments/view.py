@@ -43,7 +43,7 @@ def view(
     step: str | None,
     many: bool,
 ) -> View:
-    """The first `limit` pairs. gold_file: gold alignments, by default those of the data; many: with a table of all heads."""
+    """The first `limit` pairs. gold_file: gold alignments, by default from the data; many: with a table of heads."""
     gold = (dataset_alignments(pairs) if gold_file is None else read_alignments(gold_file, pairs))[:limit]
     pairs = pairs[:limit]
     found = align_pairs(trained, pairs)

@@ -12,7 +12,7 @@ from mini_tf.inspection.tokenized_texts import TokenizedText
 
 
 def to_json(sample: Sample, full: bool, described: bool) -> dict[str, Any]:
-    """One sample. Rows and columns of a matrix are `words` if present, else `tokens`; word_of_token maps tokens to words.
+    """One sample. Rows and columns of a matrix are `words` if present, else `tokens`.
 
     full: with matrices; described: with a sentence per head.
     """

@@ -1,7 +1,7 @@
 """Attention weights of every layer and head on a text, with measures and roles.
 
-Texts are processed one at a time, so there is no padding. A text starts with a separator if training documents do. For an
-encoder-decoder the text is the source, and the target is the decoder's input, as in training.
+Texts are processed one at a time, so there is no padding. A text starts with a separator if training documents do. For
+an encoder-decoder the text is the source, and the target is the decoder's input, as in training.
 """
 
 import re
@@ -102,8 +102,8 @@ class AttentionRequest:
 def analyze_attention(trained: Trained, text: str, request: AttentionRequest = AttentionRequest(), target: str | None = None) -> Sample:
     """The heads on the first `context` tokens of a text, or of a source and its `target`.
 
-    With a source, a query is a unit of the target and selects cross-attention, or with kind `encoder.self` a unit of the
-    source. Raises UsageFault if the heads or the query do not exist.
+    With a source, a query is a unit of the target and selects cross-attention, or with kind `encoder.self` a unit of
+    the source. Raises UsageFault if the heads or the query do not exist.
     """
     texts = tokenize_texts(trained, text, target)
     selection, query, pair, notes = request.heads, None, None, list(texts.notes)
@@ -176,7 +176,7 @@ def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
 def _sequences_of_query(
     query: str, selection: HeadSelection, kinds: Mapping[str, tuple[SequenceKind, SequenceKind]]
 ) -> tuple[SequenceKind, SequenceKind]:
-    """Sequences of queries and keys for --query: of the selected kind, else of the first kind of the model's own tokens.
+    """Sequences of queries and keys for --query: of the selected kind, else of the first self-attention of own tokens.
 
     Raises UsageFault if the queries are not tokens of a text.
     """

@@ -1,4 +1,4 @@
-"""Terminal pictures of a sample: grid of all heads, maps of single heads, one query in all heads, and heads over checkpoints."""
+"""Terminal pictures of a sample: grid of heads, maps of heads, one query in all heads, heads over checkpoints."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 def pictures(sample: Sample, titled: bool, described: bool, selected: bool) -> Iterator[Picture]:
-    """Sentences if `described`; else the weights of the query; else maps of the heads, with the grid if none are `selected`."""
+    """Sentences if `described`, else the query's weights, else maps of heads, with the grid if none are `selected`."""
     if sample.step is not None:
         yield partial(terminal.line, f"step {sample.step}")
     if titled:

@@ -1,4 +1,4 @@
-"""Attention maps in a `.safetensors` file: a float32 tensor (heads, queries, keys) per layer and text, with JSON metadata.
+"""Attention maps in a `.safetensors` file: a float32 tensor (heads, queries, keys) per layer and text, and metadata.
 
     s0000/decoder.self/L00   weights of the selected heads
     s0000/src.ids            token ids; .words: word of each token; .special: 1 for special tokens;
