@@ -56,8 +56,8 @@ def test_what_is_said_of_a_crash_are_plain_sentences_and_a_table(early: tuple[Pa
     run, _ = early
     done = minitf("inspect", "crash", run)
     said = " ".join(told(done.stdout).split())
-    assert "replayed on cpu in bf16: the same happens again" in said
-    assert "the first output that is not finite: stack.layers.3." in said
+    assert "replayed on cpu in bf16: it diverges again in the same way" in said
+    assert "first non-finite output: stack.layers.3." in said
     assert "in fp32 instead of bf16 the step is" in said
     assert "try: a lower optimizer.lr (it is 0.3), schedule.warmup=5% (there is none), optimizer.clip=1" in said
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -68,7 +68,7 @@ def test_a_step_that_diverged_backward_is_found_again(late: tuple[Path, str]) ->
     result = result_of(minitf("inspect", "crash", run, "--json").stdout)
     assert result["reproduced"] is True
     assert (result["source"], result["outcome"]["micro"], result["in_fp32"]) == (None, None, None)
-    assert "the norm of the gradient" in result["outcome"]["what"]
+    assert "the gradient norm" in result["outcome"]["what"]
     assert bool(result["gradients"]) == bool(result["diverged"]["parameters"])
 
 
@@ -191,7 +191,7 @@ def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> Non
     assert "since that step" not in minitf("inspect", "crash", copied).stdout
     record = json.loads((copied / "run.json").read_text())
     (copied / "run.json").write_text(json.dumps(record | {"state": "done"}))
-    assert "since that step the run was started again: it is done\n" in told(minitf("inspect", "crash", copied).stdout)
+    assert "the run was continued after that step; its state is done\n" in told(minitf("inspect", "crash", copied).stdout)
     assert result_of(minitf("inspect", "crash", copied, "--json").stdout)["state"] == "done"
 
 
@@ -248,7 +248,7 @@ def test_a_text_that_changed_since_is_refused(tmp_path: Path) -> None:
     text.write_text(text.read_text() + "\n\nOne more tale.\n")
     done = minitf("inspect", "crash", run)
     assert (done.exit_code, done.stdout) == (5, "")
-    assert f"the text of {run} has changed since training: the step cannot be done again" in done.stderr
+    assert f"the data of {run} has changed since training, so the step cannot be replayed" in done.stderr
     text.unlink()
     assert minitf("inspect", "crash", run).exit_code == 4
 
@@ -256,4 +256,4 @@ def test_a_text_that_changed_since_is_refused(tmp_path: Path) -> None:
 def test_a_device_that_is_missing_is_refused_by_the_option_that_named_it(early: tuple[Path, str]) -> None:  # noqa: F811
     done = minitf("inspect", "crash", early[0], "--device", "cuda:77")
     assert (done.exit_code, done.stdout) == (9, "")
-    assert done.stderr.startswith("--device: there is no 'cuda:77' on this machine; available: cpu")
+    assert done.stderr.startswith("--device: no 'cuda:77' on this machine; available: cpu")
