@@ -190,7 +190,7 @@ def test_an_induction_head_is_not_called_so_by_a_text_where_one_row_alone_could_
     assert head.role != "induction"
     [head] = heads(model, REPEATED)[1]
     assert (head.measures["rows"], head.measures["induction_rows"], head.role) == (12, 7, "induction")
-    said = "induction head, attention weight 1.00 on what followed an earlier occurrence of the token (in 7 rows)"
+    said = "induction head, attention weight 1.00 on the token after an earlier occurrence of the same token (mean over 7 rows)"
     assert describe_head(head, "token") == f"decoder self-attention L1 H0: {said}"
 
 

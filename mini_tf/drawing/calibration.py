@@ -20,10 +20,10 @@ def draw_calibration(confidence: np.ndarray, accuracy: np.ndarray, counts: np.nd
     if not (len(confidence) == len(accuracy) == len(counts) > 0):
         raise ValueError(f"numbers of bins must be equal and positive: {len(confidence)}, {len(accuracy)}, {len(counts)}")
     heading = f"Expected calibration error {error:.3f}" + (f": {title}" if title else "")
-    return figure_bytes(lambda: _drawn(confidence, accuracy, counts, heading), suffix)
+    return figure_bytes(lambda: _draw(confidence, accuracy, counts, heading), suffix)
 
 
-def _drawn(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, title: str) -> Figure:
+def _draw(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, title: str) -> Figure:
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
     figure.suptitle(truncate_to(title, _WIDTH - 0.3, TITLE_SIZE), fontsize=TITLE_SIZE, x=0.02, ha="left")

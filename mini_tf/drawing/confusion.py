@@ -41,14 +41,14 @@ _MAX_LISTED = 20
 def draw_confusion(counts: np.ndarray, names: Sequence[str], title: str, suffix: str) -> bytes:
     """A "png" or "svg" of counts (C, C): rows are true classes, hatched without examples, columns predicted ones."""
     _check_shape(counts, names)
-    return figure_bytes(lambda: _drawn(counts, names, title), suffix)
+    return figure_bytes(lambda: _draw(counts, names, title), suffix)
 
 
 def confusion_text(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
     """The shares of each row in hundredths, or, if the terminal is too narrow, the most frequent confusions."""
     _check_shape(counts, names)
     if max(8, width // 5) + 1 + 4 * len(names) > width:
-        return _listed(counts, names, title, colored=colored, width=width)
+        return _list_confusions(counts, names, title, colored=colored, width=width)
     note = "Rows: true classes; columns: predicted classes. Values: shares of the true class."
     panel = Panel(title, names, names, shares(counts), note, tokens=False)
     return heat_map(panel, _SHARE, colored=colored, width=width, values=True, max_rows=len(names))
@@ -61,7 +61,7 @@ def shares(counts: np.ndarray) -> np.ndarray:
     return part
 
 
-def _listed(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
+def _list_confusions(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
     off = np.where(np.eye(len(names), dtype=bool), 0, counts)
     order = np.argsort(-off, axis=None, kind="stable")
     found = [divmod(int(cell), len(names)) for cell in order[:_MAX_LISTED] if off.flat[cell]]
@@ -75,7 +75,7 @@ def _listed(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bo
     return finish(text)
 
 
-def _drawn(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
+def _draw(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     cell = _cell(counts)
     every = ceil(LINE_HEIGHT / cell - 1e-9)
     shown = range(0, len(names), every)

@@ -14,10 +14,10 @@ _LINE_STYLES = ("-", "--", ":", "-.")
 
 def draw_curves(curves: Curves, suffix: str) -> bytes:
     """A line plot with a legend, or, for many lines, with their number."""
-    return figure_bytes(lambda: _drawn(curves), suffix)
+    return figure_bytes(lambda: _draw(curves), suffix)
 
 
-def _drawn(curves: Curves) -> Figure:
+def _draw(curves: Curves) -> Figure:
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     axes = figure.subplots()
     few = len(curves.lines) <= _MAX_NAMES

@@ -12,10 +12,10 @@ _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 def loss_curve(train: Points, val: Points, title: str, unit: str) -> bytes:
     """A PNG of loss against step: training loss, its running mean, and validation loss with its minimum."""
-    return figure_bytes(lambda: _drawn(train, val, title, unit), "png")
+    return figure_bytes(lambda: _draw(train, val, title, unit), "png")
 
 
-def _drawn(train: Points, val: Points, title: str, unit: str) -> Figure:
+def _draw(train: Points, val: Points, title: str, unit: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if train:
@@ -42,10 +42,10 @@ def _drawn(train: Points, val: Points, title: str, unit: str) -> Figure:
 
 def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: str) -> bytes:
     """A "png" or "svg" of the (training, validation) losses of several runs: validation solid, training dashed."""
-    return figure_bytes(lambda: _compared(runs, unit), suffix)
+    return figure_bytes(lambda: _draw_runs(runs, unit), suffix)
 
 
-def _compared(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
+def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for (name, (train, val)), color in zip(runs.items(), distinct_colors(len(runs)), strict=True):

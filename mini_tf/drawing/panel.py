@@ -66,7 +66,7 @@ class Panel:
     marks: Marks = Marks()
 
     def __post_init__(self) -> None:
-        _must_have_shape("values", self.values, (len(self.rows), len(self.columns)))
+        _check_shape("values", self.values, (len(self.rows), len(self.columns)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class HeadGrid:
     scale: Scale = Scale(label="entropy")
 
     def __post_init__(self) -> None:
-        _must_have_shape("values", self.values, (len(self.rows), len(self.columns)))
+        _check_shape("values", self.values, (len(self.rows), len(self.columns)))
         if [len(row) for row in self.letters] != [len(self.columns)] * len(self.rows):
             raise ValueError("letters: there must be one per cell")
 
@@ -103,7 +103,7 @@ class QueryWeights:
     text: str = ""
 
     def __post_init__(self) -> None:
-        _must_have_shape("weights", self.weights, (len(self.heads), len(self.tokens)))
+        _check_shape("weights", self.weights, (len(self.heads), len(self.tokens)))
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,6 @@ class PanelGrid:
     text: str = ""
 
 
-def _must_have_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
+def _check_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
     if values.shape != shape:
         raise ValueError(f"{name}: {values.shape} must be (rows, columns) = {shape}")

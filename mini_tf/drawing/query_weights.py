@@ -39,10 +39,10 @@ _MAX_LINES = 60
 
 def draw_query_weights(data: QueryWeights, suffix: str) -> bytes:
     """Draw lines for the 60 largest weights of at least 0.01; of more than about 180 heads every n-th is named."""
-    return figure_bytes(lambda: _drawn(data), suffix)
+    return figure_bytes(lambda: _draw(data), suffix)
 
 
-def _drawn(data: QueryWeights) -> Figure:
+def _draw(data: QueryWeights) -> Figure:
     heads, tokens = data.weights.shape
     names = [figure_caption(head, 12) for head in data.heads]
     words = [figure_label(token, _MAX_LABEL) for token in data.tokens]

@@ -47,7 +47,7 @@ def heat_map(panel: Panel, scale: Scale, *, colored: bool, width: int, values: b
         for j in range(n_columns):
             value = float(panel.values[i, j])
             cell = pad_left(numbers[i][j], step - 1) + " " if values or colored or math.isnan(value) else _shade(value, scale)
-            text.append(_marked(cell, panel.marks, (i, j)), _style_of(value, scale) if colored else None)
+            text.append(_add_mark(cell, panel.marks, (i, j)), _style_of(value, scale) if colored else None)
         text.append("\n")
     _add_legend(text, scale, width, colored, values)
     add_sentence(text, panel.note, width)
@@ -105,7 +105,7 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
 
     text = new_text(curves.title, width)
     for name, line, end in zip(names, curves.lines.values(), ends, strict=True):
-        bars = "".join(_bar(value, scale) for value in _subsampled(line, room))
+        bars = "".join(_bar(value, scale) for value in _subsample(line, room))
         text.append(pad_left(name, label_width) + " ").append(bars, Style(color=Color.from_ansi(36)) if colored else None)
         text.append(f" {end}\n")
     over = f" over {curves.x_label} {curves.x[0]:g} to {curves.x[-1]:g}" if len(curves.x) else ""
@@ -164,7 +164,7 @@ def _vertical_labels(columns: Sequence[str], step: int) -> list[str]:
     return ["".join(" " * (step - 2) + pad_right(letter, 2) for letter in line) for line in lines]
 
 
-def _marked(content: str, marks: Marks, cell: tuple[int, int]) -> str:
+def _add_mark(content: str, marks: Marks, cell: tuple[int, int]) -> str:
     """The cell with its sign as last character, if it is marked."""
     ring = _RING if cell in marks.rings else _DOTTED_RING if cell in marks.dotted_rings else ""
     sign = (_BOTH if ring else _SQUARE) if cell in marks.squares else ring
@@ -216,7 +216,7 @@ def _characters(scale: Scale) -> str:
     return f"{low:.3g} '-@' .. 0 '{SIGNED_CHARACTERS}' {high:.3g}" if scale.diverging else f"{low:.3g} '{CHARACTERS}' {high:.3g}"
 
 
-def _subsampled(line: Sequence[float], room: int) -> list[float]:
+def _subsample(line: Sequence[float], room: int) -> list[float]:
     """At most `room` evenly spaced values, including the first and the last."""
     if len(line) <= room:
         return list(line)

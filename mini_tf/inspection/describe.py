@@ -11,8 +11,9 @@ _ROLE_SUMMARIES = {
     "next": "next-{unit} head, attention weight {share:.2f} on the next {unit}",
     "self": "current-{unit} head, attention weight {share:.2f} on the {unit} itself",
     "first": "first-{unit} head (attention sink), attention weight {share:.2f} on the first {unit}",
-    "induction": "induction head, attention weight {share:.2f} on what followed an earlier occurrence of the {unit} (in {rows} rows)",
-    "same": "duplicate-{unit} head, attention weight {share:.2f} on other occurrences of the {unit} (in {rows} rows)",
+    "induction": "induction head, attention weight {share:.2f} on the {unit} after an earlier occurrence of the same {unit} "
+    "(mean over {rows} rows)",
+    "same": "duplicate-{unit} head, attention weight {share:.2f} on other occurrences of the same {unit} (mean over {rows} rows)",
 }
 
 
