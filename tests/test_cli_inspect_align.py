@@ -81,7 +81,7 @@ def test_align_judges_every_head_by_gold_links(run: Path, gold: Path, tmp_path: 
     counts = [len(HELD[n].split()) for n in (1, 3)]
     assert found["baseline"]["diagonal"] == pytest.approx(1 - sum(n % 2 for n in counts) / sum(counts))
     assert files[1].read_text() == "".join(f"{line}\n" for line in found["alignments"])
-    assert "ring: gold link" in files[2].read_text()
+    assert "ring: gold alignment" in files[2].read_text()
     assert files[3].read_bytes().startswith(b"\x89PNG")
     sample = found["sample"]
     assert (sample["source_words"], sample["target_words"]) == (HELD[0].split(), backwards(HELD[0]).split())
@@ -106,9 +106,9 @@ def test_align_of_one_text_draws_its_words_and_says_how_the_head_was_chosen(run:
     filed = view("align", run, "the old cat", "--target", "CAT OLD THE", "-o", tmp_path / "one.pharaoh")
     assert (filed.exit_code, filed.stdout) == (0, "")
     assert re.search(r"^ *CAT ", shown.stdout, re.M)
-    assert ("x: link of the head" in shown.stdout) == ((tmp_path / "one.pharaoh").read_text() != "\n")
+    assert ("x: alignment by the head" in shown.stdout) == ((tmp_path / "one.pharaoh").read_text() != "\n")
     assert max(map(cell_len, shown.stdout.splitlines())) <= 80
-    assert "note: no true links to choose by" in shown.stderr
+    assert "note: no gold alignments, so of 8 heads and shifts" in shown.stderr
     found = result("align", run, "the old cat", "--target", "CAT OLD THE")
     assert found["best"]["sharpness"] == max(head["sharpness"] for head in found["heads"])
     assert (found["best"]["aer"], found["baseline"], found["sample"]["gold"]) == (None, {"diagonal": None}, None)
@@ -142,7 +142,7 @@ def test_align_is_held_to_its_error_rate(run: Path, gold: Path) -> None:
         (("a", "--gold", "g"), "needs the target text"),
         (("  ",), "SOURCE has no word"),
         (("a", "--target", " "), "--target has no word"),
-        (("--layer", "7"), "--layer 7: there is no 7; they are 0 to 1"),
+        (("--layer", "7"), "--layer 7: 7 is out of range; indices are 0 to 1"),
         (("a", "--target", "b\udcff"), "is not UTF-8"),
         (("x " * 99, "--target", "b"), "no pair fits into the model's context of 64 tokens"),
         (("-o", "links.txt"), "its suffix must be"),
@@ -169,7 +169,7 @@ def test_a_model_of_one_stack_has_no_pairs_to_look_at(decoder: Path) -> None:
         "--target needs an encoder_decoder, but this model is of kind decoder",
         exit_code=2,
     )
-    refused(view("positions", decoder, "--stack", "encoder"), "--stack encoder: a model of the kind decoder has one stack", exit_code=2)
+    refused(view("positions", decoder, "--stack", "encoder"), "--stack encoder: a model of kind decoder has only one stack", exit_code=2)
 
 
 # attention
@@ -212,7 +212,7 @@ def test_attention_of_a_pair_by_words_and_by_a_word_of_the_target(run: Path, tmp
     assert there["query"] == {"index": 1, "text": "cat"}
     refused(view("attention", run, *pair, "--query", "cat"), "no such word in the target; it has </s>, CAT, TH", exit_code=2)
     shown = view("attention", run, *pair, "--query", "CAT", "--describe")
-    assert re.match(r"cross-attention L0 H0: 'CAT' \(1\) looks at '(the|cat|</s>)' \(", shown.stdout)
+    assert re.match(r"cross-attention L0 H0: 'CAT' \(1\) attends to '(the|cat|</s>)' \(", shown.stdout)
     for file, more in (("fan.svg", ("--query", "CAT")), ("all.svg", ()), ("one.svg", ("--kind", "cross", "--layer", "0", "--head", "1"))):
         assert view("attention", run, *pair, "--words", *more, "-o", tmp_path / file).exit_code == 0
         assert {">CAT<", ">the<", ">cat<"} <= set(re.findall(r">\w+<", (tmp_path / file).read_text()))
@@ -241,8 +241,8 @@ def test_attention_translates_texts_whose_target_is_not_given(run: Path) -> None
     assert [sample["source"] for sample in samples] == ["the cat", "a dog"]
     refused(view("attention", run, "a", "b", "--target", "c"), "--target is one text for 2 sources", exit_code=2)
     long = view("attention", run, "x" * 99, "--target", "y" * 99)
-    assert "note: the source has 100 tokens; the first 64, the model's context, are looked at\n" in long.stderr
-    assert "note: the target has 100 tokens; the first 64, the model's context, are looked at\n" in long.stderr
+    assert "note: the source has 100 tokens and is truncated to 64, the model's context\n" in long.stderr
+    assert "note: the target has 100 tokens and is truncated to 64, the model's context\n" in long.stderr
 
 
 # the other views

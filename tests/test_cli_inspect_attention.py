@@ -129,11 +129,11 @@ def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--layer", "2"), "--layer 2: there is no 2; they are 0 to 1"),
+        (("--layer", "2"), "--layer 2: 2 is out of range; indices are 0 to 1"),
         (("--head", "1-0"), "--head 1-0: the range 1-0 is empty"),
         (("--head", "one"), "--head one: must be numbers and ranges, such as 0,2-3,-1"),
-        (("--kind", "cross"), "--kind cross: the model has decoder.self only"),
-        (("--query", "dog"), "--query dog: no such word in the text; it has </s>, the, cat, heard, bear; or give a number, 0 to 22"),
+        (("--kind", "cross"), "--kind cross: the model has only decoder.self"),
+        (("--query", "dog"), "--query dog: no such word in the text; it has </s>, the, cat, heard, bear; or give an index, 0 to 22"),
         (("--query", "23"), "--query 23: no such word"),
         (("--query", ""), "--query is empty; give a word of the text or a token index"),
         (("--layer", "١"), "must be numbers and ranges"),
@@ -191,7 +191,7 @@ def test_an_empty_text_is_its_separator_where_the_model_knows_one(run: Path, tmp
 def test_of_a_text_longer_than_the_context_the_beginning_is_looked_at(run: Path) -> None:
     shown = result(run, "ab", "x" * 100)
     assert [len(sample["tokens"]) for sample in shown["samples"]] == [3, 48]
-    note = "text 2: the text has 101 tokens; the first 48, the model's context, are looked at"
+    note = "text 2: the text has 101 tokens and is truncated to 48, the model's context"
     assert shown["notes"] == [note]
     assert f"note: {note}\n" in inspect(run, "ab", "x" * 100).stderr
 
@@ -236,9 +236,9 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
     assert part["query"] == {"index": 3, "text": "cat)!"}
     both = "cat, see the cat. the catalogue"
     assert result(run, both, "--query", "cat")["samples"][0]["query"] == {"index": 4, "text": "cat."}, "of all the last, exact or not"
-    assert "note: 'cat' stands in 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n" in inspect(run, both, "--query", "cat").stderr
+    assert "note: 'cat' matches 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n" in inspect(run, both, "--query", "cat").stderr
     shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.png", "-o", tmp_path / "fan.svg")
-    assert "note: 'the' stands in 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
+    assert "note: 'the' matches 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
     assert shown.stdout == ""
     assert re.search(r"^ *>the ", inspect(run, TEXT, "--query", "the").stdout, re.M)
     assert (tmp_path / "fan.png").read_bytes().startswith(b"\x89PNG")
@@ -261,10 +261,10 @@ def test_sentences_say_the_same_as_the_numbers(run: Path) -> None:
     [sample] = result(run, TEXT, "--describe")["samples"]
     assert shown[0].startswith("4 heads: ")
     assert shown[1:] == [head["description"] for head in sample["heads"]]
-    assert f"entropy {sample['heads'][0]['entropy']:.2f} of 1" in shown[1]
+    assert f"entropy {sample['heads'][0]['entropy']:.2f}" in shown[1]
     [row] = result(run, TEXT, "--query", "cat", "--layer", "0", "--head", "0", "--describe")["samples"][0]["heads"]
     best = int(np.argmax(row["query_weights"]))
-    assert f"'cat' (2) looks at {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}" in row["description"]
+    assert f"'cat' (2) attends to {['</s>', *TEXT.split()][best]!r} ({best}) {max(row['query_weights']):.2f}" in row["description"]
 
 
 def test_options_that_choose_heads_add_up_and_others_are_given_once(run: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> N
     assert "\x1b[" in colored
     assert "\x1b" not in plain
     assert max(map(cell_len, plain.splitlines())) <= 80
-    assert plain.startswith("What each head does")
+    assert plain.startswith("Roles of all heads")
     assert len(re.findall("^L[01] decoder.self ", plain, re.M)) == 2
     assert 1 <= plain.count("attention weight") <= 3
 
@@ -411,7 +411,7 @@ def test_the_maps_are_hugging_faces_eager_maps(parity: Callable[[], None], monke
     compared = []
 
     def shown(model: Model, ids: Tensor) -> list[Tensor]:
-        texts = [[heads_of(reading, row.tolist()) for reading in capture(model, Tokens(row[None])).readings] for row in ids]
+        texts = [[heads_of(reading, row.tolist()) for reading in capture(model, Tokens(row[None])).attention] for row in ids]
         compared.extend(texts)
         maps = [[np.stack([head.weights for head in heads]) for heads in text] for text in texts]
         return [torch.from_numpy(np.stack(layer)) for layer in zip(*maps, strict=True)]

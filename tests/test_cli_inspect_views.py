@@ -96,14 +96,14 @@ def test_word_reads_sentences_from_a_pipe(runs: dict[str, Path]) -> None:
 def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> None:
     run, file = runs["rotary"], tmp_path / "s.txt"
     file.write_text("two bears\nno such\n")
-    assert "text 2: the word 'bears' does not stand in it" in refused(2, "word", run, "bears", "bears", "Bears")
-    assert f"{file}:2: the word 'bears' does not stand in it" in refused(4, "word", run, "bears", "-i", file)
+    assert "text 2: the word 'bears' does not occur in it" in refused(2, "word", run, "bears", "bears", "Bears")
+    assert f"{file}:2: the word 'bears' does not occur in it" in refused(4, "word", run, "bears", "-i", file)
     assert "-i FILE" in refused(2, "word", run, "bears")
     assert "can be compared, got 1" in refused(2, "word", run, "bears", "one of bears")
     assert "WORD is empty" in refused(2, "word", run, " ", "a b", "c d")
     assert "give one of them" in refused(2, "word", run, "bears", "bears", "-i", file)
     assert "--layer 3: must be 0 (the embedding) to 2" in refused(2, "word", run, "bears", "bears", "bears", "--layer", "3")
-    assert "but the model reads the first 48" in refused(2, "word", run, "bears", "bears", "y " * 30 + "bears")
+    assert "but the model's context is 48" in refused(2, "word", run, "bears", "bears", "y " * 30 + "bears")
     assert "WORD is not UTF-8" in refused(2, "word", run, "\udcff", "bears", "bears")
     assert "a text is not UTF-8" in refused(2, "word", run, "bears", "bears", "bears \udcff")
     file.write_bytes(b"bears\nbears \xff\n")
@@ -120,7 +120,7 @@ def test_word_says_which_occurrence_is_compared(runs: dict[str, Path]) -> None:
 
 def test_word_says_what_it_cut(runs: dict[str, Path]) -> None:
     result = result_of("word", runs["alibi"], "bears", "bears " + "y " * 30, "two bears")
-    assert result["notes"] == ["text 1: the text has 67 tokens; the first 48, the model's context, are looked at"]
+    assert result["notes"] == ["text 1: the text has 67 tokens and is truncated to 48, the model's context"]
     assert [one["n_cut"] for one in result["texts"]] == [19, 0]
 
 
@@ -243,7 +243,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     files = [tmp_path / f"positions.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
         said = " ".join(shown("positions", runs[kind], "--curve").split())
-        assert said.startswith("positions: none; this model is given no positions, so there is no curve over distance;")
+        assert said.startswith("positions: none; this model has no positional encoding, so there is no curve over distance;")
         assert "`minitf inspect attention`" in said
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")
@@ -254,7 +254,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     assert shown("positions", runs[kind], *(part for file in files for part in ("-o", file))) == ""
     text, alone = (shown("positions", runs[kind], *curve) for curve in ((), ("--curve",)))
     assert "over distance 0 to 47" in alone
-    assert ("cosine of the vectors" in text, "cosine" in alone) == (kind == "learned", False)
+    assert ("cosine similarity" in text, "cosine" in alone) == (kind == "learned", False)
     result = json.loads(files[0].read_text())
     assert result == result_of("positions", runs[kind])
     assert result["positions"] == kind
@@ -301,7 +301,7 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
     assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(0 < head["normalised"] <= 1 for head in result["heads"])
     assert [one["text"] for one in result["texts"]] == ["Once upon a time", *HOSTILE]
-    assert result["notes"] == [f"text {1 + len(HOSTILE)}: the text has 301 tokens; the first 48, the model's context, are looked at"]
+    assert result["notes"] == [f"text {1 + len(HOSTILE)}: the text has 301 tokens and is truncated to 48, the model's context"]
     assert text.count("decoder.self") == 4
     lines = result_of("softmax", runs["rotary"], stdin="Once upon a time\n")
     assert lines == result_of("softmax", runs["rotary"], "Once upon a time")
@@ -309,7 +309,7 @@ def test_softmax_has_a_line_for_every_head(runs: dict[str, Path], tmp_path: Path
 
 def test_an_empty_text_is_refused_alike_by_every_view_of_a_model_without_a_separator(tmp_path: Path) -> None:
     tail = trained(tmp_path / "tail", "train.steps=1", "data.split=tail 10%")
-    said = "a text is empty, and this model knows no separator to begin with; give it a text to read\n"
+    said = "a text is empty, and this model has no separator token to start with; give a text with tokens\n"
     assert refused(2, "softmax", tail, "ab", "") == refused(2, "attention", tail, "ab", "") == said
 
 
@@ -324,7 +324,7 @@ def test_simple_walks_through_the_words(tmp_path: Path) -> None:
     text = shown("simple", "I love bears")
     result = result_of("simple", "I love bears")
     assert text == shown("simple")
-    assert "bears moved towards its neighbours" in text
+    assert "bears moved towards the other words" in text
     assert f"{result['weights'][2][0]:.3f}" in text
     assert result["drawn"] == result["notes"] == []
     assert result["after"][2] > result["before"][2]
@@ -338,4 +338,4 @@ def test_simple_takes_any_words_but_not_many(tmp_path: Path) -> None:
     assert "[bold]" in shown("simple", text)
     shown("simple", " ".join("abcdefghijkl"))
     for words in ("", " ", "a " * 13):
-        assert "a walk-through takes 1 to 12" in refused(2, "simple", words)
+        assert "words, but must have 1 to 12" in refused(2, "simple", words)

@@ -16,13 +16,13 @@ import pytest
 from hostile import HOSTILE, STEERING
 
 from mini_tf.drawing.calibration import draw_calibration
-from mini_tf.drawing.canvas import text_width, wrapped
+from mini_tf.drawing.canvas import text_width, wrap_caption
 from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves import draw_curves
-from mini_tf.drawing.fan import draw_fan
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.heat_maps import draw_panels
-from mini_tf.drawing.panel import Curves, Fan, Panel, Scale
+from mini_tf.drawing.panel import Curves, Panel, QueryWeights, Scale
+from mini_tf.drawing.query_weights import draw_query_weights
 from mini_tf.system.errors import UsageFault
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ DRAWN: dict[str, Callable[[str], bytes]] = {
         [Panel("a", HOSTILE * 3, HOSTILE * 3, np.tile(WEIGHTS, (3, 3)))] * 16, Scale(high=0.1, open_end=True), TITLE, suffix, text=TITLE
     ),
     "captions": lambda suffix: draw_panels([Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix),
-    "fan": lambda suffix: draw_fan(Fan(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
+    "fan": lambda suffix: draw_query_weights(QueryWeights(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
     "curves": lambda suffix: draw_curves(
         Curves(TITLE, range(5), TITLE, TITLE, {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)}), suffix
     ),
@@ -145,7 +145,7 @@ def test_the_most_maps_of_a_figure_have_room_each_and_more_are_refused(layers: i
     assert {f"{i}" for i in range(50)} <= set(text_of(svg))
     with pytest.raises(UsageFault, match=r"a figure has room for 50 rows of 50") as refusal:
         draw_panels([*panels, *panels[:heads]], Scale(), "t", "svg", across=heads if heads == 1 else 51)
-    assert refusal.value.hint == "choose some by --layer and --head"
+    assert refusal.value.hint == "select heads by --layer and --head"
 
 
 def test_a_map_with_words_as_long_as_they_get_stays_under_30_inches() -> None:
@@ -155,7 +155,7 @@ def test_a_map_with_words_as_long_as_they_get_stays_under_30_inches() -> None:
 
 
 def test_a_fan_of_a_thousand_heads_stays_under_30_inches_and_names_some_of_them() -> None:
-    svg = draw_fan(Fan("t", "b", 1, ["a", "b"], np.full((1000, 2), 0.5), [f"H{i}" for i in range(1000)]), "svg")
+    svg = draw_query_weights(QueryWeights("t", "b", 1, ["a", "b"], np.full((1000, 2), 0.5), [f"H{i}" for i in range(1000)]), "svg")
     assert max(inches(svg)) < 30
     named = [text for text in text_of(svg) if text.startswith("H")]
     assert 150 <= len(named) <= 220
@@ -209,7 +209,7 @@ def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:
 
 def test_of_many_weights_a_fan_has_lines_for_the_strongest_and_says_so() -> None:
     weights = np.linspace(0.02, 0.9, 64 * 5).reshape(64, 5)
-    svg = draw_fan(Fan("looks", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(64)], text="a b c d e"), "svg")
+    svg = draw_query_weights(QueryWeights("looks", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(64)], text="a b c d e"), "svg")
     lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
     assert len(list(lines.iter(f"{SVG}path"))) == 60
     assert "Lines: the 60 largest of 320 weights." in " ".join(text_of(svg))
@@ -218,19 +218,21 @@ def test_of_many_weights_a_fan_has_lines_for_the_strongest_and_says_so() -> None
 
 def test_a_caption_is_broken_within_its_width_and_cut_after_its_last_line() -> None:
     words = " ".join(f"word{i}" for i in range(60))
-    whole = wrapped(words, 3.0, 40)
+    whole = wrap_caption(words, 3.0, 40)
     assert " ".join(whole) == words
     assert all(text_width(line) <= 3.0 for line in whole)
-    assert wrapped(words, 3.0, 2) == [whole[0], wrapped(words, 3.0, 2)[1]]
-    assert wrapped(words, 3.0, 2)[1].endswith("…")
-    one = wrapped("漢" * 5 + "W" * 200, 2.0, 50)
+    assert wrap_caption(words, 3.0, 2) == [whole[0], wrap_caption(words, 3.0, 2)[1]]
+    assert wrap_caption(words, 3.0, 2)[1].endswith("…")
+    one = wrap_caption("漢" * 5 + "W" * 200, 2.0, 50)
     assert len(one) > 5
     assert "".join(one) == "⟨6F22⟩" * 5 + "W" * 200
     assert all(text_width(line) <= 2.0 for line in one)
 
 
 def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:
-    svg = draw_fan(Fan("looks", "b", 1, ["a", "b", "c"], np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), ["H0", "H1"]), "svg")
+    svg = draw_query_weights(
+        QueryWeights("looks", "b", 1, ["a", "b", "c"], np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), ["H0", "H1"]), "svg"
+    )
     texts = text_of(svg)
     assert [texts.count(word) for word in ("a", "b", "c", "H0", "H1")] == [2, 2, 2, 1, 1]
     lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))

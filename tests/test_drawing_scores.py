@@ -12,7 +12,7 @@ from hostile import HOSTILE, STEERING
 from rich.cells import cell_len
 from rich.text import Text
 
-from mini_tf.drawing.ansi import rendered
+from mini_tf.drawing.ansi import render_ansi
 from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.confusion import confusion_text, draw_confusion
 
@@ -34,7 +34,7 @@ def words(svg: bytes) -> list[str]:
 
 
 def piped(picture: Text, width: int = 80) -> str:
-    return rendered(picture, colored=False, width=width)
+    return render_ansi(picture, colored=False, width=width)
 
 
 def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many() -> None:
@@ -76,7 +76,7 @@ def test_nothing_at_all_can_be_calibrated() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_picture_in_a_terminal_is_never_wider_than_it_and_cannot_steer_it(name: str, width: int) -> None:
     for colored in (False, True):
-        text = re.sub("\x1b\\[[0-9;]*m", "", rendered(TEXTS[name](colored, width), colored=colored, width=width))
+        text = re.sub("\x1b\\[[0-9;]*m", "", render_ansi(TEXTS[name](colored, width), colored=colored, width=width))
         assert max(cell_len(line) for line in text.splitlines()) <= width
         assert not set(text) & set(STEERING) - {"\n"}
 
@@ -102,7 +102,7 @@ def test_where_the_matrix_does_not_fit_the_commonest_confusions_are_listed() -> 
 def test_what_does_not_fit_together_is_a_mistake() -> None:
     for refused in (partial(draw_confusion, suffix="png"), partial(confusion_text, colored=False, width=80)):
         for counts, names in ((np.eye(2), ["a"]), (np.ones((1, 2)), ["a"]), (np.ones((0, 0)), [])):
-            with pytest.raises(ValueError, match="must be a row and a column for each"):
+            with pytest.raises(ValueError, match="must have a row and a column for each"):
                 refused(counts, names, title="t")
-    with pytest.raises(ValueError, match="the same length, at least 1: 3, 2, 3"):
+    with pytest.raises(ValueError, match="must be equal and positive: 3, 2, 3"):
         draw_calibration(BINS[0], BINS[1][:2], BINS[2], 0.1, "t", "png")

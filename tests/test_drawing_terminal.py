@@ -11,10 +11,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mini_tf.drawing.ansi import rendered
-from mini_tf.drawing.panel import Cells, Curves, Fan, Panel, Scale
-from mini_tf.drawing.ramp import terminal_color
-from mini_tf.drawing.terminal import curves, fan, head_grid, heat_map, sentence, table
+from mini_tf.drawing.ansi import render_ansi
+from mini_tf.drawing.colormap import terminal_color
+from mini_tf.drawing.panel import Curves, HeadGrid, Panel, QueryWeights, Scale
+from mini_tf.drawing.terminal import curves, head_grid, heat_map, query_weights, sentence, table
 
 COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
 WORDS = ["The", " bears", " ate"]
@@ -29,13 +29,13 @@ def causal(size: int) -> np.ndarray:
 
 def piped(picture: Text, width: int = 80) -> str:
     """A picture as a pipe gets it."""
-    return rendered(picture, colored=False, width=width)
+    return render_ansi(picture, colored=False, width=width)
 
 
 SIZE = len(HOSTILE)
 PICTURES: dict[str, Callable[[bool, int], Text]] = {
     "heat_map": lambda colored, width: heat_map(
-        Panel("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), looks=" ".join(HOSTILE)),
+        Panel("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), note=" ".join(HOSTILE)),
         Scale(label="".join(HOSTILE)),
         colored=colored,
         width=width,
@@ -47,11 +47,13 @@ PICTURES: dict[str, Callable[[bool, int], Text]] = {
         Panel("t", HOSTILE, HOSTILE, causal(SIZE), tokens=False), Scale(), colored=colored, width=width
     ),
     "head_grid": lambda colored, width: head_grid(
-        Cells("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), [HOSTILE] * SIZE, {token: token for token in HOSTILE}),
+        HeadGrid("".join(HOSTILE), HOSTILE, HOSTILE, causal(SIZE), [HOSTILE] * SIZE, {token: token for token in HOSTILE}),
         colored=colored,
         width=width,
     ),
-    "fan": lambda colored, width: fan(Fan("\x1b[31m", "[bold]", 3, HOSTILE, causal(SIZE), HOSTILE), colored=colored, width=width),
+    "fan": lambda colored, width: query_weights(
+        QueryWeights("\x1b[31m", "[bold]", 3, HOSTILE, causal(SIZE), HOSTILE), colored=colored, width=width
+    ),
     "curves": lambda colored, width: curves(
         Curves("\x9b", range(300), "\x1b", "\u202e", {token: np.linspace(i, -i, 300).tolist() for i, token in enumerate(HOSTILE)}),
         colored=colored,
@@ -66,7 +68,7 @@ PICTURES: dict[str, Callable[[bool, int], Text]] = {
 @pytest.mark.parametrize("colored", [True, False])
 @pytest.mark.parametrize("name", PICTURES)
 def test_no_token_steers_the_terminal_or_makes_a_line_too_long(name: str, colored: bool, width: int) -> None:
-    shown = rendered(PICTURES[name](colored, width), colored=colored, width=width)
+    shown = render_ansi(PICTURES[name](colored, width), colored=colored, width=width)
     plain = COLOR_CODE.sub("", shown)
     assert (plain != shown) is colored
     assert not set(plain) & set(STEERING) - {"\n"}
@@ -80,15 +82,15 @@ def test_the_gate_stops_what_a_careless_caller_lets_through() -> None:
     careless = Table("[bold]head[/bold]", "\x1b[31mred")
     careless.add_row(Text("\x9b\x1b]0;x\x07"), Text("a", Style(link="http://x/\x1b[31m")))
     for renderable in (careless, "[link=http://x]\x1b[31m:smile:", Text("\u202e\x1b")):
-        shown = COLOR_CODE.sub("", rendered(renderable, colored=True, width=80).replace("\n", ""))
+        shown = COLOR_CODE.sub("", render_ansi(renderable, colored=True, width=80).replace("\n", ""))
         assert not set(shown) & (set(STEERING) - {"\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\ufe0f"})
         assert "http://x/" not in shown
-    assert "[link=http://x]\\x1b[31m:smile:" in rendered("[link=http://x]\x1b[31m:smile:", colored=False, width=80)
+    assert "[link=http://x]\\x1b[31m:smile:" in render_ansi("[link=http://x]\x1b[31m:smile:", colored=False, width=80)
 
 
 def test_a_map_without_colour_says_which_word_looks_where() -> None:
     values = np.array([[1.0, np.nan, np.nan], [0.55, 0.45, np.nan], [0.0, 0.05, 0.95]])
-    panel = Panel("L0 H1", WORDS, WORDS, values, looks="A row's word looks at the columns' words.")
+    panel = Panel("L0 H1", WORDS, WORDS, values, note="A row's word looks at the columns' words.")
     assert piped(heat_map(panel, Scale(), colored=False, width=80)) == (
         "L0 H1\n"
         "         ·\n"
@@ -139,16 +141,16 @@ def test_a_map_wider_than_the_terminal_shows_a_window_and_says_so() -> None:
     shown = piped(heat_map(Panel("", words, words, causal(100)), Scale(), colored=False, width=80))
     assert "·w36 " in shown
     assert "·w37 " not in shown
-    assert "Only the first 37 of 100 rows and 37 of 100 columns are shown here; a wider" in shown
+    assert "Only the first 37 of 100 rows and 37 of 100 columns are shown; a wider" in shown
 
 
-HEADS = Cells(
+HEADS = HeadGrid(
     "t", ["L0"], ["H0", "H1"], np.array([[0.25, 1.0]]), [["p", "f"]], {"p": "previous token", "f": "first token"}, Scale(label="entropy")
 )
 
 
 def test_colours_are_of_the_256_that_every_terminal_has_and_letters_stand_out_from_them() -> None:
-    shown = rendered(head_grid(HEADS, colored=True, width=80), colored=True, width=80)
+    shown = render_ansi(head_grid(HEADS, colored=True, width=80), colored=True, width=80)
     assert "L0 \x1b[38;5;231;48;5;24m p \x1b[0m\x1b[38;5;16;48;5;226m f \x1b[0m\n" in shown
     assert shown.endswith("p previous token  f first token\n")
 
@@ -186,7 +188,7 @@ def test_a_table_cuts_words_before_it_leaves_columns_out() -> None:
     shown = piped(table(["a", "b"], [["x" * 100, 0.5]], colored=False, width=40), 40)
     assert shown == f"{'a':33}      b\n{'x' * 32}…  0.500\n"
     many = piped(table([f"column {i}" for i in range(9)], [[0.5] * 9], colored=False, width=40), 40)
-    assert many.splitlines()[-2:] == ["Left out, for want of room: column 4,", "column 5, column 6, column 7, column 8."]
+    assert many.splitlines()[-2:] == ["Columns left out: column 4, column 5,", "column 6, column 7, column 8."]
 
 
 def test_curves_are_bars_on_one_scale_with_their_ends() -> None:
@@ -196,14 +198,14 @@ def test_curves_are_bars_on_one_scale_with_their_ends() -> None:
 
 
 def test_the_word_that_looks_is_marked_in_its_fan() -> None:
-    shown = piped(fan(Fan("looks", "bears", 1, WORDS, np.array([[0.1, 0.85, 0.0]]), ["H0"]), colored=False, width=80))
+    shown = piped(query_weights(QueryWeights("looks", "bears", 1, WORDS, np.array([[0.1, 0.85, 0.0]]), ["H0"]), colored=False, width=80))
     assert "\n>·bears %%\n" in shown
 
 
 def test_a_fan_of_more_heads_than_fit_says_what_is_left_out() -> None:
     names = [f"{layer}.{head}" for layer in range(12) for head in range(12)]
-    shown = piped(fan(Fan("looks", "bears", 1, WORDS, np.full((144, 3), 1 / 3), names), colored=False, width=80))
-    assert "Only the first 36 of 144 columns are shown here" in shown
+    shown = piped(query_weights(QueryWeights("looks", "bears", 1, WORDS, np.full((144, 3), 1 / 3), names), colored=False, width=80))
+    assert "Only the first 36 of 144 columns are shown" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -211,8 +213,8 @@ def test_a_fan_of_more_heads_than_fit_says_what_is_left_out() -> None:
     "wrong",
     [
         lambda: Panel("", ["a"], ["b"], np.zeros((2, 1))),
-        lambda: Cells("", ["a"], ["b"], np.zeros((1, 1)), [["x", "y"]]),
-        lambda: Fan("", "", 0, ["a"], np.zeros((2, 1)), ["H0"]),
+        lambda: HeadGrid("", ["a"], ["b"], np.zeros((1, 1)), [["x", "y"]]),
+        lambda: QueryWeights("", "", 0, ["a"], np.zeros((2, 1)), ["H0"]),
         lambda: Curves("", [1], "", "", {"a": [1, 2]}),
     ],
 )

@@ -14,13 +14,19 @@ from tokenizers import models, pre_tokenizers
 
 from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.inspection.alignments import links
-from mini_tf.inspection.alignments.alignment import HeadShift, aligned, between_words, links_at, word_weights
-from mini_tf.inspection.alignments.error import Sweep, error_rate, positions_of, sweep
-from mini_tf.inspection.alignments.links import Gold, diagonal, parse, read, written
-from mini_tf.inspection.capture import Capture, Reading, capture
-from mini_tf.inspection.choice import Choice
-from mini_tf.inspection.framing import Framed
+from mini_tf.inspection.alignments.alignment import HeadShift, align_pairs, alignment_of, between_words, word_weights
+from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, error_rate, head_shifts
+from mini_tf.inspection.alignments.files import (
+    GoldAlignment,
+    dataset_alignments,
+    diagonal,
+    format_alignment,
+    parse_alignment,
+    read_alignments,
+)
+from mini_tf.inspection.capture import Capture, CapturedAttention, capture
+from mini_tf.inspection.head_selection import HeadSelection
+from mini_tf.inspection.model_input import ModelInput
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading
@@ -82,7 +88,7 @@ def run_of(model: Model) -> Trained:
     return Trained(Path("none"), recipe, text, text, model, {}, None, recipe.objective.build(text.vocabulary), 0, setup)
 
 
-def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[Gold | None]]:
+def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[GoldAlignment | None]]:
     """Sentences of N different words, their words in another order, or reversed; and the links."""
     draw, pairs, gold = random.Random(5), [], []
     for number in range(count):
@@ -90,23 +96,23 @@ def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[Gold | None]]:
         order = draw.sample(range(N), N) if permute else [*range(N)][::-1]
         pairs.append(Pair(" ".join(source), " ".join(source[i] for i in order), f"f:{number + 1}"))
         sure = frozenset((i, j) for j, i in enumerate(order))
-        gold.append(Gold(sure, sure))
+        gold.append(GoldAlignment(sure, sure))
     return pairs, list(gold)
 
 
-def swept(model: Model, pairs: list[Pair], gold: list[Gold | None]) -> Sweep:
-    found = aligned(run_of(model), pairs)
+def swept(model: Model, pairs: list[Pair], gold: list[GoldAlignment | None]) -> HeadComparison:
+    found = align_pairs(run_of(model), pairs)
     assert found[0] is not None
-    return sweep(pairs, found, gold, positions_of(found[0].sharpness.shape, Choice(), None))
+    return compare_heads(pairs, found, gold, head_shifts(found[0].sharpness.shape, HeadSelection(), None))
 
 
 def test_the_error_rate_of_a_worked_example() -> None:
     """A = 3 links, S = 2 of which 1 is found, P = 3 of which 2 are found: 1 - (1 + 2) / (3 + 2)."""
-    gold = Gold(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 1)}))
+    gold = GoldAlignment(frozenset({(0, 0), (2, 1)}), frozenset({(0, 0), (2, 1), (1, 1)}))
     assert error_rate([frozenset({(0, 0), (1, 1), (2, 2)})], [gold]) == pytest.approx(0.4)
     assert error_rate([gold.sure], [gold]) == error_rate([gold.possible], [gold]) == 0
     assert error_rate([frozenset()], [gold]) == 1
-    assert error_rate([frozenset()], [Gold(frozenset(), frozenset())]) is None
+    assert error_rate([frozenset()], [GoldAlignment(frozenset(), frozenset())]) is None
 
 
 def test_the_error_rate_counts_cells_over_all_pairs() -> None:
@@ -118,7 +124,7 @@ def test_the_error_rate_counts_cells_over_all_pairs() -> None:
     def sets(cells: np.ndarray) -> list[frozenset[tuple[int, int]]]:
         return [frozenset((int(i), int(j)) for i, j in zip(*np.nonzero(one), strict=True)) for one in cells]
 
-    rate = error_rate(sets(a), [Gold(*both) for both in zip(sets(s), sets(p), strict=True)])
+    rate = error_rate(sets(a), [GoldAlignment(*both) for both in zip(sets(s), sets(p), strict=True)])
     assert rate == pytest.approx(1 - ((a & s).sum() + (a & p).sum()) / (a.sum() + s.sum()))
 
 
@@ -133,11 +139,11 @@ def test_the_error_rate_counts_cells_over_all_pairs() -> None:
 def test_a_head_set_by_hand_is_found_at_its_layer_and_shift(layers: tuple[tuple[str, ...], ...], permute: bool, best: HeadShift) -> None:
     """`reversed` looks when it predicts a word, `same` when it reads it; the diagonal is far off, the other shift is wrong."""
     result = swept(with_cross_heads(*layers), *shuffled(40, permute))
-    assert (result.best.place, result.best.aer, result.aer) == (best, 0.0, 0.0)
+    assert (result.best.head, result.best.aer, result.aer) == (best, 0.0, 0.0)
     assert (result.chosen_on, result.reported_on) == (20, 20)
     assert result.diagonal is not None
     assert result.diagonal > 0.7
-    others = {head.place: head.aer for head in result.heads if head.place != best}
+    others = {head.head: head.aer for head in result.heads if head.head != best}
     assert len(others) == 7
     assert all(aer is not None and aer > 0.7 for aer in others.values())
 
@@ -147,12 +153,12 @@ def test_the_half_that_judges_has_no_part_in_the_choice() -> None:
     model = with_cross_heads(("same", "reversed"))
     pairs, by_word = shuffled(12, permute=True)
     backwards = frozenset((N - 1 - j, j) for j in range(N))
-    by_place: list[Gold | None] = [Gold(backwards, backwards)] * 12
+    by_place: list[GoldAlignment | None] = [GoldAlignment(backwards, backwards)] * 12
 
-    def halves(choosing: list[Gold | None], judging: list[Gold | None]) -> Sweep:
+    def halves(choosing: list[GoldAlignment | None], judging: list[GoldAlignment | None]) -> HeadComparison:
         return swept(model, pairs, [*itertools.chain.from_iterable(zip(choosing[::2], judging[1::2], strict=True))])
 
-    assert (halves(by_place, by_place).best.place, halves(by_word, by_word).best.place) == (HeadShift(0, 1, 0), HeadShift(0, 0, 1))
+    assert (halves(by_place, by_place).best.head, halves(by_word, by_word).best.head) == (HeadShift(0, 1, 0), HeadShift(0, 0, 1))
     mixed, same = halves(by_place, by_word), halves(by_place, by_place)
     assert (mixed.best, mixed.heads) == (same.best, same.heads)
     assert same.aer == 0
@@ -164,7 +170,7 @@ def test_without_gold_links_the_sharpest_head_is_taken_and_a_single_pair_is_only
     pairs, gold = shuffled(3, permute=True)
     model = with_cross_heads(("even", "same"))
     blind = swept(model, pairs, [None] * 3)
-    assert (blind.best.place, blind.best.aer, blind.aer, blind.diagonal) == (HeadShift(0, 1, 1), None, None, None)
+    assert (blind.best.head, blind.best.aer, blind.aer, blind.diagonal) == (HeadShift(0, 1, 1), None, None, None)
     assert blind.best.sharpness == pytest.approx(1)
     alone = swept(model, pairs, [None, gold[1], None])
     assert (alone.chosen_on, alone.reported_on, alone.best.aer, alone.aer) == (0, 1, None, 0.0)
@@ -172,14 +178,16 @@ def test_without_gold_links_the_sharpest_head_is_taken_and_a_single_pair_is_only
 
 def test_weights_between_words_are_sums_over_source_tokens_and_means_over_target_tokens() -> None:
     """By loops, with columns that belong to no token, and padding behind both sides."""
-    source = Framed("ab cd  e", [5, 6, 7, 8, 9, 1], [(0, 1), (1, 2), (2, 4), (4, 5), (5, 8), None])
-    target = Framed("xyz  w", [1, 5, 6, 7, 8], [None, (0, 2), (2, 3), (3, 5), (5, 6)])
+    source = ModelInput("ab cd  e", [5, 6, 7, 8, 9, 1], [(0, 1), (1, 2), (2, 4), (4, 5), (5, 8), None])
+    target = ModelInput("xyz  w", [1, 5, 6, 7, 8], [None, (0, 2), (2, 3), (3, 5), (5, 6)])
     word_of_source, word_of_target = [1, 1, 2, 2, 3, 0], {0: [1, 2, 3], 1: [4]}
     lead, (n_rows, n_columns) = 2, (7, 9)
     weights = torch.rand(3, 2, n_rows, lead + n_columns, generator=torch.Generator().manual_seed(0))
     every = torch.ones(1, n_rows, n_columns, dtype=torch.bool)
-    other = Reading("decoder.self", 0, torch.zeros(3, 2, 7, 7), 0, every[:, :, :7])
-    found = between_words(Capture([other, Reading("cross", 0, weights, lead, every, "own", "source")], [], 0.0), 1, source, target).weights
+    other = CapturedAttention("decoder.self", 0, torch.zeros(3, 2, 7, 7), 0, every[:, :, :7])
+    found = between_words(
+        Capture([other, CapturedAttention("cross", 0, weights, lead, every, "own", "source")], [], 0.0), 1, source, target
+    ).weights
     assert found.shape == (1, 2, 2, 2, 4)
     for head, shift, word, column in itertools.product(range(2), range(2), range(2), range(4)):
         rows = [token - 1 + shift for token in word_of_target[word]]
@@ -214,27 +222,27 @@ def test_a_pair_in_a_padded_batch_is_aligned_as_alone() -> None:
 def test_a_pair_that_is_longer_than_the_context_is_left_out_and_the_others_keep_their_positions() -> None:
     run = run_of(random_model())
     fits, long = Pair("a b", "c", "f:1"), Pair("a " * T, "c", "f:2")
-    found = aligned(run, [fits, long, fits._replace(target="d e"), long._replace(source="a", target="b " * T)])
-    assert [None if one is None else one.links.shape[-1] for one in found] == [1, None, 2, None]
+    found = align_pairs(run, [fits, long, fits._replace(target="d e"), long._replace(source="a", target="b " * T)])
+    assert [None if one is None else one.aligned.shape[-1] for one in found] == [1, None, 2, None]
     full = fits._replace(source=" ".join("a" * (T - 1)), target=" ".join("b" * (T - 1)))
-    assert aligned(run, [full])[0] is not None
+    assert align_pairs(run, [full])[0] is not None
 
 
 def test_where_the_separator_has_the_largest_weight_there_is_no_link() -> None:
     """An even head: the separator has as much as every word; ties go to no word."""
-    [found] = aligned(run_of(with_cross_heads(("even",))), [Pair("a b", "c d", "f:1")])
+    [found] = align_pairs(run_of(with_cross_heads(("even",))), [Pair("a b", "c d", "f:1")])
     assert found is not None
-    assert found.links.tolist() == [[[[-1, -1], [-1, -1]]]]
-    assert links_at(found.links, HeadShift(0, 0, 0)) == frozenset()
+    assert found.aligned.tolist() == [[[[-1, -1], [-1, -1]]]]
+    assert alignment_of(found.aligned, HeadShift(0, 0, 0)) == frozenset()
 
 
 def test_a_model_without_a_source_has_nothing_to_align() -> None:
     run = run_of(golden.with_heads("decoder", (golden.previous,)))
-    with pytest.raises(UsageFault, match="kind decoder reads no source"):
-        aligned(replace(run, recipe=reading.read("quickstart", []).recipe), [Pair("a", "b", "f:1")])
+    with pytest.raises(UsageFault, match="kind decoder has no source"):
+        align_pairs(replace(run, recipe=reading.read("quickstart", []).recipe), [Pair("a", "b", "f:1")])
     blind = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, cross_attention=None).build(V, T).eval()  # type: ignore[attr-defined]
     with pytest.raises(UsageFault, match="no cross-attention"):
-        aligned(run_of(blind), [Pair("a", "b", "f:1")])
+        align_pairs(run_of(blind), [Pair("a", "b", "f:1")])
 
 
 @pytest.mark.parametrize("cross", [True, False])
@@ -244,14 +252,14 @@ def test_one_pass_gives_the_maps_of_all_three_kinds(cross: bool) -> None:
         d_model=16, n_layers=2, n_heads=2, init_std=0.5, encoder={"n_layers": 3, "n_heads": 4}, **settings
     ).build(V, T)  # type: ignore[attr-defined]
     seen = capture(model.eval(), Tokens(torch.tensor([[1, 2, 3, 4, 5]])), Tokens(torch.tensor([[6, 7, 1]])))
-    shapes = {(reading.kind, reading.layer): tuple(reading.weights.shape) for reading in seen.readings}
+    shapes = {(reading.kind, reading.layer): tuple(reading.weights.shape) for reading in seen.attention}
     own = {("encoder.self", i): (1, 4, 3, 3) for i in range(3)} | {("decoder.self", i): (1, 2, 5, 5) for i in range(2)}
     assert shapes == own | ({("cross", i): (1, 2, 5, 3) for i in range(2)} if cross else {})
     assert seen.difference < 1e-5
-    for reading_ in seen.readings:
+    for reading_ in seen.attention:
         torch.testing.assert_close(reading_.weights.sum(-1), torch.ones(reading_.weights.shape[:-1]))
-        assert (reading_.weights.movedim(1, 0)[:, ~reading_.keep] == 0).all()
-        assert reading_.keep.all() == (reading_.kind != "decoder.self")
+        assert (reading_.weights.movedim(1, 0)[:, ~reading_.mask] == 0).all()
+        assert reading_.mask.all() == (reading_.kind != "decoder.self")
     shapes_of = [(stack.rows, [tuple(layer.shape) for layer in stack.layers]) for stack in seen.hidden]
     assert shapes_of == [("source", [(1, 3, 16)] * 4), ("own", [(1, 5, 16)] * 3)]
 
@@ -260,12 +268,12 @@ PAIR = Pair("a b c", "x y", "g:1")
 
 
 def test_links_are_read_and_written_as_pharaoh_has_them() -> None:
-    gold = parse(" 0-1 2?0  1-1\n", "g:1", PAIR)
-    assert gold == Gold(frozenset({(0, 1), (1, 1)}), frozenset({(0, 1), (1, 1), (2, 0)}))
-    assert parse("\n", "g:1", PAIR) == Gold(frozenset(), frozenset())
-    assert written(gold.possible) == "2-0 0-1 1-1"
-    assert parse(written(gold.sure), "g:1", PAIR).sure == gold.sure
-    assert links.own([PAIR, PAIR._replace(alignment="2-1")]) == [None, Gold(frozenset({(2, 1)}), frozenset({(2, 1)}))]
+    gold = parse_alignment(" 0-1 2?0  1-1\n", "g:1", PAIR)
+    assert gold == GoldAlignment(frozenset({(0, 1), (1, 1)}), frozenset({(0, 1), (1, 1), (2, 0)}))
+    assert parse_alignment("\n", "g:1", PAIR) == GoldAlignment(frozenset(), frozenset())
+    assert format_alignment(gold.possible) == "2-0 0-1 1-1"
+    assert parse_alignment(format_alignment(gold.sure), "g:1", PAIR).sure == gold.sure
+    assert dataset_alignments([PAIR, PAIR._replace(alignment="2-1")]) == [None, GoldAlignment(frozenset({(2, 1)}), frozenset({(2, 1)}))]
 
 
 @pytest.mark.parametrize(
@@ -273,17 +281,17 @@ def test_links_are_read_and_written_as_pharaoh_has_them() -> None:
     [
         ("0-0 3-1", "g:1: 3-1: there is no word 3 in the source; its words are 0 to 2"),
         ("0?2", "g:1: 0?2: there is no word 2 in the target; its words are 0 to 1"),
-        ("0-0 1", "g:1: '1' is no link"),
-        ("0--1", "g:1: '0--1' is no link"),
-        ("-1-0", "g:1: '-1-0' is no link"),
-        ("a-b", "g:1: 'a-b' is no link"),
-        ("٣-٠", "g:1: '٣-٠' is no link"),
-        ("0-0,1-1", "g:1: '0-0,1-1' is no link"),
+        ("0-0 1", "g:1: '1' is not an alignment"),
+        ("0--1", "g:1: '0--1' is not an alignment"),
+        ("-1-0", "g:1: '-1-0' is not an alignment"),
+        ("a-b", "g:1: 'a-b' is not an alignment"),
+        ("٣-٠", "g:1: '٣-٠' is not an alignment"),
+        ("0-0,1-1", "g:1: '0-0,1-1' is not an alignment"),
     ],
 )
 def test_what_is_no_link_of_the_pair_is_refused_with_its_line(line: str, message: str) -> None:
     with pytest.raises(DataFault) as refused:
-        parse(line, "g:1", PAIR)
+        parse_alignment(line, "g:1", PAIR)
     assert (refused.value.message, refused.value.where) == (message, ("g:1",))
 
 
@@ -293,10 +301,10 @@ def test_what_is_no_link_of_the_pair_is_refused_with_its_line(line: str, message
 def test_a_file_of_links_has_a_line_for_every_pair(tmp_path: Path, lines: str, said: str, where: int) -> None:
     (tmp_path / "gold").write_text(lines)
     with pytest.raises(DataFault, match=said) as refused:
-        read(tmp_path / "gold", [PAIR, PAIR])
+        read_alignments(tmp_path / "gold", [PAIR, PAIR])
     assert refused.value.where == (f"{tmp_path / 'gold'}:{where}",)
     (tmp_path / "gold").write_text("0-0\n\n")
-    assert [len(gold.sure) for gold in read(tmp_path / "gold", [PAIR, PAIR])] == [1, 0]
+    assert [len(gold.sure) for gold in read_alignments(tmp_path / "gold", [PAIR, PAIR])] == [1, 0]
 
 
 def test_the_diagonal_goes_from_corner_to_corner() -> None:
@@ -307,7 +315,7 @@ def test_the_diagonal_goes_from_corner_to_corner() -> None:
 
 
 def test_heads_are_chosen_as_everywhere_else() -> None:
-    assert positions_of((3, 2, 2), Choice(None, "-1", "0"), None) == [HeadShift(2, 0, 0), HeadShift(2, 0, 1)]
-    assert positions_of((2, 2, 2), Choice(), 1) == [HeadShift(i, j, 1) for i in (0, 1) for j in (0, 1)]
-    with pytest.raises(UsageFault, match="there is no 3"):
-        positions_of((3, 2, 2), Choice(None, "3"), None)
+    assert head_shifts((3, 2, 2), HeadSelection(None, "-1", "0"), None) == [HeadShift(2, 0, 0), HeadShift(2, 0, 1)]
+    assert head_shifts((2, 2, 2), HeadSelection(), 1) == [HeadShift(i, j, 1) for i in (0, 1) for j in (0, 1)]
+    with pytest.raises(UsageFault, match="3 is out of range"):
+        head_shifts((3, 2, 2), HeadSelection(None, "3"), None)

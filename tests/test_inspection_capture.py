@@ -29,12 +29,12 @@ def test_what_is_shown_is_what_the_model_works_with(kind: str, mixer: str, posit
     model = model_of(kind, (mixer,), positions)
     seen = capture(model, Tokens(some_ids()))
     assert seen.difference < 1e-4
-    assert [(r.kind, r.layer) for r in seen.readings] == [(f"{kind}.self", i) for i in range(len(model.stack.layers))]
-    for reading in seen.readings:
+    assert [(r.kind, r.layer) for r in seen.attention] == [(f"{kind}.self", i) for i in range(len(model.stack.layers))]
+    for reading in seen.attention:
         torch.testing.assert_close(reading.weights.sum(-1), torch.ones(reading.weights.shape[:-1], dtype=reading.weights.dtype))
-        assert (reading.weights.movedim(1, 0)[:, ~reading.keep] == 0).all()
-        assert reading.keep.all() if kind == "encoder" and mixer != "window" else not reading.keep.all()
-        assert (reading.weights.movedim(1, 0)[:, reading.keep] > 0).all()
+        assert (reading.weights.movedim(1, 0)[:, ~reading.mask] == 0).all()
+        assert reading.mask.all() if kind == "encoder" and mixer != "window" else not reading.mask.all()
+        assert (reading.weights.movedim(1, 0)[:, reading.mask] > 0).all()
 
 
 def test_hidden_vectors_are_those_after_the_embedding_and_each_layer() -> None:
@@ -57,7 +57,7 @@ def test_packed_rows_are_shown_apart() -> None:
     """Two documents in a row: no weight from one to the other."""
     model = model_of("encoder", ("softmax",), "rotary")
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0]])
-    for reading in capture(model, Tokens(some_ids(), TokenPositions.packed(segments))).readings:
+    for reading in capture(model, Tokens(some_ids(), TokenPositions.packed(segments))).attention:
         own = segments[:, :, None] == segments[:, None, :]
         assert (reading.weights.movedim(1, 0)[:, ~own] == 0).all()
 
@@ -66,5 +66,5 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
     model = model_of("decoder", ("softmax",), "rotary")
     with torch.no_grad():
         model.embedding.tokens.weight[int(some_ids()[0, 0])] = torch.nan
-    with pytest.raises(RunFault, match="not finite numbers"):
+    with pytest.raises(RunFault, match="not finite"):
         capture(model, Tokens(some_ids()))

@@ -12,7 +12,7 @@ from commands import QUIET, TINY, content, minitf, trained
 from test_faults_numerics import EARLY, LATE, early, late, parts_of, told  # noqa: F401  (fixtures)
 from torch import Tensor, nn
 
-from mini_tf.inspection.crash import investigate
+from mini_tf.inspection.crash import replay_step
 from mini_tf.jobs.parts import training_of
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import pack, read
@@ -102,7 +102,7 @@ def test_the_first_module_that_gives_what_is_not_finite_is_named(name: str) -> N
 
     broken.register_forward_hook(break_in_the_second_micro_batch)
     weights = [p.detach().clone() for p in training.task.parameters()]
-    findings = investigate(training, Progress())
+    findings = replay_step(training, Progress())
     assert findings.source is not None
     assert (findings.source.module, findings.source.micro, findings.source.kind) == (name, 1, type(broken).__name__)
     assert 0 < findings.source.share < 1
@@ -122,7 +122,7 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
         return gradient if len(calls) % 2 else gradient.index_fill(0, torch.tensor([0]), torch.nan)
 
     parameters[name].register_hook(poison)
-    findings = investigate(training, Progress())
+    findings = replay_step(training, Progress())
     assert findings.source is None
     [gradient] = findings.gradients
     assert (f"model.{gradient.parameter}", gradient.micro) == (name, 1)
@@ -134,7 +134,7 @@ def test_weights_that_are_not_finite_already_are_named() -> None:
     training = training_with()
     with torch.no_grad():
         dict(training.task.named_parameters())["model.stack.layers.0.own.part.out.weight"][0, 0] = torch.inf
-    assert investigate(training, Progress()).weights == ["model.stack.layers.0.own.part.out.weight"]
+    assert replay_step(training, Progress()).weights == ["model.stack.layers.0.own.part.out.weight"]
 
 
 SOUND = [f"attention.{kind}" for kind in listing("attention")] + [f"positions.{kind}" for kind in listing("positions")]
@@ -145,7 +145,7 @@ SOUND = [f"attention.{kind}" for kind in listing("attention")] + [f"positions.{k
 def test_nothing_is_found_in_a_sound_step(kind: str, pack: str) -> None:
     section, word = kind.split(".")
     without = ("model.positions=none",) if section == "attention" else ()
-    findings = investigate(training_with(*without, f"model.{section}={word}", f"data.pack={pack}"), Progress())
+    findings = replay_step(training_with(*without, f"model.{section}={word}", f"data.pack={pack}"), Progress())
     assert (findings.outcome.what, findings.source, findings.gradients, findings.weights) == (None, None, [], [])
     assert findings.outcome.loss > 0
     assert len(findings.levels) == 3

@@ -13,15 +13,15 @@ from test_models import model_of
 from torch import Tensor
 from toys import mixer_kinds
 
-from mini_tf.inspection.capture import Reading, capture
-from mini_tf.inspection.choice import HeadPlace
+from mini_tf.inspection.capture import CapturedAttention, capture
 from mini_tf.inspection.describe import describe_head
-from mini_tf.inspection.framing import Framed
+from mini_tf.inspection.head_selection import HeadIndex
 from mini_tf.inspection.heads import ROLES, measure, role
 from mini_tf.inspection.maps import panels as panels
 from mini_tf.inspection.maps.attention import Head, Query, Sample, heads_of
-from mini_tf.inspection.sides import Side, Sides
-from mini_tf.inspection.words import Words, by_words
+from mini_tf.inspection.model_input import ModelInput
+from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts
+from mini_tf.inspection.words import Words, aggregate_by_words
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
@@ -30,7 +30,7 @@ REPEATED = [golden.OPENING, 3, 7, 1, 9, 4, 3, 7, 1, 9, 4, 3, 7]
 
 
 def heads(model: Model, ids: list[int]) -> list[list[Head]]:
-    return [heads_of(reading, ids) for reading in capture(model, Tokens(torch.tensor([ids]))).readings]
+    return [heads_of(reading, ids) for reading in capture(model, Tokens(torch.tensor([ids]))).attention]
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
@@ -84,7 +84,7 @@ def test_heads_of_every_mixer_are_measured(kind: str, mixer: str) -> None:
 
 def test_columns_that_belong_to_no_token_are_left_out() -> None:
     weights = torch.tensor([[[[0.5, 0.5, 0.0], [0.2, 0.2, 0.6]]]])
-    [head] = heads_of(Reading("decoder.self", 0, weights, 1, torch.ones(1, 2, 2, dtype=torch.bool).tril()), [1, 2])
+    [head] = heads_of(CapturedAttention("decoder.self", 0, weights, 1, torch.ones(1, 2, 2, dtype=torch.bool).tril()), [1, 2])
     assert head.weights.tolist() == weights[0, 0, :, 1:].tolist()
     assert head.measures["row_sum"] == pytest.approx(0.65)
     assert head.measures["self"] == pytest.approx(0.6)
@@ -190,8 +190,8 @@ def test_an_induction_head_is_not_called_so_by_a_text_where_one_row_alone_could_
     assert head.role != "induction"
     [head] = heads(model, REPEATED)[1]
     assert (head.measures["rows"], head.measures["induction_rows"], head.role) == (12, 7, "induction")
-    said = "decoder self-attention L1 H0 looks at what followed an earlier occurrence of the same token"
-    assert describe_head(head, "token") == f"{said}: 1.00 of the weight of the 7 rows that have one"
+    said = "induction head, attention weight 1.00 on the token after an earlier occurrence of the same token (mean over 7 rows)"
+    assert describe_head(head, "token") == f"decoder self-attention L1 H0: {said}"
 
 
 @pytest.mark.parametrize(("rows", "called"), [(0, None), (1, None), (2, None), (3, "self")])
@@ -204,10 +204,10 @@ def test_a_text_with_fewer_than_three_rows_that_have_a_choice_gives_no_role(rows
 def test_what_a_query_cannot_look_at_behind_it_is_left_out_of_its_fan(causal: bool, shown: int) -> None:
     visible = np.tri(6, dtype=bool) if causal else np.ones((6, 6), bool)
     weights = (visible / visible.sum(axis=1, keepdims=True)).astype(np.float32)
-    heads = [Head(HeadPlace("decoder.self", 0, number), weights, visible, {}, None) for number in range(2)]
-    side = Side(Framed("abcdef", [*range(6)], [None] * 6), list("abcdef"), Words([], []))
-    sample = Sample(Sides(side), heads, Query(2, "c"), 0.0, [])
-    drawn = panels.fan(sample)
+    heads = [Head(HeadIndex("decoder.self", 0, number), weights, visible, {}, None) for number in range(2)]
+    side = TokenizedText(ModelInput("abcdef", [*range(6)], [None] * 6), list("abcdef"), Words([], []))
+    sample = Sample(TokenizedTexts(side), heads, Query(2, "c"), 0.0, [])
+    drawn = panels.query_weights(sample)
     assert (list(drawn.tokens), drawn.weights.shape, drawn.query_index) == (list("abcdef")[:shown], (2, shown), 2)
 
 
@@ -217,25 +217,22 @@ def test_every_role_has_a_letter_and_a_sentence_of_its_own() -> None:
         REPEATED,
     )[0]
     sentences = [describe_head(head, "token") for head in layer]
-    assert sentences[0] == "encoder self-attention L0 H0 looks one token back: 1.00 of its weight"
-    assert (
-        sentences[-1]
-        == "encoder self-attention L0 H5 spreads its weight over all that it sees: on average entropy 1.00 of 1, 4.3 tokens away"
-    )
-    rests = "encoder self-attention L0 H3 rests on the first token: 1.00 of its weight, from the third token on"
+    assert sentences[0] == "encoder self-attention L0 H0: previous-token head, attention weight 1.00 on the previous token"
+    assert sentences[-1] == "encoder self-attention L0 H5: broad attention, mean normalized entropy 1.00, mean distance 4.3 tokens"
+    rests = "encoder self-attention L0 H3: first-token head (attention sink), attention weight 1.00 on the first token"
     assert sentences[3] == rests
-    assert len({sentence.partition(": ")[0][29:] for sentence in sentences}) == len(sentences)
+    assert len({sentence.partition(": ")[2].partition(",")[0] for sentence in sentences}) == len(sentences)
     assert len(set(ROLES.values())) == len(ROLES)
     alone = heads(golden.with_heads("decoder", (golden.previous,)), [3])[0][0]
-    assert describe_head(alone, "word") == "decoder self-attention L0 H0 has no choice in this text: no word sees two"
+    assert describe_head(alone, "word") == "decoder self-attention L0 H0: no measures, since no word of this text attends to two"
 
 
 def test_what_a_head_without_a_pattern_does_is_said_to_be_a_mean() -> None:
     weights = torch.tensor([[1.0, 0, 0], [0.3, 0.7, 0], [0.2, 0.3, 0.5]])
-    [head] = heads_of(Reading("decoder.self", 0, weights[None, None], 0, torch.ones(1, 3, 3, dtype=torch.bool).tril()), [1, 2, 3])
+    [head] = heads_of(CapturedAttention("decoder.self", 0, weights[None, None], 0, torch.ones(1, 3, 3, dtype=torch.bool).tril()), [1, 2, 3])
     head = replace(head, role=None)
     assert describe_head(head, "token").endswith(
-        "has no simple pattern: on average entropy 0.91 of 1, largest weight 0.60, 0.5 tokens away"
+        ": no role, mean normalized entropy 0.91, mean largest weight 0.60, mean distance 0.5 tokens"
     )
 
 
@@ -243,7 +240,7 @@ def sample_of(model: Model, ids: list[int]) -> Sample:
     spans: list[tuple[int, int] | None] = [(place, place + 1) for place in range(len(ids))]
     text = "".join(chr(ord("a") + id) for id in ids)
     every = [head for layer in heads(model, ids) for head in layer]
-    return Sample(Sides(Side(Framed(text, ids, spans), [*text], Words([], []))), every, None, 0.0, [])
+    return Sample(TokenizedTexts(TokenizedText(ModelInput(text, ids, spans), [*text], Words([], []))), every, None, 0.0, [])
 
 
 def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
@@ -263,12 +260,12 @@ def test_over_the_steps_each_head_keeps_its_line_with_a_letter_a_step() -> None:
     assert headers == ["head", "step 1", "step 20"]
     names = [f"decoder self-attention L0 H{head}" for head in (0, 1)]
     assert rows == [[names[0], "1.00 B", "0.00 S"], [names[1], "0.00 P", "0.00 P"]]
-    assert panels.legend([early, late]) == "entropy and role:  P previous  S self  B broad"
+    assert panels.legend([early, late]) == "entropy and role:  P previous token  S current token  B broad attention"
 
 
 def named(role: str | None, entropy: float, share: float = 0.0) -> Head:
     return Head(
-        HeadPlace("decoder.self", 0, 0), np.eye(1), np.ones((1, 1), bool), {"entropy": entropy} | ({role: share} if role else {}), role
+        HeadIndex("decoder.self", 0, 0), np.eye(1), np.ones((1, 1), bool), {"entropy": entropy} | ({role: share} if role else {}), role
     )
 
 
@@ -277,22 +274,22 @@ def test_the_most_structured_are_the_strongest_of_each_role_then_the_sharpest_an
     own, sharp, dull = named("self", 0.1, 0.8), named(None, 0.3), named(None, 0.8)
     rests, broad = named("first", 0.05, 0.99), named("broad", 0.95)
     everything = [broad, rests, dull, weak, sharp, own, strong]
-    assert panels.structured(everything, most=9) == [strong, own, sharp, dull, rests]
-    assert panels.structured(everything) == [strong, own, sharp]
-    assert panels.structured([broad, rests]) == [rests]
+    assert panels.most_structured(everything, most=9) == [strong, own, sharp, dull, rests]
+    assert panels.most_structured(everything) == [strong, own, sharp]
+    assert panels.most_structured([broad, rests]) == [rests]
 
 
 def test_where_all_heads_are_broad_the_least_broad_is_shown_and_where_none_has_a_choice_none() -> None:
     even, less = named("broad", 0.99), named("broad", 0.92)
-    assert panels.structured([even, less]) == [less]
+    assert panels.most_structured([even, less]) == [less]
     alone = replace(named(None, 0.0), measures={"entropy": None})
-    assert panels.structured([alone]) == []
+    assert panels.most_structured([alone]) == []
 
 
 def test_attention_to_a_split_word_is_summed_and_from_it_averaged() -> None:
     weights = torch.tensor([[[1.0, 0, 0, 0], [0.4, 0.6, 0, 0], [0.1, 0.2, 0.7, 0], [0.2, 0.3, 0.1, 0.4]]])
     visible = torch.ones(4, 4, dtype=torch.bool).tril()
-    between, sees = by_words(weights, visible, [0, 1, 1, 2])
+    between, sees = aggregate_by_words(weights, visible, [0, 1, 1, 2])
     expected = [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.2, 0.4, 0.4]]
     torch.testing.assert_close(between, torch.tensor([expected]))
     assert torch.equal(sees, torch.ones(3, 3, dtype=torch.bool).tril())

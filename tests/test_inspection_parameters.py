@@ -6,7 +6,7 @@ import pytest
 from test_models import CASES, CONTEXT, V, model_of
 from torch import nn
 
-from mini_tf.inspection.parameters import folded, forward_flops, memory_of, parts_of
+from mini_tf.inspection.parameters import forward_flops, memory_of, merge_layers, module_parameters
 from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import listing
 from mini_tf.training import optimizer
@@ -20,16 +20,16 @@ ALIKE: dict[str, Any] = {"n_kv_heads": None, "d_k": None, "d_v": None}
 def test_the_counts_add_up_to_the_models_own(mixer: str, positions: str, settings: dict[str, Any]) -> None:
     kind = "decoder" if mixer == "toy" else "encoder"
     model = model_of(kind, (mixer,), positions, **settings)
-    for parts in (parts_of(model), folded(parts_of(model))):
+    for parts in (module_parameters(model), merge_layers(module_parameters(model))):
         assert sum(part.parameters for part in parts) == sum(p.numel() for p in model.parameters())
         assert sum(part.bytes for part in parts) == 8 * sum(p.numel() for p in model.parameters())
-    tied = [part.name for part in parts_of(model) if part.tied]
+    tied = [part.name for part in module_parameters(model) if part.tied]
     assert tied == ([] if settings.get("tied") is False else ["head.linear"])
 
 
 def test_parts_are_a_layers_mixer_its_feed_forward_and_the_norms() -> None:
     model = model_of("decoder", ("softmax", "window"), "learned", n_layers=2, d_ff=32)
-    found = {part.name: (part.kind, part.shapes) for part in parts_of(model)}
+    found = {part.name: (part.kind, part.shapes) for part in module_parameters(model)}
     assert list(found) == [
         "embedding.tokens",
         "embedding.position",
@@ -50,7 +50,7 @@ def test_parts_are_a_layers_mixer_its_feed_forward_and_the_norms() -> None:
 
 
 def test_equal_parts_of_layers_fold_into_one_and_others_stay_apart() -> None:
-    parts = folded(parts_of(model_of("decoder", ("softmax", "window"), "learned", n_layers=6)))
+    parts = merge_layers(module_parameters(model_of("decoder", ("softmax", "window"), "learned", n_layers=6)))
     times = {(part.name, part.kind): part.times for part in parts}
     assert times["stack.layers.*.own.part", "softmax"] == times["stack.layers.*.own.part", "window"] == 3
     assert times["stack.layers.*.feed_forward.part", "FeedForward"] == 6
@@ -66,7 +66,7 @@ def test_work_is_two_a_parameter_of_a_matrix_and_four_a_layer_token_and_dimensio
     work = forward_flops(model)
     mapped = {"fourier": 2 * (2 * 32 + 1) * 24}.get(positions, 0)  # its linear map, of 32 bands
     assert work.stack == 2 * matrices + 4 * 3 * CONTEXT * 24 + mapped
-    assert work.scores == 2 * V * 24
+    assert work.logits == 2 * V * 24
     assert work.training == 3 * work.forward
 
 

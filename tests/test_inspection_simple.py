@@ -7,7 +7,7 @@ import pytest
 import torch
 from toys import own_view, seeded, tiny_mixer
 
-from mini_tf.inspection.simple import AXES, HAND_MADE, walk
+from mini_tf.inspection.simple import AXES, HAND_MADE, walk_through
 from mini_tf.nn.mixer import AttentionDims
 from mini_tf.nn.token_positions import TokenPositions
 
@@ -21,7 +21,7 @@ def attended(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_each_step_follows_from_the_one_before() -> None:
-    steps = walk(MADE)
+    steps = walk_through(MADE)
     x = [HAND_MADE[word.lower()] for word in MADE]
     assert steps.vectors.tolist() == [list(row) for row in x]
     for i in range(3):
@@ -33,7 +33,7 @@ def test_each_step_follows_from_the_one_before() -> None:
 
 
 def test_bears_moves_towards_its_neighbours_and_from_burden_to_animal() -> None:
-    steps, animal, burden = walk(MADE), AXES.index("animal"), AXES.index("burden")
+    steps, animal, burden = walk_through(MADE), AXES.index("animal"), AXES.index("burden")
     assert steps.after[-1] > steps.before[-1] + 0.2
     bears, became = steps.vectors[-1], steps.outputs[-1]
     assert bears[animal] == bears[burden]
@@ -44,21 +44,21 @@ def test_bears_moves_towards_its_neighbours_and_from_burden_to_animal() -> None:
 
 
 def test_the_order_of_words_changes_nothing_but_the_order() -> None:
-    whole = dict(zip(MADE, walk(MADE).outputs, strict=True))
+    whole = dict(zip(MADE, walk_through(MADE).outputs, strict=True))
     for order in itertools.permutations(MADE):
-        for word, output in zip(order, walk(order).outputs, strict=True):
+        for word, output in zip(order, walk_through(order).outputs, strict=True):
             torch.testing.assert_close(output, whole[word])
 
 
 def test_rows_sum_to_one_scores_are_symmetric_and_weights_are_not() -> None:
-    steps = walk([*MADE, "熊", "🐻", "love"])
+    steps = walk_through([*MADE, "熊", "🐻", "love"])
     torch.testing.assert_close(steps.weights.sum(dim=1), torch.ones(6).double())
     torch.testing.assert_close(steps.scores, steps.scores.T)
     assert not torch.allclose(steps.weights, steps.weights.T)
 
 
 def test_a_word_alone_stays_what_it_is() -> None:
-    steps = walk(["bears"])
+    steps = walk_through(["bears"])
     torch.testing.assert_close(steps.outputs, steps.vectors)
     assert math.isnan(steps.before[0])
     assert math.isnan(steps.after[0])
@@ -71,8 +71,8 @@ def test_long_vectors_of_one_length_see_only_themselves() -> None:
 
 
 def test_words_of_unknown_meaning_are_drawn_from_their_characters() -> None:
-    steps = walk(["I", "love", "cats", "and", "CATS", "cats"])
+    steps = walk_through(["I", "love", "cats", "and", "CATS", "cats"])
     assert steps.drawn == ["cats", "and", "CATS"]
-    assert steps.vectors[2].tolist() == steps.vectors[5].tolist() == walk(["cats"]).vectors[0].tolist()
+    assert steps.vectors[2].tolist() == steps.vectors[5].tolist() == walk_through(["cats"]).vectors[0].tolist()
     assert steps.vectors[2].tolist() != steps.vectors[4].tolist()
-    assert walk(["LOVE"]).drawn == []
+    assert walk_through(["LOVE"]).drawn == []

@@ -8,26 +8,26 @@ import torch
 from test_models import model_of, some_ids
 from toys import own_view, seeded
 
-from mini_tf.inspection.capture import Capture, Reading, capture
-from mini_tf.inspection.softmax import Sharpness, sharpness
+from mini_tf.inspection.capture import Capture, CapturedAttention, capture
+from mini_tf.inspection.softmax import SoftmaxStatistics, softmax_statistics
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
 NUMBERS = ("entropy", "normalised", "largest", "saturated", "gradient", "logit_range")
 
 
-def of_weights(weights: torch.Tensor, keep: torch.Tensor | None = None, lead: int = 0) -> list[Sharpness]:
+def of_weights(weights: torch.Tensor, keep: torch.Tensor | None = None, lead: int = 0) -> list[SoftmaxStatistics]:
     """The sharpness of weights (H, L, M); `keep` (L, M) None = everybody sees everything."""
     keep = torch.ones(weights.shape[1], weights.shape[2] - lead, dtype=torch.bool) if keep is None else keep
-    reading = Reading("encoder.self", 0, weights[None], lead, keep[None])
-    return sharpness([Capture([reading], [], 0.0)])
+    reading = CapturedAttention("encoder.self", 0, weights[None], lead, keep[None])
+    return softmax_statistics([Capture([reading], [], 0.0)])
 
 
 @pytest.mark.parametrize(("kind", "mixer", "reach"), [("encoder", "softmax", 99), ("decoder", "softmax", 99), ("decoder", "window", 3)])
 def test_every_number_follows_from_queries_and_keys(kind: str, mixer: str, reach: int) -> None:
     model = model_of(kind, (mixer,), "learned", n_layers=1, n_kv_heads=4)
     texts = [some_ids(1, 9), some_ids(1, 6, seed=2)]
-    heads = sharpness(capture(model, Tokens(ids)) for ids in texts)
+    heads = softmax_statistics(capture(model, Tokens(ids)) for ids in texts)
     rows: dict[int, list[list[float]]] = {head: [] for head in range(4)}
     for ids in texts:
         step = model.stack.layers[0].own  # type: ignore[union-attr, index]
@@ -100,7 +100,7 @@ def test_texts_count_by_their_rows() -> None:
     """The mean is over all rows, not over the means of texts."""
     model = model_of("encoder", ("softmax",), "rotary")
     captures = [capture(model, Tokens(some_ids(1, length))) for length in (3, 11)]
-    both, one, other = sharpness(captures), sharpness(captures[:1]), sharpness(captures[1:])
+    both, one, other = softmax_statistics(captures), softmax_statistics(captures[:1]), softmax_statistics(captures[1:])
     assert [dataclasses.astuple(head)[:3] for head in both] == [("encoder.self", layer, head) for layer in range(3) for head in range(4)]
     for all_, a, b in zip(both, one, other, strict=True):
         assert all_.entropy == pytest.approx((3 * a.entropy + 11 * b.entropy) / 14)

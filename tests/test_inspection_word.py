@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.inspection.framing import Framed, framed
+from mini_tf.inspection.model_input import ModelInput, text_input
 from mini_tf.inspection.sentences import Sentence, find_word, read, word_spans
-from mini_tf.inspection.word import Layer, locate, study
+from mini_tf.inspection.word import LayerSimilarity, compare_occurrences, find_occurrence
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
@@ -34,14 +34,14 @@ def built(tokenizer: Tokenizer, kind: str, positions: str, context: int = 64) ->
     return settings.build(tokenizer.vocabulary.size, context).double().eval()  # type: ignore[attr-defined, no-any-return]
 
 
-def framing(tokenizer: Tokenizer) -> Callable[[str], Framed]:
-    return lambda text: framed(tokenizer, text, separated=True)
+def framing(tokenizer: Tokenizer) -> Callable[[str], ModelInput]:
+    return lambda text: text_input(tokenizer, text, separated=True)
 
 
-def layers_of(tokenizer: Tokenizer, model: Model, texts: list[str], word: str = "bears", senses: Any = SENSES) -> list[Layer]:
+def layers_of(tokenizer: Tokenizer, model: Model, texts: list[str], word: str = "bears", senses: Any = SENSES) -> list[LayerSimilarity]:
     sentences = [Sentence(text, f"text {n}", sense) for n, (text, sense) in enumerate(zip(texts, senses, strict=True), 1)]
-    found = [locate(framing(tokenizer), model.context, word, sentence, UsageFault) for sentence in sentences]
-    return study(model, sentences, found)
+    found = [find_occurrence(framing(tokenizer), model.context, word, sentence, UsageFault) for sentence in sentences]
+    return compare_occurrences(model, sentences, found)
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -160,16 +160,16 @@ def test_words_are_runs_of_letters_and_characters_of_scripts_without_blanks() ->
 
 def test_a_text_without_the_word_or_with_it_past_the_context_is_refused_by_its_number(tokenizer: Tokenizer) -> None:
     for text, said in (
-        ("no such", "text 7: the word 'bears' does not stand in it"),
-        ("x" * 20 + " bears", "text 7: 'bears' ends with token 27, but the model reads the first 16"),
+        ("no such", "text 7: the word 'bears' does not occur in it"),
+        ("x" * 20 + " bears", "text 7: 'bears' ends at token 27, but the model's context is 16"),
     ):
         with pytest.raises(UsageFault, match=said):
-            locate(framing(tokenizer), 16, "bears", Sentence(text, "text 7"), UsageFault)
-    with pytest.raises(DataFault, match="'bears' ends with token 17, but the model reads the first 16"):
-        locate(framing(tokenizer), 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault)  # its last byte is the 17th token
-    found = locate(framing(tokenizer), 17, "bears", Sentence("ten bytes. bears and more", "f:1"), DataFault)
+            find_occurrence(framing(tokenizer), 16, "bears", Sentence(text, "text 7"), UsageFault)
+    with pytest.raises(DataFault, match="'bears' ends at token 17, but the model's context is 16"):
+        find_occurrence(framing(tokenizer), 16, "bears", Sentence("ten bytes. bears", "f:1"), DataFault)  # its last byte is the 17th token
+    found = find_occurrence(framing(tokenizer), 17, "bears", Sentence("ten bytes. bears and more", "f:1"), DataFault)
     assert found.tokens == [12, 13, 14, 15, 16]
-    assert (len(found.given.ids), found.given.n_cut) == (17, 9)
+    assert (len(found.input.ids), found.input.n_cut) == (17, 9)
 
 
 def test_what_is_cut_off_takes_no_part(tokenizer: Tokenizer) -> None:
@@ -193,12 +193,12 @@ def test_records_of_another_word_and_empty_lines_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "not a line of JSON"),
-        ("[" * 100_000, "not a line of JSON"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
         ("[]", 'a record must have a "text"'),
         ('{"text": 3}', 'a record must have a "text"'),
-        ('{"text": "a", "sense": 3}', '"sense" must be a text'),
-        (r'{"text": "\ud800 bears"}', '"text" must be a text'),
+        ('{"text": "a", "sense": 3}', '"sense" must be a valid string'),
+        (r'{"text": "\ud800 bears"}', '"text" must be a valid string'),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line: str, said: str) -> None:

@@ -5,7 +5,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.inspection.framing import Framed, framed
+from mini_tf.inspection.model_input import ModelInput, text_input
 from mini_tf.inspection.words import Words, words_of
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
 from mini_tf.system.errors import UsageFault
@@ -32,9 +32,9 @@ def tokenizer_of(kind: str) -> Tokenizer:
     return Tokenizer.train(TokenizerSettings(kind=kind, vocab_size=300), ["I don't know the cat. the end " * 20])  # type: ignore[arg-type]
 
 
-def words(kind: str, text: str, context: int = 999) -> tuple[Framed, Words]:
+def words(kind: str, text: str, context: int = 999) -> tuple[ModelInput, Words]:
     tokenizer = tokenizer_of(kind)
-    given = framed(tokenizer, text, separated=True).cut(context)
+    given = text_input(tokenizer, text, separated=True).truncate(context)
     return given, words_of(given, tokenizer.pieces(given.ids))
 
 
@@ -66,13 +66,13 @@ def test_white_space_belongs_to_the_word_before_it_or_at_the_beginning_to_the_on
 
 
 def test_a_token_over_several_words_keeps_them_together() -> None:
-    given = Framed("in order to go", [5, 6, 7], [(0, 8), (8, 11), (11, 14)])
+    given = ModelInput("in order to go", [5, 6, 7], [(0, 8), (8, 11), (11, 14)])
     assert words_of(given, ["in order", " to", " go"]) == Words(["in order", "to", "go"], [0, 1, 2])
 
 
 def test_a_text_that_leaves_nothing_to_read_is_refused() -> None:
     tokenizer = tokenizer_of("uncased")
-    for text, said in (("", "a text is empty"), (" \n", "the tokenizer leaves all of a text out")):
-        with pytest.raises(UsageFault, match=f"^{said}, and this model knows no separator to begin with$"):
-            framed(tokenizer, text, separated=False)
-        assert framed(tokenizer, text, separated=True).spans == [None]
+    for text, said in (("", "a text is empty"), (" \n", "the tokenizer drops all characters of a text")):
+        with pytest.raises(UsageFault, match=f"^{said}, and this model has no separator token to start with$"):
+            text_input(tokenizer, text, separated=False)
+        assert text_input(tokenizer, text, separated=True).spans == [None]

@@ -158,8 +158,8 @@ def test_what_the_page_prints_of_a_picture_is_what_its_twin_holds() -> None:
     twin = json.loads((ROOT / "data" / "pictures" / "attention-heads.json").read_text())
     for head in twin["samples"][0]["heads"]:
         if head["layer"] == 3 and head["role"] is not None:
-            assert f"decoder self-attention L3 H{head['head']} " in INSPECTION
-            assert re.search(rf"L3 H{head['head']} .*{head[head['role']]:.2f}", INSPECTION)
+            assert f"decoder self-attention L3 H{head['head']}: " in INSPECTION
+            assert re.search(rf"L3 H{head['head']}: .*{head[head['role']]:.2f}", INSPECTION)
     word = json.loads((ROOT / "data" / "pictures" / "word-bat.json").read_text())
     for layer in word["layers"][1:]:
         numbers = " +".join(f"{layer[name]:.3f}" for name in ("cosine", "baseline", "corrected", "separation"))

@@ -10,7 +10,7 @@ from strangers import strangers
 
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.inspection.capture import capture
-from mini_tf.inspection.maps.attention import look
+from mini_tf.inspection.maps.attention import analyze_attention
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
@@ -31,7 +31,7 @@ def test_a_recipe_of_strangers_trains_writes_and_is_inspected(tmp_path: Path) ->
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
     said = " ".join(minitf("inspect", "positions", run, "--curve").stdout.split())
-    assert said.startswith("positions: relative; the scores they change depend on queries and keys, too, so there is no curve")
+    assert said.startswith("positions: relative; it depends on queries and keys, so there is no curve over distance")
     assert "`minitf inspect attention`" in said
 
 
@@ -64,7 +64,7 @@ def test_an_objective_names_a_mixer_that_cannot_have_its_direction() -> None:
 def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_a_row(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", tiny_model("latents"), "model.d_model=16", *FEW)
     seen = capture(open_trained(run, device="cpu").model, Tokens(torch.arange(5)[None]))
-    kinds = [(one.kind, one.layer, one.rows, one.columns, tuple(one.weights.shape[2:])) for one in seen.readings]
+    kinds = [(one.kind, one.layer, one.queries, one.keys, tuple(one.weights.shape[2:])) for one in seen.attention]
     assert kinds[:2] == [("reader.cross", 0, "latent", "own", (4, 5)), ("latent.self", 0, "latent", "latent", (4, 4))]
     assert kinds[-1] == ("decoder.cross", 0, "own", "latent", (5, 4))
     for command in (("inspect", "attention", run, "The fox"), ("inspect", "model", run), ("inspect", "softmax", run, "The fox")):
@@ -77,11 +77,11 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     assert [len(head["query_weights"]) for head in sample["heads"]] == [4, 4]
     refused(
         minitf(*asked, "--kind", "latent.self"),
-        "--query fox: the rows of these heads stand for latent vectors, not for tokens of a text; use --kind decoder.cross",
+        "--query fox: the queries of these heads are latent vectors, not tokens of a text; use --kind decoder.cross",
         exit_code=2,
     )
     done = minitf("inspect", "positions", run)
-    refused(done, "a model of the kind latents declares no embedding whose positions could be shown", exit_code=2)
+    refused(done, "a model of kind latents has no embedding with a positional encoding", exit_code=2)
     done = minitf("inspect", "word", run, "fox", "The fox ran", "a fox sat")
     assert done.exit_code == 0, done.stderr
     [sample] = json.loads(minitf("inspect", "attention", run, "The fox ran", "--words", "--full", "--json").stdout)["result"]["samples"]
@@ -103,5 +103,5 @@ def test_what_a_prefix_language_model_sees_is_said_and_shown(tmp_path: Path) -> 
     assert "each token attends to a whole prefix and earlier tokens and itself" in done.stdout
     run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
     trained_run = open_trained(run, device="cpu")
-    [head, *_] = look(trained_run, "The fox was").heads
+    [head, *_] = analyze_attention(trained_run, "The fox was").heads
     assert head.visible.all()

@@ -55,7 +55,7 @@ def evaluate(
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
-    from mini_tf.inspection.checkpoints import origin
+    from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores import figures_of, left_out, packages_of
     from mini_tf.trained.evaluating import evaluate_trained, text_of
@@ -76,7 +76,7 @@ def evaluate(
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
-    weights = origin(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
+    weights = run_and_step(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
     title = f"{weights}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
     metrics = {**scores, **evaluated_on, **signatures}

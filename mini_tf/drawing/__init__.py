@@ -1,6 +1,6 @@
-"""Numbers to pictures; no torch."""
+"""Figures for files and pictures for the terminal; no torch."""
 
 import os
 
-# Figures are drawn into files and need no screen. A notebook names a backend of its own, which matplotlib would fail to find here.
+# Figures are written to files. A notebook exports a backend that matplotlib would fail to import in this environment.
 os.environ["MPLBACKEND"] = "agg"

@@ -1,7 +1,7 @@
-"""From a rich renderable to the characters a terminal gets: the one gate through which every picture passes.
+"""Rendering of rich renderables for the terminal; all pictures pass through it.
 
-Whatever a renderable holds, its text is made safe here, and the only control codes that come out are colours. Markup is never read.
-Every terminal is taken to know 256 colours: one that does not has become rare, and with 16 no ramp can be read.
+Text is made safe, and color is the only control code in the output. Markup is not interpreted. Terminals are assumed to
+have 256 colors; with 16 a colormap would be unreadable.
 """
 
 import io
@@ -13,8 +13,8 @@ from rich.segment import Segment
 from mini_tf.system.safe_text import safe_text
 
 
-def rendered(renderable: RenderableType, *, colored: bool, width: int) -> str:
-    """Lines of text, each ended; without colours no line ends in blanks."""
+def render_ansi(renderable: RenderableType, *, colored: bool, width: int) -> str:
+    """Lines of text, each with a newline; without colors trailing spaces are removed."""
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -28,7 +28,7 @@ def rendered(renderable: RenderableType, *, colored: bool, width: int) -> str:
         emoji=False,
         highlight=False,
     )
-    # A link would be an address that nobody sees.
+    # A hyperlink would hide its address.
     segments = Segment.strip_links(Segment.filter_control(console.render(renderable)))
     parts = [
         style.render(safe_text(text), color_system=ColorSystem.EIGHT_BIT) if colored and style else safe_text(text)

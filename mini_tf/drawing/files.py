@@ -1,13 +1,13 @@
-"""The picture files of views: whatever can be drawn, by its class."""
+"""Picture files of views."""
 
 from mini_tf.drawing.curves import draw_curves
-from mini_tf.drawing.fan import draw_fan
 from mini_tf.drawing.heat_maps import draw_panels
-from mini_tf.drawing.panel import Curves, Fan, Sheet
+from mini_tf.drawing.panel import Curves, PanelGrid, QueryWeights
+from mini_tf.drawing.query_weights import draw_query_weights
 
 
-def draw(figure: Sheet | Fan | Curves, suffix: str) -> bytes:
-    """PNG or SVG: `suffix` "png" or "svg". UsageFault where a sheet has too many panels."""
-    if isinstance(figure, Sheet):
+def draw(figure: PanelGrid | QueryWeights | Curves, suffix: str) -> bytes:
+    """Draw a figure, `suffix` "png" or "svg". Raises UsageFault if it has too many panels."""
+    if isinstance(figure, PanelGrid):
         return draw_panels(figure.panels, figure.scale, figure.title, suffix, across=figure.across, text=figure.text)
-    return draw_fan(figure, suffix) if isinstance(figure, Fan) else draw_curves(figure, suffix)
+    return draw_query_weights(figure, suffix) if isinstance(figure, QueryWeights) else draw_curves(figure, suffix)

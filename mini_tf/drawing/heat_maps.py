@@ -1,7 +1,7 @@
-"""Heat maps in files: one map that can be read cell by cell, or many side by side (every head).
+"""Heat maps for files: one map with numbers, or many side by side (all heads).
 
-A figure grows with what it shows, up to 30 inches; letters keep their size. Where tokens would be too small to read (144 maps of 100
-tokens), the maps have their indices instead, and the tokens stand above the maps.
+Figures grow with their content up to 30 inches, with a fixed font size. If tokens do not fit beside the maps (144 maps
+of 100 tokens), the maps have token indices, and the tokens are listed above.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,44 +13,48 @@ from typing import Any
 import numpy as np
 
 from mini_tf.drawing.canvas import (
-    EDGE,
-    LINE,
-    LONGEST,
-    TITLE,
-    add_scale,
-    cut_to,
-    headline,
-    paint,
-    place,
+    LINE_HEIGHT,
+    MARGIN,
+    MAX_SIZE,
+    TITLE_SIZE,
+    add_axes,
+    add_colorbar,
+    draw_heat_map,
+    figure_bytes,
+    short_caption,
     text_width,
-    titled,
-    to_bytes,
-    wrapped,
+    titled_figure,
+    truncate_to,
+    wrap_caption,
 )
 from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Marks, Panel, Scale
 from mini_tf.drawing.plotting import Axes, Figure
 from mini_tf.system.errors import UsageFault
 
-_LONGEST_WORD = 18
-_ROOM_FOR_A_NUMBER = 0.3
+_MAX_LABEL = 18
+_MIN_NUMBERED_CELL = 0.3
 _GAPS = (0.12, 0.3)
-"""Inches between maps to the right and downwards, where the title of the next one stands."""
-_TITLE = 0.6
-"""Inches that a title gets even over a narrow map."""
-_INDEX = 0.26
-"""Inches from one index of a token to the next, where tokens themselves have no room."""
-_MOST_LINES = 12
-"""Lines of tokens above the maps."""
-_NARROWEST = 5.0
-"""Inches that what is written above the maps gets at least, with its edges."""
-_MOST = 50
-"""Maps to either side: a quarter of an inch each."""
+"""Horizontal and vertical space between maps in inches; the vertical one has the title of the next."""
+_MIN_TITLE = 0.6
+"""Minimum width of a title in inches."""
+_INDEX_SPACING = 0.26
+"""Minimum distance of two token indices in inches."""
+_MAX_LINES = 12
+"""Maximum number of lines of tokens above the maps."""
+_MIN_WIDTH = 5.0
+"""Minimum width of a figure in inches."""
+_MAX_MAPS = 50
+"""Maximum number of rows and of columns of maps."""
 
 
 @dataclass(frozen=True)
-class _Sheet:
-    """How the panels of a figure are laid out, in inches: `across` panels side by side, a cell's size, the room around each map."""
+class _Layout:
+    """Layout of a figure in inches: `across` by `down` panels, size of a cell and a map, width and height of labels.
+
+    shared: labels only at the left and lower edge, for all maps; every: n-th rows and columns with a label; indexed:
+    labels are indices, not tokens.
+    """
 
     across: int
     down: int
@@ -60,99 +64,100 @@ class _Sheet:
     shared: bool
     every: int
     indexed: bool = False
-    """Every n-th row and column has its index; otherwise its token."""
 
     @property
     def pitch(self) -> tuple[float, float]:
-        """From one panel to the next: the words stand beside every map, or, shared, only along the left and lower edge."""
+        """Horizontal and vertical distance of panels, with labels unless they are shared."""
         between = (0.0, 0.0) if self.shared else self.words
-        to_right, downwards = (size + word + gap for size, word, gap in zip(self.map_size, between, _GAPS, strict=True))
-        return max(to_right, min(_TITLE, LONGEST / self.across)), downwards
+        horizontal, vertical = (size + word + gap for size, word, gap in zip(self.map_size, between, _GAPS, strict=True))
+        return max(horizontal, min(_MIN_TITLE, MAX_SIZE / self.across)), vertical
 
 
 def draw_panels(panels: Sequence[Panel], scale: Scale, title: str, suffix: str, *, across: int | None = None, text: str = "") -> bytes:
-    """The panels (one or more) on one scale, row by row, `across` in each (the heads of a layer); None makes the sheet about square.
+    """Draw one or more panels on one scale, `across` per row (the heads of a layer); None: an almost square layout.
 
-    text: what was read, under the title. UsageFault where they are too many for a figure.
+    text: shown below the title. Raises UsageFault for too many panels.
     """
     if not panels:
         raise ValueError("panels: there must be one")
-    return to_bytes(lambda: _sheet_of(panels, scale, title, text, across or ceil(sqrt(len(panels)))), suffix)
+    return figure_bytes(lambda: _draw_panels(panels, scale, title, text, across or ceil(sqrt(len(panels)))), suffix)
 
 
-def _sheet_of(panels: Sequence[Panel], scale: Scale, title: str, text: str, across: int) -> Figure:
-    sheet = _laid_out(panels, min(across, len(panels)))
-    (step_x, step_y), (words_x, words_y) = sheet.pitch, sheet.words
-    left = EDGE + words_x
-    maps_x, maps_y = (sheet.across - 1) * step_x + sheet.map_size[0], (sheet.down - 1) * step_y + sheet.map_size[1]
-    width = max(left + maps_x + 0.9, 2 * EDGE + min(text_width(headline(title), TITLE), LONGEST), _NARROWEST)
-    notes = _notes(panels, scale, text, sheet, width - 2 * EDGE)
-    top = 0.4 + LINE * len(notes) + 0.2
-    figure = titled(width, top + max(maps_y, 0.8) + words_y + 0.1, title, notes)
+def _draw_panels(panels: Sequence[Panel], scale: Scale, title: str, text: str, across: int) -> Figure:
+    layout = _layout(panels, min(across, len(panels)))
+    (step_x, step_y), (words_x, words_y) = layout.pitch, layout.words
+    left = MARGIN + words_x
+    maps_x, maps_y = (layout.across - 1) * step_x + layout.map_size[0], (layout.down - 1) * step_y + layout.map_size[1]
+    width = max(left + maps_x + 0.9, 2 * MARGIN + min(text_width(short_caption(title), TITLE_SIZE), MAX_SIZE), _MIN_WIDTH)
+    notes = _notes(panels, scale, text, layout, width - 2 * MARGIN)
+    top = 0.4 + LINE_HEIGHT * len(notes) + 0.2
+    figure = titled_figure(width, top + max(maps_y, 0.8) + words_y + 0.1, title, notes)
     for number, panel in enumerate(panels):
-        row, column = divmod(number, sheet.across)
+        row, column = divmod(number, layout.across)
         rows, columns = panel.values.shape
-        axes = place(figure, left + column * step_x, top + row * step_y, columns * sheet.cell, rows * sheet.cell)
-        paint(axes, panel.values, scale, _numbers(panel.values, scale) if sheet.cell >= _ROOM_FOR_A_NUMBER else {})
+        axes = add_axes(figure, left + column * step_x, top + row * step_y, columns * layout.cell, rows * layout.cell)
+        draw_heat_map(axes, panel.values, scale, _numbers(panel.values, scale) if layout.cell >= _MIN_NUMBERED_CELL else {})
         axes.spines[:].set_linewidth(0.5)
-        _mark(axes, panel.marks, sheet.cell)
-        lowest = number + sheet.across >= len(panels)
-        named_rows, named_columns = (at_edge or not sheet.shared for at_edge in (column == 0, lowest))
-        axes.set_yticks(*(_ticks(panel, panel.rows, sheet) if named_rows else ([], [])))
-        axes.set_xticks(*(_ticks(panel, panel.columns, sheet) if named_columns else ([], [])), rotation=0 if sheet.indexed else 90)
-        axes.tick_params(length=2 * sheet.indexed)
-        axes.set_title(cut_to(panel.title, max(sheet.map_size[0], min(_TITLE, step_x - 0.05))), loc="left", pad=3)
-    add_scale(figure, scale, left + maps_x + 0.12, top, min(max(maps_y, 0.8), 3.0))
+        _mark(axes, panel.marks, layout.cell)
+        lowest = number + layout.across >= len(panels)
+        named_rows, named_columns = (at_edge or not layout.shared for at_edge in (column == 0, lowest))
+        axes.set_yticks(*(_ticks(panel, panel.rows, layout) if named_rows else ([], [])))
+        axes.set_xticks(*(_ticks(panel, panel.columns, layout) if named_columns else ([], [])), rotation=0 if layout.indexed else 90)
+        axes.tick_params(length=2 * layout.indexed)
+        axes.set_title(truncate_to(panel.title, max(layout.map_size[0], min(_MIN_TITLE, step_x - 0.05))), loc="left", pad=3)
+    add_colorbar(figure, scale, left + maps_x + 0.12, top, min(max(maps_y, 0.8), 3.0))
     return figure
 
 
-def _notes(panels: Sequence[Panel], scale: Scale, text: str, sheet: _Sheet, width: float) -> list[str]:
-    """The lines above the maps: the text, how a map is read, what its colours mean, and tokens that do not stand beside the maps."""
+def _notes(panels: Sequence[Panel], scale: Scale, text: str, layout: _Layout, width: float) -> list[str]:
+    """The lines above the maps: text, notes of the panels, legends, and tokens that do not fit beside the maps."""
     marks = [panel.marks.legend(("square", "ring", "dotted ring")) for panel in panels]
-    said = [line for line in dict.fromkeys([*(panel.looks for panel in panels), *marks]) if line]
-    lines = wrapped(text, width, 2) if text else []
-    lines += [line for one in said for line in wrapped(one, width, 3)]
+    notes = [line for line in dict.fromkeys([*(panel.note for panel in panels), *marks]) if line]
+    lines = wrap_caption(text, width, 2) if text else []
+    lines += [line for one in notes for line in wrap_caption(one, width, 3)]
     if scale.open_end:
         low, high = scale.ends
-        lines += wrapped(f"Colours are linear from {low:.3g} to {high:.3g}; larger values have the last colour.", width, 2)
-    if not sheet.indexed:
+        lines += wrap_caption(f"Colours are linear from {low:.3g} to {high:.3g}; larger values have the last colour.", width, 2)
+    if not layout.indexed:
         return lines
     sides = [(panel, names) for panel in panels for names in (panel.rows, panel.columns)]
     for panel, names in {tuple(names): (panel, names) for panel, names in sides}.values():
-        shown = _named(panel, names)
-        parts = [f"[{at}]{' '.join(shown[at : at + sheet.every])}" for at in range(0, len(shown), sheet.every)]
-        lines += wrapped(f"{'Tokens' if panel.tokens else 'Names'}:  {'   '.join(parts)}", width, _MOST_LINES)
+        shown = _labels(panel, names)
+        parts = [f"[{at}]{' '.join(shown[at : at + layout.every])}" for at in range(0, len(shown), layout.every)]
+        lines += wrap_caption(f"{'Tokens' if panel.tokens else 'Names'}:  {'   '.join(parts)}", width, _MAX_LINES)
     return lines
 
 
-def _laid_out(panels: Sequence[Panel], across: int) -> _Sheet:
-    """A cell as large as is pleasant, and no larger than fits; labels where a line of words fits a cell, else on every n-th of one map,
-    of several maps indices."""
+def _layout(panels: Sequence[Panel], across: int) -> _Layout:
+    """The layout with cells of the preferred size, or the largest that fits.
+
+    If labels do not fit, one map has a label on every n-th row and column, and several maps have indices.
+    """
     down = ceil(len(panels) / across)
-    if max(across, down) > _MOST:
-        what = f"{len(panels)} maps in {down} rows of {across}: a figure has room for {_MOST} rows of {_MOST}"
-        raise UsageFault(what, hint="choose some by --layer and --head")
+    if max(across, down) > _MAX_MAPS:
+        what = f"{len(panels)} maps in {down} rows of {across}: a figure has room for {_MAX_MAPS} rows of {_MAX_MAPS}"
+        raise UsageFault(what, hint="select heads by --layer and --head")
     rows, columns = (max(1, *(panel.values.shape[axis] for panel in panels)) for axis in (0, 1))
     shared = len(panels) > 1 and all((panel.rows, panel.columns) == (panels[0].rows, panels[0].columns) for panel in panels)
     named = panels[:1] if shared else panels
     words = (
-        _widest([word for panel in named for word in _named(panel, panel.rows)]),
-        _widest([word for panel in named for word in _named(panel, panel.columns)]),
+        _widest([word for panel in named for word in _labels(panel, panel.rows)]),
+        _widest([word for panel in named for word in _labels(panel, panel.columns)]),
     )
     grid, cells = (across, down), (columns, rows)
     fits = _largest_cell(grid, cells, words if shared or len(panels) == 1 else (across * words[0], down * words[1]))
-    pleasant = (5.0 if len(panels) == 1 else 1.6) / max(cells)
+    preferred = (5.0 if len(panels) == 1 else 1.6) / max(cells)
     if len(panels) == 1:
-        cell = min(max(pleasant, LINE), 0.45, fits)
-        every = ceil(LINE / cell - 1e-9)
-    elif fits >= LINE:
-        cell, every = min(max(pleasant, LINE), 0.45, fits), 1
+        cell = min(max(preferred, LINE_HEIGHT), 0.45, fits)
+        every = ceil(LINE_HEIGHT / cell - 1e-9)
+    elif fits >= LINE_HEIGHT:
+        cell, every = min(max(preferred, LINE_HEIGHT), 0.45, fits), 1
     else:
-        words = (0.1 + text_width(str(rows - 1)), 0.1 + LINE)
-        cell = min(pleasant, _largest_cell(grid, cells, words if shared else (across * words[0], down * words[1])))
-        every = next(step for step in _round_numbers() if step * cell >= _INDEX or step >= max(cells))
-        return _Sheet(across, down, cell, (columns * cell, rows * cell), words, shared, every, indexed=True)
-    return _Sheet(across, down, cell, (columns * cell, rows * cell), words, shared, every)
+        words = (0.1 + text_width(str(rows - 1)), 0.1 + LINE_HEIGHT)
+        cell = min(preferred, _largest_cell(grid, cells, words if shared else (across * words[0], down * words[1])))
+        every = next(step for step in _round_numbers() if step * cell >= _INDEX_SPACING or step >= max(cells))
+        return _Layout(across, down, cell, (columns * cell, rows * cell), words, shared, every, indexed=True)
+    return _Layout(across, down, cell, (columns * cell, rows * cell), words, shared, every)
 
 
 def _round_numbers() -> Iterator[int]:
@@ -161,40 +166,44 @@ def _round_numbers() -> Iterator[int]:
 
 
 def _largest_cell(counts: tuple[int, int], cells: tuple[int, int], words: tuple[float, float]) -> float:
-    """The side of a cell with which so many maps of so many cells fit, each to the right and downwards; `words` are all in a row."""
+    """The largest cell size for `counts` maps of `cells` cells each, per axis; words: total size of labels."""
     parts = zip(counts, cells, words, _GAPS, strict=True)
-    return min(((LONGEST - room) / count - gap) / cell for count, cell, room, gap in parts)
+    return min(((MAX_SIZE - room) / count - gap) / cell for count, cell, room, gap in parts)
 
 
 def _widest(words: Sequence[str]) -> float:
     return 0.1 + max(map(text_width, dict.fromkeys(words)), default=0.0)
 
 
-def _named(panel: Panel, names: Sequence[str]) -> list[str]:
+def _labels(panel: Panel, names: Sequence[str]) -> list[str]:
     shown = figure_label if panel.tokens else figure_caption
-    return [shown(name, _LONGEST_WORD) for name in names]
+    return [shown(name, _MAX_LABEL) for name in names]
 
 
 def _mark(axes: Axes, marks: Marks, cell: float) -> None:
-    """Twice each, the wider line in white, so that it is seen on every colour."""
-    axes.autoscale(False)  # what is marked changes nothing
-    for cells, share, shape, strokes in ((marks.framed, 0.92, "s", "-"), (marks.ringed, 0.7, "o", "-"), (marks.faint, 0.7, "o", ":")):
+    """Draw the marks with a white outline, so that they are visible on every color."""
+    axes.autoscale(False)  # marks must not change the limits
+    for cells, share, shape, strokes in (
+        (marks.squares, 0.92, "s", "-"),
+        (marks.rings, 0.7, "o", "-"),
+        (marks.dotted_rings, 0.7, "o", ":"),
+    ):
         rows, columns = [row for row, _ in cells], [column for _, column in cells]
         for color, width in (("white", 2.4), ("#d0104c", 1.2)):
             line: dict[str, Any] = {"facecolors": "none", "edgecolors": color, "linewidths": width, "linestyle": strokes}
             axes.scatter(columns, rows, (72 * cell * share) ** 2, marker=shape, **line)
 
 
-def _ticks(panel: Panel, names: Sequence[str], sheet: _Sheet) -> tuple[Sequence[int], list[str]]:
-    """The places of every n-th name, and how they read, or their indices."""
-    places = range(0, len(names), sheet.every)
-    if sheet.indexed and len(places) > 1 and (len(names) - places[-1]) * sheet.cell < text_width(str(places[-1])) / 2:
-        places = places[:-1]  # it would reach into the next map
-    return places, [str(i) for i in places] if sheet.indexed else _named(panel, [names[i] for i in places])
+def _ticks(panel: Panel, names: Sequence[str], layout: _Layout) -> tuple[Sequence[int], list[str]]:
+    """Ticks and labels of every n-th row or column."""
+    ticks = range(0, len(names), layout.every)
+    if layout.indexed and len(ticks) > 1 and (len(names) - ticks[-1]) * layout.cell < text_width(str(ticks[-1])) / 2:
+        ticks = ticks[:-1]  # its label would overlap the next map
+    return ticks, [str(i) for i in ticks] if layout.indexed else _labels(panel, [names[i] for i in ticks])
 
 
 def _numbers(values: np.ndarray, scale: Scale) -> dict[tuple[int, int], str]:
-    """What is written on the cells that are neither blank nor zero."""
+    """Numbers of the cells that are neither NaN nor zero."""
 
     def digits(value: float) -> str:
         return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".", 1) if scale.in_hundredths else f"{value:.3g}"

@@ -1,8 +1,8 @@
-"""The loss while a run trained (loss.png), and that of several runs."""
+"""Loss curves of one run (loss.png) and of several runs."""
 
 from collections.abc import Mapping, Sequence
 
-from mini_tf.drawing.canvas import headline, line_colors, to_bytes
+from mini_tf.drawing.canvas import distinct_colors, figure_bytes, short_caption
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.plotting import Figure
 
@@ -11,11 +11,11 @@ _TRAIN, _VAL = "#7a9cc6", "#c2410c"
 
 
 def loss_curve(train: Points, val: Points, title: str, unit: str) -> bytes:
-    """A PNG of loss against step: the training loss as measured, its running mean, and the held-out loss with its lowest point."""
-    return to_bytes(lambda: _drawn(train, val, title, unit), "png")
+    """A PNG of loss against step: training loss, its running mean, and validation loss with its minimum."""
+    return figure_bytes(lambda: _draw(train, val, title, unit), "png")
 
 
-def _drawn(train: Points, val: Points, title: str, unit: str) -> Figure:
+def _draw(train: Points, val: Points, title: str, unit: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if train:
@@ -29,7 +29,7 @@ def _drawn(train: Points, val: Points, title: str, unit: str) -> Figure:
         axes.annotate(
             f"{best_loss:.3f}", (best_step, best_loss), xytext=(0, 9), textcoords="offset points", ha="center", color=_VAL, fontsize=9
         )
-    axes.set_title(headline(title), fontsize=11)
+    axes.set_title(short_caption(title), fontsize=11)
     axes.set_xlabel("step", fontsize=10)
     axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
     axes.tick_params(labelsize=10)
@@ -41,14 +41,14 @@ def _drawn(train: Points, val: Points, title: str, unit: str) -> Figure:
 
 
 def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: str) -> bytes:
-    """The (training, validation) losses of several runs over their steps, as "png" or "svg": validation strong, training thin."""
-    return to_bytes(lambda: _compared(runs, unit), suffix)
+    """A "png" or "svg" of the (training, validation) losses of several runs: validation solid, training dashed."""
+    return figure_bytes(lambda: _draw_runs(runs, unit), suffix)
 
 
-def _compared(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
+def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for (name, (train, val)), color in zip(runs.items(), line_colors(len(runs)), strict=True):
+    for (name, (train, val)), color in zip(runs.items(), distinct_colors(len(runs)), strict=True):
         if train:
             steps, losses = zip(*train, strict=True)
             axes.plot(steps, running_mean(losses, max(1, len(losses) // 30)), color=color, linewidth=0.9, linestyle="--")

@@ -1,4 +1,4 @@
-"""What can be drawn: numbers with the words that belong to them. The same panel goes to a terminal and to a file."""
+"""Data of plots: numbers and labels, for the terminal and for files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,74 +8,70 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Scale:
-    """What the colours of a map mean: from `low` to `high`; what lies outside is drawn as the nearest end.
-
-    A diverging scale reaches equally far to both sides of zero, and zero has a colour of its own.
-    """
+    """Color scale of a map from `low` to `high`; values outside are clipped. A diverging scale is symmetric about 0."""
 
     low: float = 0.0
     high: float = 1.0
     diverging: bool = False
     label: str = "attention weight"
     open_end: bool = False
-    """Values above `high` occur; files say so."""
+    """Some values exceed `high`; files have a note."""
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The values of the first and the last colour."""
-        far = max(abs(self.low), abs(self.high))
-        low, high = (-far, far) if self.diverging else (self.low, self.high)
+        """Values of the first and the last color."""
+        largest = max(abs(self.low), abs(self.high))
+        low, high = (-largest, largest) if self.diverging else (self.low, self.high)
         return low + 0.0, high + 0.0  # no negative zero
 
     @property
     def in_hundredths(self) -> bool:
-        """Whether its values are told apart by hundredths: up to 2, which a cosine less another comes to."""
+        """Whether numbers are printed in hundredths: up to 2, the maximum difference of two cosines."""
         return max(map(abs, self.ends)) <= 2
 
     def fraction(self, value: float) -> float:
-        """Where a value stands between the ends, 0 to 1."""
+        """Relative position of a value between the ends, 0 to 1."""
         low, high = self.ends
         return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.0
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Cells (row, column) of a map that are pointed out: framed, ringed, or faintly ringed; and what each of the three means."""
+    """Marked cells (row, column) of a map, with squares, rings or dotted rings, and the meanings of the three marks."""
 
-    framed: frozenset[tuple[int, int]] = frozenset()
-    ringed: frozenset[tuple[int, int]] = frozenset()
-    faint: frozenset[tuple[int, int]] = frozenset()
+    squares: frozenset[tuple[int, int]] = frozenset()
+    rings: frozenset[tuple[int, int]] = frozenset()
+    dotted_rings: frozenset[tuple[int, int]] = frozenset()
     meanings: tuple[str, str, str] = ("", "", "")
 
     def legend(self, signs: tuple[str, str, str]) -> str:
-        """What the signs that are used mean, in one line."""
-        used = zip((self.framed, self.ringed, self.faint), signs, self.meanings, strict=True)
+        """Legend of the used marks, shown as these signs, in one line."""
+        used = zip((self.squares, self.rings, self.dotted_rings), signs, self.meanings, strict=True)
         return ", ".join(f"{sign}: {meaning}" for cells, sign, meaning in used if cells)
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One heat map, `values` (rows, columns); NaN is no value and is left blank.
+    """One heat map, `values` (rows, columns); NaN cells are blank.
 
-    `looks` says what a row does with a column, in a few words: "a row's word looks at the columns' words".
-    `tokens`: rows and columns are tokens, whose blanks are shown as characters; otherwise captions, whose blanks are blanks.
+    note: a sentence about rows and columns; tokens: labels are tokens, with visible spaces, else captions.
     """
 
     title: str
     rows: Sequence[str]
     columns: Sequence[str]
     values: np.ndarray
-    looks: str = ""
+    note: str = ""
     tokens: bool = True
     marks: Marks = Marks()
 
     def __post_init__(self) -> None:
-        _must_have_shape("values", self.values, (len(self.rows), len(self.columns)))
+        _check_shape("values", self.values, (len(self.rows), len(self.columns)))
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """The grid of heads: a colour by `values` (rows, columns) and a letter in each cell; `legend` says what the letters mean."""
+class HeadGrid:
+    """Grid of heads: `values` (rows, columns) as colors, and a letter per cell; legend: meanings of the letters."""
 
     title: str
     rows: Sequence[str]
@@ -86,17 +82,16 @@ class Cells:
     scale: Scale = Scale(label="entropy")
 
     def __post_init__(self) -> None:
-        _must_have_shape("values", self.values, (len(self.rows), len(self.columns)))
+        _check_shape("values", self.values, (len(self.rows), len(self.columns)))
         if [len(row) for row in self.letters] != [len(self.columns)] * len(self.rows):
-            raise ValueError("letters: one must stand in each cell")
+            raise ValueError("letters: there must be one per cell")
 
 
 @dataclass(frozen=True, eq=False)
-class Fan:
-    """One word over all heads: where the token at `query_index` looks in each, `weights` (heads, tokens) from 0 to 1.
+class QueryWeights:
+    """Attention weights (heads, tokens) of one query in all heads, from 0 to 1.
 
-    `query` is that word as the title shows it; its index is None where it stands in another text than the tokens.
-    text: what was read, for the line under the title.
+    query: its text; query_index: its index among the tokens, None for cross-attention; text: shown below the title.
     """
 
     title: str
@@ -108,12 +103,12 @@ class Fan:
     text: str = ""
 
     def __post_init__(self) -> None:
-        _must_have_shape("weights", self.weights, (len(self.heads), len(self.tokens)))
+        _check_shape("weights", self.weights, (len(self.heads), len(self.tokens)))
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over a common x; NaN leaves a gap."""
+    """Lines over a common x; NaN is a gap."""
 
     title: str
     x: Sequence[float]
@@ -127,10 +122,10 @@ class Curves:
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
-    """Panels, one or more, on one scale, `across` of them in each row (the heads of a layer); None makes the sheet about square.
+class PanelGrid:
+    """One or more panels on one scale, `across` per row (the heads of a layer); None: an almost square layout.
 
-    text: what was read, for the line under the title.
+    text: shown below the title.
     """
 
     panels: Sequence[Panel]
@@ -140,6 +135,6 @@ class Sheet:
     text: str = ""
 
 
-def _must_have_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
+def _check_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
     if values.shape != shape:
         raise ValueError(f"{name}: {values.shape} must be (rows, columns) = {shape}")

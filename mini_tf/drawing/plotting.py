@@ -1,6 +1,6 @@
-"""The one door to matplotlib: imported so that it starts no process, and writes its list of fonts into our cache and nowhere else.
+"""Import of matplotlib without subprocesses, and with its font list in our cache directory.
 
-That list lacks the machine's own fonts, of which no figure here uses any; so it may not fall into a folder that other programs read.
+The list lacks system fonts, which figures do not use, so it must not be written where other programs read it.
 """
 
 import subprocess
@@ -13,17 +13,17 @@ from mini_tf.system.library_caches import keep_library_caches
 
 @contextmanager
 def _no_process() -> Iterator[None]:
-    """matplotlib asks `fc-list`, or `system_profiler` on a Mac, for more fonts; an OSError tells it that there is no such program."""
+    """matplotlib runs `fc-list`, or on a Mac `system_profiler`, to find fonts; an OSError makes it continue without."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise OSError("figures start no process")
 
-    ask = subprocess.check_output
+    check_output = subprocess.check_output
     subprocess.check_output = refuse
     try:
         yield
     finally:
-        subprocess.check_output = ask
+        subprocess.check_output = check_output
 
 
 keep_library_caches()

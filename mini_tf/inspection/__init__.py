@@ -1,6 +1,7 @@
-"""Looking inside a trained model: each file is one view, `minitf inspect NAME` shows it; `capture` is what they look through.
+"""Views into a trained model, one per file; `minitf inspect NAME` shows them.
 
-A view is a function that looks and returns a `View`; `cli/inspect/output.py` writes, prints and answers with it.
+A view is a function that returns a `View`, which `cli/inspect/output.py` prints or writes. Views of attention and
+hidden states use `capture`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,23 +10,23 @@ from typing import Any
 
 from rich.text import Text
 
-from mini_tf.drawing.panel import Curves, Fan, Sheet
+from mini_tf.drawing.panel import Curves, PanelGrid, QueryWeights
 
 Picture = Callable[..., Text]
-"""A function of `drawing.terminal` with its arguments, to be called with `colored` and `width`."""
+"""A function of `drawing.terminal` with its arguments bound, except `colored` and `width`."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a view has to show: `result` as plain data for JSON, `pictures` for a terminal, `notes` beside them.
+    """Output of a view: `result` for JSON, `pictures` for the terminal, `notes` for stderr.
 
-    figure: for a picture file; None where there is none. files: what is written to files of other suffixes ("pharaoh").
-    metrics: figures of the envelope.
+    figure: for a picture file; None if there is none. files: contents by suffix of other files ("pharaoh"). metrics:
+    metrics of the JSON output.
     """
 
     result: dict[str, Any]
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
-    figure: Sheet | Fan | Curves | None = None
+    figure: PanelGrid | QueryWeights | Curves | None = None
     files: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
     metrics: Mapping[str, float | None] | None = None

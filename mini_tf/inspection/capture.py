@@ -1,9 +1,9 @@
-"""One pass through a model with what passes by kept: attention weights and hidden vectors.
+"""Attention weights and hidden states of a forward pass, captured by hooks.
 
-Two passes are made in eval: the model as it trains (fused), and one in which every mixer answers by its `explicit` form.
-The largest difference of their scores says how far the weights shown are those that the model works with. Hooks on every
-mixer of the stacks that a model declares do it, so a new mixer or model needs no line here. Layers count by call: weights that
-several layers share are captured once for each.
+Two forward passes are compared in eval mode: the model as it trains (fused attention), and one in which every mixer
+computes its output from `explicit`. The largest difference of their logits shows whether the captured weights are those
+of the model. Hooks are registered on every mixer of the declared stacks. Layers are numbered by call, so a layer with
+shared weights is captured once per call.
 """
 
 from collections.abc import Iterator
@@ -24,28 +24,31 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 
 OWN_TO_SOURCE: tuple[SequenceKind, SequenceKind] = ("own", "source")
-"""What queries and keys of an encoder-decoder's cross-attention stand for."""
+"""What queries and keys represent in the cross-attention of an encoder-decoder."""
 
 
-class Reading(NamedTuple):
-    """Who read whom in one mixer: weights (B, H, L, lead + M), whose first `lead` columns belong to no token.
+class CapturedAttention(NamedTuple):
+    """Attention weights (B, H, L, lead + M) of one mixer; the first `lead` columns belong to no token.
 
-    kind: what the model calls such mixers (`encoder.self`, `decoder.self`, `cross`); `layer` counts them in the order of their calls,
-    from 0. keep (B or 1, L, M): what each token may see, by the model's direction, its document and the mixer's own view (a window).
-    rows, columns: what queries and keys stand for.
+    kind: name of these mixers in the model (`encoder.self`, `decoder.self`, `cross`); layer: number of the call among
+    this kind, from 0. mask (B or 1, L, M): True where a query may attend, by direction, document and the mixer's own
+    restriction (a window). queries, keys: what they represent.
     """
 
     kind: str
     layer: int
     weights: Tensor
     lead: int
-    keep: Tensor
-    rows: SequenceKind = "own"
-    columns: SequenceKind = "own"
+    mask: Tensor
+    queries: SequenceKind = "own"
+    keys: SequenceKind = "own"
 
 
-class Hidden(NamedTuple):
-    """One call of a stack: what it is given and what follows each layer, n_calls + 1 tensors (B, L, D). rows: what L stands for."""
+class HiddenStates(NamedTuple):
+    """One call of a stack: its input and the output of each layer, n_calls + 1 tensors (B, L, D).
+
+    rows: what the L positions represent.
+    """
 
     rows: SequenceKind
     layers: list[Float[Tensor, "B L D"]]
@@ -53,77 +56,77 @@ class Hidden(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """What was kept of a pass.
+    """Everything captured in a forward pass.
 
-    hidden: the calls of stacks in their order, an encoder's first; difference: the largest difference between the scores of the two
-    passes.
+    hidden: calls of stacks in their order, the encoder first; difference: largest absolute difference of logits between
+    explicit and fused attention.
     """
 
-    readings: list[Reading]
-    hidden: list[Hidden]
+    attention: list[CapturedAttention]
+    hidden: list[HiddenStates]
     difference: float
 
 
 @dataclass
-class _Listener:
-    """Collects while its hooks are on the model."""
+class _Recorder:
+    """Hooks and what they record."""
 
-    readings: list[Reading] = field(default_factory=list)
-    hidden: list[Hidden] = field(default_factory=list)
+    attention: list[CapturedAttention] = field(default_factory=list)
+    hidden: list[HiddenStates] = field(default_factory=list)
 
-    def mixed(
-        self, kind: str, rows: SequenceKind, columns: SequenceKind, mixer: Mixer, given: tuple[Any, ...], mixed: ForwardOutput
+    def record_attention(
+        self, kind: str, queries: SequenceKind, keys: SequenceKind, mixer: Mixer, inputs: tuple[Any, ...], output: ForwardOutput
     ) -> ForwardOutput:
-        x, memory, visibility = given[:3]
+        x, memory, visibility = inputs[:3]
         assert isinstance(visibility, Visibility)
         explicit = mixer.explicit(x, memory, visibility)
-        layer = sum(reading.kind == kind for reading in self.readings)
-        keep = mixer.restrict(visibility).mask_rows(0, visibility.queries.length, x.device)
-        self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep, rows, columns))
+        layer = sum(captured.kind == kind for captured in self.attention)
+        mask = mixer.restrict(visibility).mask_rows(0, visibility.queries.length, x.device)
+        self.attention.append(CapturedAttention(kind, layer, explicit.weights, explicit.lead, mask, queries, keys))
         joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
-        return mixed._replace(y=joined.y)
+        return output._replace(y=joined.y)
 
-    def begun(self, rows: SequenceKind, stack: nn.Module, given: tuple[Any, ...]) -> None:
-        self.hidden.append(Hidden(rows, [given[0]]))
+    def record_stack_input(self, rows: SequenceKind, stack: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.hidden.append(HiddenStates(rows, [inputs[0]]))
 
-    def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: ForwardOutput) -> None:
-        self.hidden[-1].layers.append(mixed.y)
+    def record_block_output(self, block: nn.Module, inputs: tuple[Any, ...], output: ForwardOutput) -> None:
+        self.hidden[-1].layers.append(output.y)
 
 
 @torch.no_grad()
 def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Capture:
-    """Everything that passes by while `model`, in eval and not compiled, reads `inputs`, a model of pairs besides them `source`.
+    """Capture attention weights and hidden states of a model in eval mode that is not compiled.
 
-    Raises RunFault where scores are not finite numbers.
+    source: needed by an encoder-decoder. Raises RunFault if logits are not finite.
     """
-    assert not model.training, "dropout would show in the weights"
-    scores = model.logits(model(inputs, source).y)
-    listener = _Listener()
+    assert not model.training, "dropout would change the weights"
+    logits = model.logits(model(inputs, source).y)
+    recorder = _Recorder()
     with ExitStack() as hooks:
-        for hook in _listen(model, listener):
+        for hook in _register_hooks(model, recorder):
             hooks.enter_context(hook)
         explicit = model.logits(model(inputs, source).y)
-    if not (torch.isfinite(scores).all() and torch.isfinite(explicit).all()):
-        raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
-    return Capture(listener.readings, listener.hidden, (scores - explicit).abs().max().item())
+    if not (torch.isfinite(logits).all() and torch.isfinite(explicit).all()):
+        raise RunFault("the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N")
+    return Capture(recorder.attention, recorder.hidden, (logits - explicit).abs().max().item())
 
 
-def sorts_of(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]]:
-    """What the model calls its sorts of mixers, and what queries and keys of each stand for."""
-    found: dict[str, tuple[SequenceKind, SequenceKind]] = {}
+def attention_kinds(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]]:
+    """Kinds of attention of the model by name, with what their queries and keys represent."""
+    kinds: dict[str, tuple[SequenceKind, SequenceKind]] = {}
     for one in model.stacks():
         blocks = one.stack.blocks
-        found |= {one.attention: (one.rows, one.rows)} if any(block.own is not None for block in blocks) else {}
-        found |= {one.cross: (one.rows, one.memory)} if any(block.cross is not None for block in blocks) else {}
-    return found
+        kinds |= {one.attention: (one.rows, one.rows)} if any(block.own is not None for block in blocks) else {}
+        kinds |= {one.cross: (one.rows, one.memory)} if any(block.cross is not None for block in blocks) else {}
+    return kinds
 
 
-def _listen(model: Model, listener: _Listener) -> Iterator[RemovableHandle]:
+def _register_hooks(model: Model, recorder: _Recorder) -> Iterator[RemovableHandle]:
     for one in model.stacks():
-        yield one.stack.register_forward_pre_hook(partial(listener.begun, one.rows))
+        yield one.stack.register_forward_pre_hook(partial(recorder.record_stack_input, one.rows))
         for block in one.stack.blocks:
-            yield block.register_forward_hook(listener.passed)
+            yield block.register_forward_hook(recorder.record_block_output)
             if block.own is not None:
-                yield block.own.part.register_forward_hook(partial(listener.mixed, one.attention, one.rows, one.rows))
+                yield block.own.part.register_forward_hook(partial(recorder.record_attention, one.attention, one.rows, one.rows))
             if block.cross is not None:
-                yield block.cross.part.register_forward_hook(partial(listener.mixed, one.cross, one.rows, one.memory))
+                yield block.cross.part.register_forward_hook(partial(recorder.record_attention, one.cross, one.rows, one.memory))

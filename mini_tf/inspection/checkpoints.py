@@ -1,4 +1,4 @@
-"""Which weights a view looks at: the checkpoints that a run keeps, and what identifies those of one step."""
+"""Checkpoints of a run: the kept steps, and the identity of the weights of one step."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,27 +7,27 @@ from mini_tf.run import loading, manifest
 from mini_tf.run.checkpoint import MODEL, Checkpoints
 
 
-class Weights(NamedTuple):
-    """The step after which they were saved, and the sha256 of their file."""
+class WeightsId(NamedTuple):
+    """Step after which weights were saved, and sha256 of their file."""
 
     step: int
     sha256: str
 
 
-def weights_of(folder: Path, step: int | str | None) -> Weights:
-    """Those that `load_model` reads for this step. RunFault where there are none."""
+def weights_id(folder: Path, step: int | str | None) -> WeightsId:
+    """The weights that `load_model` loads for this step. Raises RunFault if there are none."""
     published = manifest.read(folder).model
     if step is None and published is not None and (folder / MODEL).exists():
-        return Weights(int(published["step"]), str(published["sha256"]))
+        return WeightsId(int(published["step"]), str(published["sha256"]))
     checkpoint = loading.choose(folder, "best" if step is None else step)
-    return Weights(checkpoint.step, checkpoint.sha256[MODEL])
+    return WeightsId(checkpoint.step, checkpoint.sha256[MODEL])
 
 
-def origin(folder: Path, step: int | str | None) -> str:
-    """The run and the step of these weights, as titles of pictures have them."""
-    return f"run {folder.name}, step {weights_of(folder, step).step}"
+def run_and_step(folder: Path, step: int | str | None) -> str:
+    """The run and the step of its weights, for titles."""
+    return f"run {folder.name}, step {weights_id(folder, step).step}"
 
 
 def kept_steps(folder: Path) -> list[int]:
-    """The steps of the checkpoints that are kept, newest first."""
+    """Steps of the kept checkpoints, newest first."""
     return Checkpoints.of(folder).steps()

@@ -1,7 +1,6 @@
-"""A step that diverged, done again: where the first value that is not finite comes from, forward or backward.
+"""Replay of a step that diverged, to find the first non-finite value of the forward or backward pass.
 
-Hooks listen to every module and every gradient while the training loop itself does the step, so nothing is done otherwise.
-Costs three such steps at most.
+The training loop runs the step with hooks on every module and gradient. Takes at most three steps.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from mini_tf.training.loop import DivergedStep, Progress, Training, train
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """How the step ended. what: what was wrong with it, None where nothing was; micro-batches count from 0."""
+    """Result of the step. what: the reason why it diverged, or None; micro: the micro-batch, from 0."""
 
     what: str | None
     micro: int | None
@@ -30,9 +29,11 @@ class ReplayResult:
 
 
 @dataclass(frozen=True)
-class Source:
-    """The first module whose output is not finite. went_in: the largest |value| it was given, None where it read no numbers;
-    share: of its output that is not finite."""
+class NonFiniteOutput:
+    """The first module with a non-finite output.
+
+    went_in: largest |value| of its input, None without float inputs; share: fraction of the output that is not finite.
+    """
 
     module: str
     kind: str
@@ -42,8 +43,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class BadGradient:
-    """A parameter whose gradient is not finite, in which micro-batch first, and how much of it."""
+class NonFiniteGradient:
+    """A parameter with a non-finite gradient: its first micro-batch, and the fraction that is not finite."""
 
     parameter: str
     micro: int
@@ -51,8 +52,8 @@ class BadGradient:
 
 
 @dataclass
-class Level:
-    """largest: the largest finite |value| that came out of a layer; not_finite: how many were not; weight: its largest |weight|."""
+class LayerRange:
+    """Of a layer: largest finite |output|, number of non-finite outputs, and largest |weight|."""
 
     module: str
     kind: str
@@ -62,79 +63,79 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Findings:
-    """outcome: of the very same step; source, gradients (in the order they were made) and levels: of it, not compiled.
+class CrashReport:
+    """outcome: result of the same step; source, gradients (in backward order), levels: of the step without compilation.
 
-    in_fp32: of the step where no product is computed in half precision, None where none was. weights: names of those that
-    were not finite before the step.
+    in_fp32: result of the step in fp32, None if the run used fp32. weights: names of parameters that were not finite
+    before the step.
     """
 
     outcome: ReplayResult
-    source: Source | None
-    gradients: list[BadGradient]
-    levels: list[Level]
+    source: NonFiniteOutput | None
+    gradients: list[NonFiniteGradient]
+    levels: list[LayerRange]
     in_fp32: ReplayResult | None
     weights: list[str]
 
 
 @dataclass
-class _Listener:
-    """Collects while its hooks are on the task."""
+class _Recorder:
+    """Hooks and what they record."""
 
     task: nn.Module
     names: dict[nn.Module, str] = field(default_factory=dict)
     micro: int = -1
-    source: Source | None = None
-    gradients: dict[str, BadGradient] = field(default_factory=dict)
-    levels: dict[str, Level] = field(default_factory=dict)
+    source: NonFiniteOutput | None = None
+    gradients: dict[str, NonFiniteGradient] = field(default_factory=dict)
+    levels: dict[str, LayerRange] = field(default_factory=dict)
 
-    def began(self, task: nn.Module, given: tuple[Any, ...]) -> None:
+    def start_micro_batch(self, task: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.micro += 1
 
-    def passed(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        found = list(_floats(output))
+    def record_output(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        found = list(_float_tensors(output))
         if isinstance(module, (Embedding, Block)):
-            self._measure(module, found)
+            self._measure_range(module, found)
         values = sum(tensor.numel() for tensor in found)
-        bad = sum(_not_finite(tensor) for tensor in found)
+        bad = sum(_count_non_finite(tensor) for tensor in found)
         if bad and self.source is None:
-            went_in = [_largest(tensor) for tensor in _floats(given)]
-            self.source = Source(self.names[module], type(module).__name__, self.micro, max(went_in, default=None), bad / values)
+            went_in = [_max_abs(tensor) for tensor in _float_tensors(inputs)]
+            self.source = NonFiniteOutput(self.names[module], type(module).__name__, self.micro, max(went_in, default=None), bad / values)
 
-    def _measure(self, module: nn.Module, found: list[Tensor]) -> None:
+    def _measure_range(self, module: nn.Module, found: list[Tensor]) -> None:
         name = self.names[module]
-        weights = [_largest(p.detach()) for p in module.parameters()]
-        level = self.levels.setdefault(name, Level(name, type(module).__name__, weight=max(weights, default=0.0)))
-        level.largest = max([level.largest, *map(_largest, found)])
-        level.not_finite += sum(map(_not_finite, found))
+        weights = [_max_abs(p.detach()) for p in module.parameters()]
+        level = self.levels.setdefault(name, LayerRange(name, type(module).__name__, weight=max(weights, default=0.0)))
+        level.largest = max([level.largest, *map(_max_abs, found)])
+        level.not_finite += sum(map(_count_non_finite, found))
 
-    def flowed(self, name: str, parameter: Tensor) -> None:
+    def record_gradient(self, name: str, parameter: Tensor) -> None:
         assert parameter.grad is not None
-        if name not in self.gradients and (bad := _not_finite(parameter.grad)):
-            self.gradients[name] = BadGradient(name, self.micro, bad / parameter.numel())
+        if name not in self.gradients and (bad := _count_non_finite(parameter.grad)):
+            self.gradients[name] = NonFiniteGradient(name, self.micro, bad / parameter.numel())
 
 
-def investigate(training: Training, start: Progress) -> Findings:
-    """Do the step after `start` again, with the weights as they are now; they stay so."""
-    weights = [name for name, p in training.task.named_parameters() if _not_finite(p.detach())]
-    outcome = _once(training, start)
-    listener = _Listener(training.task)
+def replay_step(training: Training, start: Progress) -> CrashReport:
+    """Run the step after `start` with the current weights, which are restored afterwards."""
+    weights = [name for name, p in training.task.named_parameters() if _count_non_finite(p.detach())]
+    outcome = _run_step(training, start)
+    recorder = _Recorder(training.task)
     plain = replace(training, setup=replace(training.setup, compile=False))
     with ExitStack() as hooks:
-        for hook in _listen(listener):
+        for hook in _register_hooks(recorder):
             hooks.enter_context(hook)
-        _once(plain, start)
+        _run_step(plain, start)
     in_fp32 = None
     if training.setup.precision != "fp32":
-        in_fp32 = _once(replace(plain, setup=replace(plain.setup, precision="fp32")), start)
-    return Findings(outcome, listener.source, [*listener.gradients.values()], [*listener.levels.values()], in_fp32, weights)
+        in_fp32 = _run_step(replace(plain, setup=replace(plain.setup, precision="fp32")), start)
+    return CrashReport(outcome, recorder.source, [*recorder.gradients.values()], [*recorder.levels.values()], in_fp32, weights)
 
 
-def _once(training: Training, start: Progress) -> ReplayResult:
-    """The step as training does it, and what it made of the weights undone."""
+def _run_step(training: Training, start: Progress) -> ReplayResult:
+    """Run one step of training, then restore the weights."""
     before = {name: p.detach().clone() for name, p in training.task.named_parameters()}
     try:
-        # A clock that stands still: where time is the horizon, it is not over before the step.
+        # A constant clock, so a run with `train.time` does not end before the step.
         with closing(train(training, start, clock=lambda: 0.0)) as steps:
             report = next(steps)
         return ReplayResult(None, None, report.loss, report.grad_norm)
@@ -151,35 +152,35 @@ def _restore(task: nn.Module, before: Mapping[str, Tensor]) -> None:
         parameter.grad = None
 
 
-def _listen(listener: _Listener) -> Iterator[RemovableHandle]:
-    task = listener.task
-    # Innermost first: a container is heard after what it holds. The model's own name is left out, it stands before all.
-    listener.names = {module: name.removeprefix("model.") or "the loss" for name, module in task.named_modules()}
-    yield task.register_forward_pre_hook(listener.began)
-    yield from (module.register_forward_hook(listener.passed) for module in task.modules())
+def _register_hooks(recorder: _Recorder) -> Iterator[RemovableHandle]:
+    task = recorder.task
+    # Hooks of submodules run before those of their container. The prefix of the model itself is left out.
+    recorder.names = {module: name.removeprefix("model.") or "the loss" for name, module in task.named_modules()}
+    yield task.register_forward_pre_hook(recorder.start_micro_batch)
+    yield from (module.register_forward_hook(recorder.record_output) for module in task.modules())
     for name, parameter in task.named_parameters():
         if parameter.requires_grad:
             short = name.removeprefix("model.")
-            yield parameter.register_post_accumulate_grad_hook(lambda p, short=short: listener.flowed(short, p))
+            yield parameter.register_post_accumulate_grad_hook(lambda p, short=short: recorder.record_gradient(short, p))
 
 
-def _floats(value: Any) -> Iterator[Tensor]:
-    """The tensors of numbers that a module takes or gives; of a mixer's answer not the state that it hands on."""
+def _float_tensors(value: Any) -> Iterator[Tensor]:
+    """Float tensors among the inputs or outputs of a module, without the state of a `ForwardOutput`."""
     if isinstance(value, ForwardOutput):
         value = (value.y, value.penalty)
     if isinstance(value, Tensor) and value.is_floating_point():
         yield value.detach()
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from _floats(item)
+            yield from _float_tensors(item)
     elif isinstance(value, Mapping):
-        yield from _floats([*value.values()])
+        yield from _float_tensors([*value.values()])
 
 
-def _not_finite(tensor: Tensor) -> int:
+def _count_non_finite(tensor: Tensor) -> int:
     return int(tensor.numel() - tensor.isfinite().sum())
 
 
-def _largest(tensor: Tensor) -> float:
-    """The largest |value| that is finite; 0 where there is none."""
+def _max_abs(tensor: Tensor) -> float:
+    """Largest finite |value|, or 0."""
     return float(tensor.float().abs().nan_to_num(0.0, 0.0, 0.0).max()) if tensor.numel() else 0.0

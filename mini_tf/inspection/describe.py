@@ -1,4 +1,4 @@
-"""What heads do, in sentences that can be read aloud."""
+"""What heads do, in sentences."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,57 +6,57 @@ from collections.abc import Sequence
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
 
-_DOES = {
-    "previous": "looks one {unit} back: {share:.2f} of its weight",
-    "next": "looks one {unit} ahead: {share:.2f} of its weight",
-    "self": "looks at its own {unit}: {share:.2f} of its weight",
-    "first": "rests on the first {unit}: {share:.2f} of its weight, from the third {unit} on",
-    "induction": "looks at what followed an earlier occurrence of the same {unit}: "
-    "{share:.2f} of the weight of the {rows} rows that have one",
-    "same": "looks at other occurrences of the same {unit}: {share:.2f} of the weight of the {rows} rows that have one",
+_ROLE_SUMMARIES = {
+    "previous": "previous-{unit} head, attention weight {share:.2f} on the previous {unit}",
+    "next": "next-{unit} head, attention weight {share:.2f} on the next {unit}",
+    "self": "current-{unit} head, attention weight {share:.2f} on the {unit} itself",
+    "first": "first-{unit} head (attention sink), attention weight {share:.2f} on the first {unit}",
+    "induction": "induction head, attention weight {share:.2f} on the {unit} after an earlier occurrence of the same {unit} "
+    "(mean over {rows} rows)",
+    "same": "duplicate-{unit} head, attention weight {share:.2f} on other occurrences of the same {unit} (mean over {rows} rows)",
 }
 
 
 def describe_head(head: Head, unit: str) -> str:
-    """One sentence; `unit` is "token" or "word"."""
-    return f"{head.place} {does(head, unit)}"
+    """A sentence about a head; `unit` is "token" or "word"."""
+    return f"{head.index}: {summarize(head, unit)}"
 
 
-def does(head: Head, unit: str) -> str:
-    """What the head does, with the numbers that say so."""
+def summarize(head: Head, unit: str) -> str:
+    """The role of a head with the mean attention weight that defines it, or the entropy of a head without one."""
     m = head.measures
-    if head.of_source and head.role == "first":
-        return f"rests on the first {unit} of the source: {m['first']:.2f} of its weight"
-    if head.role in _DOES:
-        return _DOES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))
+    if head.is_cross and head.role == "first":
+        return f"attention weight {m['first']:.2f} on the first {unit} of the source"
+    if head.role in _ROLE_SUMMARIES:
+        return _ROLE_SUMMARIES[head.role].format(unit=unit, share=m[head.role], rows=m.get(f"{head.role}_rows"))
     if m["entropy"] is None:
-        return f"has no choice in this text: no {unit} sees two"
-    away = m.get("distance")
-    far = "" if away is None else f", {away:.1f} {unit}s away"
+        return f"no measures, since no {unit} of this text attends to two"
+    distance = m.get("distance")
+    mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
     if head.role == "broad":
-        return f"spreads its weight over all that it sees: on average entropy {m['entropy']:.2f} of 1{far}"
-    return f"has no simple pattern: on average entropy {m['entropy']:.2f} of 1, largest weight {m['max']:.2f}{far}"
+        return f"broad attention, mean normalized entropy {m['entropy']:.2f}{mean_distance}"
+    return f"no role, mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}"
 
 
 def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
-    """One sentence about where the query looks in a head: its `most` heaviest places."""
+    """A sentence about the query in a head: the `most` keys with the largest attention weights."""
     assert sample.query is not None
     row = head.weights[sample.query.index]
-    best = sorted(range(len(row)), key=lambda place: -row[place])[:most]
+    best = sorted(range(len(row)), key=lambda key: -row[key])[:most]
     columns = sample.columns(head)
-    places = ", ".join(f"{columns[place]!r} ({place}) {row[place]:.2f}" for place in best if row[place] >= 0.005)
-    return f"{head.place}: {sample.query.text!r} ({sample.query.index}) looks at {places or 'nothing'}"
+    keys = ", ".join(f"{columns[key]!r} ({key}) {row[key]:.2f}" for key in best if row[key] >= 0.005)
+    return f"{head.index}: {sample.query.text!r} ({sample.query.index}) attends to {keys or 'nothing'}"
 
 
 def describe(sample: Sample) -> list[str]:
-    """What there is of each role, then a sentence a head; with a query, where it looks in each."""
+    """The number of heads per role and a sentence per head; with a query, a sentence per head about it."""
     if sample.query is not None:
         return [describe_query(head, sample) for head in sample.heads]
-    return [overview(sample.heads), *(describe_head(head, sample.unit) for head in sample.heads)]
+    return [count_roles(sample.heads), *(describe_head(head, sample.unit) for head in sample.heads)]
 
 
-def overview(heads: Sequence[Head]) -> str:
-    """How many heads have each role."""
+def count_roles(heads: Sequence[Head]) -> str:
+    """The number of heads per role, as text."""
     roles = Counter(head.role for head in heads)
-    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a simple pattern"] * (roles[None] > 0)
+    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a role"] * (roles[None] > 0)
     return f"{len(heads)} head{'s' if len(heads) > 1 else ''}: {', '.join(parts)}"

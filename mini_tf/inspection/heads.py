@@ -1,7 +1,8 @@
-"""What a head does with a text, in numbers: how evenly it spreads its weight, and how much lies on the places that have a name.
+"""Measures and roles of attention heads on one text.
 
-Rows are queries. A row that sees one token only has no choice and tells nothing, so every mean goes over the rows that see at least two.
-Sources: roles by a share above one half, Clark et al. 2019, arXiv:1906.04341, section 3; induction, Olsson et al. 2022, arXiv:2209.11895.
+Rows are queries. Every mean is over the rows with at least two visible keys; with one the weight is always 1.
+Sources: roles by attention weights above one half, Clark et al. 2019, arXiv:1906.04341, section 3; induction heads,
+Olsson et al. 2022, arXiv:2209.11895.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,49 +12,57 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 ROLES = {"previous": "P", "next": "N", "self": "S", "first": "F", "induction": "I", "same": "D", "broad": "B"}
-"""What a head may be called, and its letter; a head without a role has `NO_ROLE`."""
+"""Roles and their letters. A head without a role has the letter `NO_ROLE`.
+
+Previous-token, next-token, current-token, first-token (attention sink), induction and duplicate-token head; broad
+attention.
+"""
 NO_ROLE = "·"
-_SOME_ROWS = ("first", "induction", "same")
-"""Roles that only some rows can show."""
+_PARTIAL_ROLES = ("first", "induction", "same")
+"""Roles that apply to some rows only."""
 ROW_SUM_TOLERANCE = 1e-4
-LEAST_ROWS = 3
-"""Rows that must be able to show a role before a head is called so: with one or two chance would decide."""
-LEAST_PART = 0.25
-"""For `first`, `induction` and `same` their part of the rows that have a choice, too: what a few rows do says little about the head."""
+MIN_ROWS = 3
+"""Rows to which a role must apply; with one or two rows it could be chance."""
+MIN_SHARE = 0.25
+"""Share of the rows to which `first`, `induction` or `same` must apply."""
 
 Measures = dict[str, float | int | None]
-"""By name, in the order of `measure`; None where no row of the text can tell."""
+"""By name, in the order of `measure`; None if no row counts."""
 
 
 def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units: Sequence[Hashable] | None) -> list[Measures]:
-    """Each head's measures. `units`: the tokens (or words) that are read, equal where they are the same; None where rows and
-    columns are different texts, which leaves only what needs no comparison of the two.
+    """Measures of each head on one text.
 
-    entropy    -sum p ln p / ln n, p a row's weights scaled to sum 1, n how many tokens it sees: 0 = one token has all, 1 = even
-    max        the row's largest weight
-    distance   sum p |i - j|: how many tokens away it looks
-    previous   weight on the token before; next: on the one after; self: on itself
-    first      weight on the first token, by the rows from the third on: to the first two it is `self` or `previous`
-    induction  weight on what follows an earlier occurrence of the row's token, by the rows that have one
-    same       weight on other occurrences of the row's token, by the rows that have one
-    row_sum    what rows sum to, only where that is not 1
-    A share counts the rows that see such a place; first_rows, induction_rows and same_rows say how many of the `rows` that have a
-    choice these are. Entropy and distance are None where one of the rows has a negative weight, or none at all.
+    units: the tokens (or words), equal if they are the same; None if queries and keys are different sequences, for
+    which only entropy, max and first are measured.
+
+    rows       number of rows with at least two visible keys
+    entropy    normalized entropy -sum p ln p / ln n of the row p, scaled to sum 1, over n visible keys: 0 to 1
+    max        largest attention weight of the row
+    distance   sum p |i - j|, in tokens
+    previous   attention weight on the previous token; next: on the next token; self: on the token itself
+    first      attention weight on the first token, for rows from the third on (before, it is `self` or `previous`)
+    induction  attention weight on tokens that follow an earlier occurrence of the row's token
+    same       attention weight on other occurrences of the row's token
+    row_sum    mean sum of the rows, only if they do not sum to 1
+
+    The weight of a role is measured on the rows with such a key; first_rows, induction_rows and same_rows are their
+    numbers. Entropy and distance are None if a row has a negative weight or sums to 0.
     """
     p, rows = weights.double(), visible.sum(dim=1) >= 2
     i, j = torch.arange(p.shape[1], device=p.device)[:, None], torch.arange(p.shape[2], device=p.device)[None]
-    shares = scaled(p)
+    shares = normalize(p)
     entropy = torch.special.entr(shares).sum(dim=-1) / visible.sum(dim=1).double().log()
     found: dict[str, Sequence[float | int | None]] = {"rows": [int(rows.sum())] * len(p)}
     found |= {"entropy": _mean(entropy, rows), "max": _mean(p.amax(dim=-1), rows)}
     if units is not None:
         found["distance"] = _mean((shares * (i - j).abs()).sum(dim=-1), rows)
-    for name, place in ({"first": j == 0} if units is None else _places(units, i, j)).items():
-        cells = visible & place
-        having = rows & cells.any(dim=1)
-        found[name] = _mean((p * cells).sum(dim=-1), having)
-        if name in _SOME_ROWS:
-            found[f"{name}_rows"] = [int(having.sum())] * len(p)
+    for name, mask in ({"first": j == 0} if units is None else _role_masks(units, i, j)).items():
+        cells = visible & mask
+        counted = rows & cells.any(dim=1)
+        found[name] = _mean((p * cells).sum(dim=-1), counted)
+        if name in _PARTIAL_ROLES:
+            found[f"{name}_rows"] = [int(counted.sum())] * len(p)
     sums = p.sum(dim=-1)[:, visible.any(dim=1)]
     if ((sums - 1).abs() > ROW_SUM_TOLERANCE).any():
         found["row_sum"] = [float(one) for one in sums.mean(dim=1)]
@@ -61,27 +70,28 @@ def measure(weights: Float[Tensor, "H L M"], visible: Bool[Tensor, "L M"], units
 
 
 def role(measures: Mapping[str, float | None]) -> str | None:
-    """What the head is called by its measures, one of ROLES; None too where too few rows have a choice.
+    """The role of a head, one of ROLES, or None.
 
-    A fixed place that gets more than half of the weight is the role: in a short text such a head meets other occurrences by chance.
-    Else `broad` above an entropy of 0.9: where a text repeats itself, an even head meets the same token everywhere. Else the best of
-    `first`, `induction` and `same` above one half, of those that enough rows can show.
+    `previous`, `next` or `self` if it has more than half of the attention weight; these come first, since in a short
+    text such a head attends to other occurrences by chance. Else `broad` if the entropy is above 0.9; in a repetitive
+    text a uniform head attends to many occurrences of the same token. Else the largest of `first`, `induction` and
+    `same` above one half, of those that apply to enough rows.
     """
-    if (measures["rows"] or 0) < LEAST_ROWS:
+    if (measures["rows"] or 0) < MIN_ROWS:
         return None
     scores = {name: measures.get(name) or 0.0 for name in ROLES} | {"broad": float((measures["entropy"] or 0.0) > 0.9)}
-    for name in _SOME_ROWS:
-        if (measures.get(f"{name}_rows") or 0) < max(LEAST_ROWS, LEAST_PART * (measures["rows"] or 0)):
+    for name in _PARTIAL_ROLES:
+        if (measures.get(f"{name}_rows") or 0) < max(MIN_ROWS, MIN_SHARE * (measures["rows"] or 0)):
             scores[name] = 0.0
-    for names in (("previous", "next", "self"), ("broad",), _SOME_ROWS):
+    for names in (("previous", "next", "self"), ("broad",), _PARTIAL_ROLES):
         best = max(names, key=lambda name: scores[name])
         if scores[best] > 0.5:
             return best
     return None
 
 
-def _places(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor]:
-    """Which cells (L, L) a name stands for."""
+def _role_masks(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor]:
+    """The keys of each role: masks (L, L)."""
     numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
     codes = torch.tensor([numbers[unit] for unit in units], device=i.device)
     same = codes[:, None] == codes[None]
@@ -97,14 +107,14 @@ def _places(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor
     }
 
 
-def scaled(p: Tensor) -> Tensor:
-    """Rows that sum to 1; not numbers where a row is signed or empty."""
+def normalize(p: Tensor) -> Tensor:
+    """Rows scaled to sum 1; NaN if a row has negative weights or sums to 0."""
     total = p.sum(dim=-1, keepdim=True)
     fit = (p >= 0).all(dim=-1, keepdim=True) & (total > 0)
     return torch.where(fit, p / total, torch.nan)
 
 
 def _mean(values: Tensor, rows: Tensor) -> list[float | None]:
-    """The mean of (H, L) over some rows, by head; None where there is none, or one of them is no number."""
+    """Mean of (H, L) over the selected rows, by head; None without rows or with a NaN."""
     means = values[:, rows].mean(dim=1)
     return [None if torch.isnan(mean) else float(mean) for mean in means]

@@ -1,4 +1,4 @@
-"""What a model is made of and what it costs: parameters by part, floating-point operations a token or a pair, memory."""
+"""Parameters by module, FLOPs per token or pair, and memory of a model."""
 
 import re
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.optimizer import state_bytes
 
 _WHOLE = (Mixer, FeedForward, PositionalEncoding)
-"""Modules that are one part, whatever they hold."""
+"""Modules whose submodules are not listed."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A module with parameters: its path in the model, what it is, and how many layers have it.
+class ModuleParameters:
+    """Parameters of a module: its path, its kind or class, and the number of equal layers merged (`times`).
 
-    A tensor that several modules share is counted by the first; the others name that one in `tied`.
+    A shared tensor is counted for the first module; the others have its path in `tied`.
     """
 
     name: str
@@ -38,8 +38,8 @@ class Part:
     times: int = 1
 
 
-def parts_of(model: nn.Module) -> list[Part]:
-    """Every parameter once, in the order of the modules; the counts add up to the model's own."""
+def module_parameters(model: nn.Module) -> list[ModuleParameters]:
+    """Every parameter once, in the order of the modules; the counts sum to the model's."""
     whole = [path for path, module in model.named_modules() if isinstance(module, _WHOLE)]
     owners: dict[str, dict[str, Tensor]] = {}
     for path, module in model.named_modules():
@@ -47,27 +47,27 @@ def parts_of(model: nn.Module) -> list[Part]:
         for name, parameter in module.named_parameters(recurse=False):
             owners.setdefault(owner, {})[f"{path}.{name}"[len(owner) + 1 :]] = parameter
     counted: dict[int, str] = {}
-    return [_part(path, model.get_submodule(path), tensors, counted) for path, tensors in owners.items()]
+    return [_count_once(path, model.get_submodule(path), tensors, counted) for path, tensors in owners.items()]
 
 
-def _part(path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: dict[int, str]) -> Part:
+def _count_once(path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: dict[int, str]) -> ModuleParameters:
     own = {name: p for name, p in tensors.items() if id(p) not in counted}
     tied = next((counted[id(p)] for p in tensors.values() if id(p) in counted), None)
     counted |= {id(p): path for p in own.values()}
     shapes = {name: tuple(p.shape) for name, p in own.items()}
     size, n_bytes = sum(p.numel() for p in own.values()), sum(p.numel() * p.element_size() for p in own.values())
-    return Part(path, _kind(module), shapes, size, n_bytes, tied)
+    return ModuleParameters(path, _kind(module), shapes, size, n_bytes, tied)
 
 
 def _kind(module: nn.Module) -> str:
-    """A mixer's or position's word in a recipe; else the class."""
+    """The kind of a mixer or positional encoding, else the class name."""
     cls = type(module)
     return cls.__module__.rpartition(".")[2] if isinstance(module, Mixer | PositionalEncoding) else cls.__name__
 
 
-def folded(parts: list[Part]) -> list[Part]:
-    """Equal parts of several layers as one, with * for the layer's number and the sum of their parameters."""
-    found: dict[Any, Part] = {}
+def merge_layers(parts: list[ModuleParameters]) -> list[ModuleParameters]:
+    """Merge equal modules of several layers: * for the layer index, and the sum of their parameters."""
+    found: dict[Any, ModuleParameters] = {}
     for part in parts:
         name = re.sub(r"\.\d+\.", ".*.", part.name)
         key = (name, part.kind, tuple(part.shapes.items()), part.tied)
@@ -80,17 +80,19 @@ def folded(parts: list[Part]) -> list[Part]:
 
 @dataclass(frozen=True)
 class ForwardFlops:
-    """Floating-point operations, as `training.flops` counts them: a token in a text of `length` tokens, all of them scored; of a model of
-    pairs a whole pair, whose source and target have as many tokens each."""
+    """FLOPs as in `training.flops`: per token of a text of `length` tokens, or per pair of `length` tokens each.
+
+    stack: of the hidden states; logits: of the output layer, applied to all tokens.
+    """
 
     length: int
     per: Literal["token", "pair"]
     stack: float
-    scores: float
+    logits: float
 
     @property
     def forward(self) -> float:
-        return self.stack + self.scores
+        return self.stack + self.logits
 
     @property
     def training(self) -> float:
@@ -99,26 +101,28 @@ class ForwardFlops:
 
 @torch.enable_grad()  # without gradients torch's counter cannot follow views of parameters
 def forward_flops(model: Model) -> ForwardFlops:
-    """Measured over one pass of a text, or a pair, as long as the context, on the CPU."""
+    """Count the FLOPs of one forward pass on a text, or pair, of context length, on the CPU."""
     pairs = model.needs_source
-    inputs = _blank(model, model.context)
+    inputs = _zero_ids(model, model.context)
     source = inputs if pairs else None
     stack = flops_of(lambda: model(inputs, source))
     hidden = model(inputs, source).y
-    scores = flops_of(lambda: model.logits(hidden))
-    many = 1 if pairs else model.context
-    return ForwardFlops(model.context, "pair" if pairs else "token", stack / many, scores / many)
+    logits = flops_of(lambda: model.logits(hidden))
+    n = 1 if pairs else model.context
+    return ForwardFlops(model.context, "pair" if pairs else "token", stack / n, logits / n)
 
 
-def _blank(model: Model, length: int) -> Tokens:
+def _zero_ids(model: Model, length: int) -> Tokens:
     return Tokens(torch.zeros(1, length, dtype=torch.long, device=next(model.parameters()).device))
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes. training: weights, gradients and moments, without activations. state: what is remembered of a text as long as the
-    context (of a pair: of the target, and of a source as long), and of its last token; None for a model that reads both sides of a
-    text, which remembers nothing."""
+    """Bytes. training: weights, gradients and optimizer state, without activations.
+
+    state: KV cache or recurrent state of a text of context length (encoder-decoder: of such a target and source);
+    state_per_token: its growth by the last token. None for a bidirectional model.
+    """
 
     weights: int
     training: int
@@ -128,7 +132,7 @@ class MemoryUse:
 
 @torch.inference_mode()
 def memory_of(model: Model, optimizer: OptimizerSettings) -> MemoryUse:
-    """What the model can go on from is a state, and what it keeps of a source."""
+    """Memory for weights, training and the state of generation."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     whole = _state_bytes(model, model.context) if model.stacks()[0].stack.causal else None
@@ -137,8 +141,8 @@ def memory_of(model: Model, optimizer: OptimizerSettings) -> MemoryUse:
 
 
 def _state_bytes(model: Model, length: int) -> int:
-    memory = model.encode(_blank(model, model.context)) if model.needs_source else None
-    mixed = model(_blank(model, length), memory, state=model.start(1))
+    memory = model.encode(_zero_ids(model, model.context)) if model.needs_source else None
+    mixed = model(_zero_ids(model, length), memory, state=model.start(1))
     assert mixed.state is not None
-    kept = () if memory is None else memory.layers or ()
-    return states.nbytes(model.trim(mixed.state)) + sum(map(states.nbytes, kept))
+    source_states = () if memory is None else memory.layers or ()
+    return states.nbytes(model.trim(mixed.state)) + sum(map(states.nbytes, source_states))

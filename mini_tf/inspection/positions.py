@@ -1,7 +1,7 @@
-"""What a model knows of positions: how alike their vectors are, and how scores change with distance.
+"""Positional encodings of a model: similarity of position vectors, or attention scores over distance.
 
-By where the position applies_to: vectors that meet the embeddings are compared with each other, turns of queries and keys and biases
-of scores are followed over the distance.
+Encodings of the embedding give position vectors, which are compared with each other; rotary encodings and attention
+biases give curves over distance.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from jaxtyping import Float
 from rich.text import Text
 from torch import Tensor, nn
 
-from mini_tf.drawing.panel import Curves, Panel, Scale, Sheet
+from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import Picture, View
-from mini_tf.inspection.checkpoints import kept_steps, origin
+from mini_tf.inspection.checkpoints import kept_steps, run_and_step
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model, ModelStack
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -30,20 +30,20 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.divergence import ranges
 
-LARGEST_MAP = 64
-"""Positions that are compared with each other; of more, so many are taken, evenly spaced."""
-LARGEST_KERNEL = 1024
-"""Positions that the kernel goes over, from the first on."""
+MAX_MAP = 64
+"""Maximum number of positions in the map; of more, evenly spaced ones are shown."""
+MAX_KERNEL = 1024
+"""Maximum number of positions in the kernel, from the first on."""
 NO_CURVE = "so there is no curve over distance; `minitf inspect attention` shows the attention weights of a text"
-COSINES = Scale(-1.0, 1.0, diverging=True, label="cosine")
+COSINE_SCALE = Scale(-1.0, 1.0, diverging=True, label="cosine similarity")
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
-    """Position vectors: `n_positions` of them, all of a table, or as many as the context has. table: its name in the model, or None.
+class PositionVectors:
+    """`n_positions` position vectors: all rows of a learned table, else those of the context. table: its name, or None.
 
-    similarity: cosines of the `positions`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d)) over the positions within the context,
-    by distance |i - j|, the mean over all pairs so far apart.
+    similarity: cosine similarity of the vectors at `positions`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d))
+    over the positions of the context, as mean per distance |i - j|.
     """
 
     n_positions: int
@@ -54,176 +54,182 @@ class Vectors:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Rotary: kernel[d] is the mean over the pairs of dimensions of cos(d * theta), the score of two equal vectors of length 1 that
-    stand d tokens apart, all pairs as long as each other. wavelengths: the tokens in which each pair turns once."""
+class RotaryKernel:
+    """kernel[d]: mean of cos(d * theta) over the frequencies theta: the attention score of equal vectors at distance d.
+
+    The vectors have norm 1, spread evenly over the frequencies. wavelengths: of each frequency, in tokens.
+    """
 
     kernel: list[float]
     wavelengths: list[float]
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What was found; `biases`: what each head adds to a score, by distance, where nothing else decides it. All empty where the model
-    has no positions."""
+class PositionAnalysis:
+    """biases: attention bias of each head by distance, if it depends only on distance. All may be empty."""
 
     context: int
-    vectors: Vectors | None = None
-    turns: Turns | None = None
+    vectors: PositionVectors | None = None
+    rotary: RotaryKernel | None = None
     biases: list[list[float]] = field(default_factory=list)
 
 
 @runtime_checkable
-class Turning(Protocol):
-    """A position that turns queries and keys; angles: by how much each pair of dimensions turns from a token to the next."""
+class HasFrequencies(Protocol):
+    """A rotary encoding; frequencies: rotation of each pair of dimensions per token, in radians."""
 
     def frequencies(self, device: torch.device) -> Tensor: ...
 
 
 def has_positions(model: Model, stack: ModelStack) -> bool:
-    """Whether the stack's vectors come from an embedding that `look` can look at."""
+    """Whether the stack's input is an `Embedding`, which has a positional encoding."""
     return isinstance(dict(model.named_modules()).get(str(stack.embedding)), Embedding)
 
 
 @torch.inference_mode()
-def look(model: Model, part: str = "embedding") -> Seen:
-    """Distances and positions go as far as the context that the model was trained on. part: which of the model's embeddings is looked at."""
+def analyze_positions(model: Model, part: str = "embedding") -> PositionAnalysis:
+    """Analyze the positional encoding of an embedding (path `part`) up to the model's context."""
     embedding = model.get_submodule(part)
     assert isinstance(embedding, Embedding)
     name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
     vectors = _vectors(name, position, model.context, embedded) if "embed" in position.applies_to else None
-    turns = None
-    if isinstance(position, Turning):
-        angles = position.frequencies(torch.device("cpu"))  # (pairs,)
-        kernel = (torch.arange(model.context)[:, None] * angles).cos().mean(dim=1)
-        turns = Turns(kernel.tolist(), (2 * torch.pi / angles).tolist())
-    distance_only = "bias" in position.applies_to and position.distance_only  # else it needs queries and keys, too
+    rotary = None
+    if isinstance(position, HasFrequencies):
+        frequencies = position.frequencies(torch.device("cpu"))  # (d / 2,)
+        kernel = (torch.arange(model.context)[:, None] * frequencies).cos().mean(dim=1)
+        rotary = RotaryKernel(kernel.tolist(), (2 * torch.pi / frequencies).tolist())
+    distance_only = "bias" in position.applies_to and position.distance_only  # else it depends on queries and keys
     biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if distance_only else None
-    return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
+    return PositionAnalysis(model.context, vectors, rotary, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
 
-def _vectors(name: str, position: PositionalEncoding, context: int, embedded: Float[Tensor, "V D"]) -> Vectors:
+def _vectors(name: str, position: PositionalEncoding, context: int, embedded: Float[Tensor, "V D"]) -> PositionVectors:
     tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
     n_positions = max((part.num_embeddings for _, part in tables), default=context)
-    # What the position makes of nothing: its own part, also where it is concatenated with the embedding and mapped.
+    # The encoding of a zero embedding is the position vector, also if it is concatenated and projected.
     p = position.embed(embedded.new_zeros(1, n_positions, embedded.shape[1]), TokenPositions(n_positions))[0].cpu().double()
-    step = -(-n_positions // LARGEST_MAP)
+    step = -(-n_positions // MAX_MAP)
     positions = list(range(0, n_positions, step))
     units = F.normalize(p[positions], dim=-1)
-    near = p[: min(context, LARGEST_KERNEL)]
-    weights = (near @ near.T / near.shape[1] ** 0.5).softmax(dim=-1)
+    first = p[: min(context, MAX_KERNEL)]
+    weights = (first @ first.T / first.shape[1] ** 0.5).softmax(dim=-1)
     table = f"{name}.{tables[0][0]}.weight" if tables else None
     kernel = [torch.cat([weights.diagonal(d), weights.diagonal(-d)]).mean().item() for d in range(len(weights))]
-    return Vectors(n_positions, positions, units @ units.T, kernel, table)
+    return PositionVectors(n_positions, positions, units @ units.T, kernel, table)
 
 
-def _untrained(folder: Path, step: str | None, seen: Seen) -> dict[str, Any]:
-    """Rows of the table that training never reached, and what says so: the optimizer's state in the newest checkpoint, or in that of
-    `step`; where the run keeps no checkpoint, or the optimizer does not train the table, the context.
+def _untrained(folder: Path, step: str | None, analysis: PositionAnalysis) -> dict[str, Any]:
+    """Rows of a learned table that were never trained, and the evidence; empty without a table.
 
-    Nothing without a table. RunFault where the checkpoint is damaged.
+    Evidence is the optimizer state of the newest checkpoint, or of `step`; else, without a checkpoint or if the table
+    is not trained, the context. Raises RunFault if the checkpoint is damaged.
     """
-    if seen.vectors is None or seen.vectors.table is None:
+    if analysis.vectors is None or analysis.vectors.table is None:
         return {}
     if kept_steps(folder):
         checkpoint = loading.choose(folder, "last" if step is None else step)
-        rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), seen.vectors.table)
+        rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), analysis.vectors.table)
         if rows is not None:
             return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
-    return {"never_trained": list(range(seen.context, seen.vectors.n_positions)), "never_trained_by": "the context"}
+    return {"never_trained": list(range(analysis.context, analysis.vectors.n_positions)), "never_trained_by": "the context"}
 
 
 def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
-    """The rows of `table` that never had a gradient: all that the optimizer keeps of them (`NAME.MOMENT`) is zero, as it begins.
+    """Rows of `table` that never had a gradient: their optimizer state (`NAME.MOMENT`) is still zero.
 
-    None where `state`, the optimizer's tensors, keeps nothing row by row of the table.
+    None if `state`, the tensors of the optimizer, has no rows for the table.
     """
-    kept = [tensor for name, tensor in state.items() if name.rpartition(".")[0] == table and tensor.dim() == 2]
-    n_rows = max((len(tensor) for tensor in kept), default=0)
-    kept = [tensor for tensor in kept if len(tensor) == n_rows]  # factors of another shape are of no row
-    return (torch.cat(kept, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if kept else None
+    moments = [tensor for name, tensor in state.items() if name.rpartition(".")[0] == table and tensor.dim() == 2]
+    n_rows = max((len(tensor) for tensor in moments), default=0)
+    moments = [tensor for tensor in moments if len(tensor) == n_rows]  # factors of another shape have no rows of the table
+    return (torch.cat(moments, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if moments else None
 
 
 def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> View:
-    """The positions of the stack of this name, by default the model's own. curve: the curve alone, where there is a map too.
+    """The positional encoding of a stack, by default the decoder's or only one. curve: without the map.
 
-    UsageFault where the model has no such stack.
+    Raises UsageFault if the model has no such stack.
     """
-    chosen = _chosen(trained, stack)
-    positions = trained.recipe.model.stacks()[chosen.name].positions
-    kind, seen = positions.kind, look(trained.model, str(chosen.embedding))
-    result = _result(kind, seen) | _untrained(trained.folder, step, seen) | ({"biases": seen.biases} if seen.biases else {})
-    over_distance, vectors = _curves(kind, seen), seen.vectors
+    selected = _select_stack(trained, stack)
+    positions = trained.recipe.model.stacks()[selected.name].positions
+    kind, analysis = positions.kind, analyze_positions(trained.model, str(selected.embedding))
+    result = _result(kind, analysis) | _untrained(trained.folder, step, analysis) | ({"biases": analysis.biases} if analysis.biases else {})
+    over_distance, vectors = _curves(kind, analysis), analysis.vectors
     if over_distance is None:
-        reason = "the scores they change depend on queries and keys, too" if positions.APPLIES_TO else "this model is given no positions"
+        reason = "it depends on queries and keys" if positions.APPLIES_TO else "this model has no positional encoding"
         return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")])
-    title, run = f"{kind} positions: cosine of the vectors of two positions", origin(trained.folder, step)
+    title, run = f"{kind} positions: cosine similarity of position vectors", run_and_step(trained.folder, step)
     pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
-    pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.PLOT_NOTE, seen, result))]
+    pictures += [partial(curves, over_distance), *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result))]
     if curve or vectors is None:
         return View(result, pictures, figure=replace(over_distance, title=f"{over_distance.title}, {run}"))
-    return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.positions))], COSINES, f"{title}, {run}"))
+    return View(result, pictures, figure=PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"))
 
 
-def _chosen(trained: Trained, stack: str | None) -> ModelStack:
-    """The stack of this name, by default the model's own; UsageFault where it has none such."""
+def _select_stack(trained: Trained, stack: str | None) -> ModelStack:
+    """The stack of this name, by default the model's first. Raises UsageFault if there is none."""
     stacks = {one.attention.partition(".")[0]: one for one in trained.model.stacks() if has_positions(trained.model, one)}
     if not stacks:
-        raise UsageFault(f"a model of the kind {trained.recipe.model.kind} declares no embedding whose positions could be shown")
+        raise UsageFault(f"a model of kind {trained.recipe.model.kind} has no embedding with a positional encoding")
     if stack is not None and len(stacks) == 1:
-        raise UsageFault(f"--stack {stack}: a model of the kind {trained.recipe.model.kind} has one stack", hint="leave it out")
+        raise UsageFault(f"--stack {stack}: a model of kind {trained.recipe.model.kind} has only one stack", hint="leave it out")
     if stack is not None and stack not in stacks:
         raise UsageFault(f"--stack {stack}: must be {' or '.join(sorted(stacks))}")
     return stacks[stack] if stack is not None else next(iter(stacks.values()))
 
 
-def _result(kind: str, seen: Seen) -> dict[str, Any]:
-    result: dict[str, Any] = {"positions": kind, "context": seen.context}
-    if (vectors := seen.vectors) is not None:
+def _result(kind: str, analysis: PositionAnalysis) -> dict[str, Any]:
+    result: dict[str, Any] = {"positions": kind, "context": analysis.context}
+    if (vectors := analysis.vectors) is not None:
         similarity = vectors.similarity.tolist()
-        result |= {"n_positions": vectors.n_positions, "positions": vectors.positions, "similarity": similarity, "kernel": vectors.kernel}
-    if (turns := seen.turns) is not None:
-        never = sum(wavelength > seen.context for wavelength in turns.wavelengths)
-        result |= {"kernel": turns.kernel, "wavelengths": turns.wavelengths, "pairs_that_never_turn_once": never}
+        result |= {
+            "n_positions": vectors.n_positions,
+            "position_ids": vectors.positions,
+            "similarity": similarity,
+            "kernel": vectors.kernel,
+        }
+    if (rotary := analysis.rotary) is not None:
+        never = sum(wavelength > analysis.context for wavelength in rotary.wavelengths)
+        result |= {"kernel": rotary.kernel, "wavelengths": rotary.wavelengths, "pairs_that_never_turn_once": never}
     return result
 
 
-def _panel(title: str, vectors: Vectors, most: int) -> Panel:
-    """At most so many of the positions, evenly spaced."""
+def _panel(title: str, vectors: PositionVectors, most: int) -> Panel:
+    """The map of at most `most` positions, evenly spaced."""
     step = -(-len(vectors.positions) // most)
-    names = [str(place) for place in vectors.positions[::step]]
+    names = [str(position) for position in vectors.positions[::step]]
     values = vectors.similarity[::step, ::step].numpy()
     return Panel(title, names, names, values)
 
 
-def _curves(kind: str, seen: Seen) -> Curves | None:
-    if seen.vectors is not None:
-        title, y_label, lines = "attention weight by positions alone", "softmax(p_i.p_j / sqrt d)", {"": seen.vectors.kernel}
-    elif seen.turns is not None:
-        title, y_label, lines = "score of two equal vectors", "mean of cos(distance * theta)", {"": seen.turns.kernel}
-    elif seen.biases:
-        title, y_label = "what is added to a score", "bias"
-        lines = {f"head {head}": bias for head, bias in enumerate(seen.biases)}
+def _curves(kind: str, analysis: PositionAnalysis) -> Curves | None:
+    if analysis.vectors is not None:
+        title, y_label, lines = "attention weights of position vectors", "softmax(p_i.p_j / sqrt d)", {"": analysis.vectors.kernel}
+    elif analysis.rotary is not None:
+        title, y_label, lines = "attention score of equal vectors", "mean of cos(distance * theta)", {"": analysis.rotary.kernel}
+    elif analysis.biases:
+        title, y_label = "attention bias", "bias"
+        lines = {f"head {head}": bias for head, bias in enumerate(analysis.biases)}
     else:
         return None
     length = len(next(iter(lines.values())))
     return Curves(f"{kind} positions: {title}", list(range(length)), "distance", y_label, lines)
 
 
-def _sentences(about: str, seen: Seen, result: dict[str, Any]) -> list[str]:
-    found = [about] if about else []
-    if (turns := seen.turns) is not None:
-        short, long = min(turns.wavelengths), max(turns.wavelengths)
+def _sentences(note: str, analysis: PositionAnalysis, result: dict[str, Any]) -> list[str]:
+    found = [note] if note else []
+    if (rotary := analysis.rotary) is not None:
+        short, long = min(rotary.wavelengths), max(rotary.wavelengths)
         found.append(
-            f"{len(turns.wavelengths)} pairs of dimensions turn once in {short:.3g} to {long:.4g} tokens; "
-            f"{result['pairs_that_never_turn_once']} never turn once within the context of {seen.context}."
+            f"{len(rotary.wavelengths)} frequencies with wavelengths of {short:.3g} to {long:.4g} tokens; "
+            f"{result['pairs_that_never_turn_once']} wavelengths exceed the context of {analysis.context}."
         )
     if (rows := result.get("never_trained")) is not None:
-        said = "every row was trained" if not rows else f"never trained: {ranges(rows)}"
-        found.append(f"{result['n_positions']} rows; {said} (by {result['never_trained_by']}).")
+        trained = "all were trained" if not rows else f"never trained: {ranges(rows)}"
+        found.append(f"{result['n_positions']} rows; {trained} (according to {result['never_trained_by']}).")
     return found
 
 
-def _map(title: str, vectors: Vectors, *, colored: bool, width: int) -> Text:
-    """In a terminal a cell is two characters wide, and names stand before the rows."""
-    return heat_map(_panel(title, vectors, (width - 8) // 2), COSINES, colored=colored, width=width)
+def _map(title: str, vectors: PositionVectors, *, colored: bool, width: int) -> Text:
+    """The map in a terminal: a cell is two characters wide, after the names of the rows."""
+    return heat_map(_panel(title, vectors, (width - 8) // 2), COSINE_SCALE, colored=colored, width=width)

@@ -1,8 +1,8 @@
-"""How sharp each head's softmax is: entropy, largest weight, saturation, what passes through of a gradient, range of the logits.
+"""Statistics of each head's attention softmax: entropy, largest weight, saturation, gradient, range of the scores.
 
-The Jacobian of a softmax is dp_i/dz_j = p_i (delta_ij - p_j); its trace, the sum of p(1 - p), is 0 where one weight is 1: such a row
-no longer learns. Taken from the weights themselves, so it holds for every mixer that shows them. Source: Vaswani et al. 2017,
-arXiv:1706.03762, section 3.2.1, which is why scores are scaled by 1/sqrt(d_k).
+The Jacobian of softmax is dp_i/dz_j = p_i (delta_ij - p_j); its trace sum p(1 - p) is 0 if one weight is 1, so such a
+row has no gradient. Computed from the weights, so any mixer is supported. Scaling scores by 1/sqrt(d_k) prevents
+saturation: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,29 +16,30 @@ from torch import Tensor
 
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.inspection import View
-from mini_tf.inspection.capture import Capture, Reading
-from mini_tf.inspection.heads import scaled
-from mini_tf.inspection.sides import captured, sides_of
+from mini_tf.inspection.capture import Capture, CapturedAttention
+from mini_tf.inspection.heads import normalize
+from mini_tf.inspection.tokenized_texts import capture_texts, tokenize_texts
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
 SATURATED = 0.99
-"""A row whose largest weight is above this has as good as no gradient."""
-HEADERS = ("head", "entropy", "normal", "p max", "saturated", "sum p(1-p)", "range")
+"""A row whose largest weight is above this has almost no gradient."""
+HEADERS = ("head", "entropy", "normalized", "max p", "saturated", "sum p(1-p)", "range")
 LEGEND = (
-    "Means over the rows that see two tokens or more. entropy in nats, normal by ln(tokens seen); p max the largest weight; saturated the "
-    "share of rows with p max over 0.99; sum p(1-p) what passes of a gradient; range the largest difference of two scores in a row."
+    "Means over rows with two or more visible keys. entropy: in nats; normalized: divided by ln(visible keys); max p: largest "
+    "attention weight; saturated: share of rows with max p over 0.99; sum p(1-p): trace of the softmax Jacobian; "
+    "range: largest difference of two attention scores in a row."
 )
 
 
 @dataclass(frozen=True)
-class Sharpness:
-    """One head, over the rows that see two keys or more.
+class SoftmaxStatistics:
+    """One head, over the `rows` with two or more visible keys; NaN if there are none.
 
-    Means over the rows: entropy in nats, normalised by ln(keys seen), largest weight, gradient (the sum of p(1 - p)); saturated: the
-    share of rows whose largest weight is above SATURATED. logit_range: the largest difference of two scores in one row; a lower
-    bound where `underflow`: a weight was too small for its number type, so its score is no longer known. NaN without such rows.
-    Entropies are those of weights scaled to sum 1, NaN where one is negative or a row has none.
+    Means over the rows: entropy in nats; normalised by ln(visible keys); largest weight; gradient: sum p(1 - p).
+    saturated: share of rows whose largest weight is above SATURATED. logit_range: largest difference of two attention
+    scores in a row; a lower bound if `underflow`, that is if a weight underflowed to 0. Entropies are of weights scaled
+    to sum 1, NaN if a weight is negative or a row sums to 0.
     """
 
     kind: str
@@ -55,65 +56,68 @@ class Sharpness:
 
 
 def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
-    """Every head over all of the texts (and of a model of pairs their targets). UsageFault where no token sees two."""
-    given = [sides_of(trained, *text) for text in texts]
-    heads = sharpness(captured(trained, sides) for sides in given)
+    """Statistics of every head over the texts and, for an encoder-decoder, their targets.
+
+    Raises UsageFault if no row has two visible keys.
+    """
+    tokenized = [tokenize_texts(trained, *text) for text in texts]
+    heads = softmax_statistics(capture_texts(trained, one) for one in tokenized)
     if not any(head.rows for head in heads):
-        raise UsageFault("no token of the texts sees two tokens: nothing to choose between", hint="give a longer text")
-    notes = [f"text {number}: {note}" for number, one in enumerate(given, 1) for note in one.notes]
+        raise UsageFault("no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text")
+    notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]
     if any(head.underflow for head in heads):
-        notes.append("range: a lower bound where marked >; weights too small for their number type have no score")
-    read = [side.given for one in given for side in one.read]
-    records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in read]
+        notes.append("range: > marks a lower bound, since some weights underflowed to 0")
+    inputs = [text.input for one in tokenized for text in one.all]
+    records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in inputs]
     result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
     return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes)
 
 
-def _row(head: Sharpness) -> list[Any]:
+def _row(head: SoftmaxStatistics) -> list[Any]:
     logit_range = f"{'>' if head.underflow else ''}{head.logit_range:.1f}"
     name = f"L{head.layer} H{head.head} {head.kind}"
     return [name, head.entropy, head.normalised, head.largest, head.saturated, head.gradient, logit_range]
 
 
-def sharpness(captures: Iterable[Capture]) -> list[Sharpness]:
-    """Every head of a model, over the rows of all captures of it together."""
-    parts: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
+def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
+    """Statistics of every head of a model over the rows of all captures."""
+    by_layer: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
     for one in captures:
-        for reading in one.readings:
-            parts.setdefault((reading.kind, reading.layer), []).append(_measured(reading))
-    found = []
-    for (kind, layer), measured in parts.items():
+        for captured in one.attention:
+            by_layer.setdefault((captured.kind, captured.layer), []).append(_measure_rows(captured))
+    statistics = []
+    for (kind, layer), measured in by_layer.items():
         rows = {name: torch.cat([one[name] for one in measured], dim=1) for name in measured[0]}
-        found += [_summary(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
-    return found
+        statistics += [_summarize(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
+    return statistics
 
 
-def _measured(reading: Reading) -> dict[str, Tensor]:
-    """The rows (H, rows) of a layer's heads that see two keys or more: of each what `Sharpness` sums up."""
-    weights, keep = reading.weights.cpu().double(), reading.keep.cpu()
-    lead = torch.ones_like(weights[:, 0, :, : reading.lead], dtype=torch.bool)  # columns that belong to no token are always seen
-    seen = torch.cat([lead, keep.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
-    n_seen = seen.sum(dim=-1)
-    p = torch.where(seen, weights, 0.0)
-    entropy = torch.special.entr(scaled(p)).sum(dim=-1)
-    logits = p.log()  # up to a constant; -inf where p is 0, whose score is not known
-    lowest = torch.where(p > 0, logits, torch.inf).amin(dim=-1)
+def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
+    """Statistics (H, rows) of the rows of a layer with two or more visible keys."""
+    weights, mask = captured.weights.cpu().double(), captured.mask.cpu()
+    lead = torch.ones_like(weights[:, 0, :, : captured.lead], dtype=torch.bool)  # columns of no token are always visible
+    visible = torch.cat([lead, mask.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
+    n_visible = visible.sum(dim=-1)
+    p = torch.where(visible, weights, 0.0)
+    entropy = torch.special.entr(normalize(p)).sum(dim=-1)
+    scores = p.log()  # up to a constant; -inf where p underflowed to 0
+    lowest = torch.where(p > 0, scores, torch.inf).amin(dim=-1)
     columns = {
         "entropy": entropy,
-        "normalised": entropy / n_seen.double().log(),
+        "normalised": entropy / n_visible.double().log(),
         "largest": p.amax(dim=-1),
         "gradient": (p * (1 - p)).sum(dim=-1),
-        "logit_range": logits.amax(dim=-1) - lowest,
-        "underflow": (seen & (p == 0)).any(dim=-1),
+        "logit_range": scores.amax(dim=-1) - lowest,
+        "underflow": (visible & (p == 0)).any(dim=-1),
     }
-    several = n_seen[:, 0] > 1  # (B, L)
+    several = n_visible[:, 0] > 1  # (B, L)
     return {name: column.transpose(0, 1)[:, several] for name, column in columns.items()}  # (B, H, L) -> (H, rows)
 
 
-def _summary(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> Sharpness:
+def _summarize(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> SoftmaxStatistics:
     own = {name: column[head] for name, column in rows.items()}
     own["saturated"] = (own["largest"] > SATURATED).double()
     means = {name: own[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")}
     n = len(own["entropy"])
     logit_range = own["logit_range"].amax().item() if n else nan
-    return Sharpness(kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any()))
+    return SoftmaxStatistics(kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any()))

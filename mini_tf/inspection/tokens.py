@@ -1,4 +1,4 @@
-"""A text as tokens: ids, how they read, their bytes, and the characters they stand for. Needs no torch."""
+"""The tokens of a text: ids, strings, bytes and character spans. Needs no torch."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -12,9 +12,9 @@ from mini_tf.inspection import Picture, View
 
 
 class Token(NamedTuple):
-    """span: the characters of the text that it stands for, as [first, last); tokens of a part of a character share its span.
+    """span: its characters [first, last) in the text; tokens that are parts of a character share its span.
 
-    bytes: its own share of the text; where the tokenizer rewrote the text (lower case, an unknown token) those of its span.
+    bytes: its bytes of the text; if the tokenizer changed the text (lower case, unknown token), those of its span.
     """
 
     id: int
@@ -25,32 +25,35 @@ class Token(NamedTuple):
 
 
 def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
-    """The text's tokens, without any special token; what looks like one in the text is text."""
+    """Tokens of the text. No special tokens: their names in the text are plain text."""
     ids, spans = tokenizer.spans(text)
     vocabulary, pieces = tokenizer.vocabulary, tokenizer.pieces(ids)
-    whole, found = text.encode(), []
-    starts = [0, *accumulate(len(character.encode()) for character in text)]  # the byte at which each character begins
+    data, tokens = text.encode(), []
+    starts = [0, *accumulate(len(character.encode()) for character in text)]  # byte offset of each character
     at = 0
     for id, piece, (first, last) in zip(map(int, ids), pieces, spans, strict=True):
-        length = None if id in vocabulary.special_ids else _prefix(whole[at : at + len(piece.encode())], piece)
-        own = whole[starts[first] : starts[last]] if length is None else whole[at : at + length]
+        length = None if id in vocabulary.special_ids else _prefix_length(data[at : at + len(piece.encode())], piece)
+        own = data[starts[first] : starts[last]] if length is None else data[at : at + length]
         at = starts[last] if length is None else at + length
-        found.append(Token(id, piece, own, (int(first), int(last)), id == vocabulary.unk))
-    return found
+        tokens.append(Token(id, piece, own, (int(first), int(last)), id == vocabulary.unk))
+    return tokens
 
 
-def _prefix(data: bytes, piece: str) -> int | None:
-    """The number of bytes that read as `piece`, a byte that is no character as \\xNN; None where they do not begin so."""
+def _prefix_length(data: bytes, piece: str) -> int | None:
+    """Length of the prefix that decodes to `piece` (invalid bytes as \\xNN); None if there is none."""
     return next((n for n in range(1, len(data) + 1) if data[:n].decode("utf-8", errors="backslashreplace") == piece), None)
 
 
 def view(tokenizer: Tokenizer, texts: Sequence[str]) -> View:
-    """A table for each text, and how many tokens, characters and bytes it has."""
-    found = [(text, tokens_of(tokenizer, text)) for text in texts]
+    """A table of tokens per text, with the numbers of tokens, characters and bytes."""
+    tokenized = [(text, tokens_of(tokenizer, text)) for text in texts]
     pictures: list[Picture] = []
-    for text, tokens in found:
+    for text, tokens in tokenized:
         pictures += [*([partial(sentence, "")] if pictures else []), *_pictures(text, tokens)]
-    records = [{"text": t, "n_tokens": len(tokens), "n_bytes": len(t.encode()), "tokens": [*map(_record, tokens)]} for t, tokens in found]
+    records = [
+        {"text": text, "n_tokens": len(tokens), "n_bytes": len(text.encode()), "tokens": [*map(_record, tokens)]}
+        for text, tokens in tokenized
+    ]
     return View({"texts": records, "notes": tokenizer.notes}, pictures)
 
 
@@ -60,15 +63,15 @@ def _record(token: Token) -> dict[str, Any]:
 
 def _pictures(text: str, tokens: Sequence[Token]) -> Iterator[Picture]:
     rows = [
-        [str(place), str(one.id), label(one.piece), one.bytes.hex(" "), "{}-{}".format(*one.span), "unknown" if one.unknown else ""]
-        for place, one in enumerate(tokens)
+        [str(index), str(one.id), label(one.piece), one.bytes.hex(" "), "{}-{}".format(*one.span), "unknown" if one.unknown else ""]
+        for index, one in enumerate(tokens)
     ]
     if rows:
-        yield partial(table, ["index", "id", "piece", "bytes", "characters", ""], rows)
+        yield partial(table, ["index", "id", "token", "bytes", "characters", ""], rows)
     n_bytes, unknown = len(text.encode()), sum(one.unknown for one in tokens)
-    said = f"{len(tokens)} tokens, {len(text)} characters, {n_bytes} bytes"
+    summary = f"{len(tokens)} tokens, {len(text)} characters, {n_bytes} bytes"
     if tokens:
-        said += f": {n_bytes / len(tokens):.2f} bytes a token"
+        summary += f": {n_bytes / len(tokens):.2f} bytes per token"
     if unknown:
-        said += f"; {unknown} unknown: the tokenizer has no token for that text"
-    yield partial(sentence, said)
+        summary += f"; {unknown} unknown token{'s' * (unknown != 1)}, whose text is lost"
+    yield partial(sentence, summary)

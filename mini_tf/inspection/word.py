@@ -1,8 +1,7 @@
-"""One word in several sentences: how alike its vectors are after each layer, beyond what any two words are.
+"""Contextual embeddings of one word in several sentences: cosine similarity per layer, corrected for anisotropy.
 
-A word's vector is the mean over its pieces. All vectors of a layer may point into one direction (anisotropy), so the cosines are
-corrected by the baseline: the mean cosine of two different words of different sentences, over all such pairs, which is what pairs
-drawn at random come to. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 4.1.
+A word's vector is the mean over its tokens. From cosine similarities the baseline is subtracted: the mean over all
+pairs of different words in different sentences. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 4.1.
 """
 
 from collections import defaultdict
@@ -19,27 +18,30 @@ from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
-from mini_tf.drawing.panel import Panel, Scale, Sheet
+from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.inspection import View
 from mini_tf.inspection.capture import capture
-from mini_tf.inspection.checkpoints import origin
-from mini_tf.inspection.framing import Framed, framed_whole
+from mini_tf.inspection.checkpoints import run_and_step
+from mini_tf.inspection.model_input import ModelInput, untruncated_input
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
 from mini_tf.nn.model import Model, SequenceKind
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import Refusal, UsageFault
 from mini_tf.trained.opening import Trained
 
-MOST_PANELS = 4
-FIGURES = ("cosine", "baseline", "corrected", "separation")
-"""Of a layer, as JSON and the table have them."""
+MAX_PANELS = 4
+METRICS = ("cosine", "baseline", "corrected", "separation")
+"""Metrics of a layer, in JSON and in the table."""
+LEGEND = "Mean cosine similarities. cosine: between sentences; baseline: of different words; corrected: cosine - baseline"
+SEPARATION_LEGEND = "; separation: within senses - between senses"
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
-    """cosines (N, N) of the word in each pair of sentences, as they are; layer 0 is the embedding. NaN where nothing is to compare.
+class LayerSimilarity:
+    """cosines (N, N): uncorrected cosine similarity of the word's vectors; layer 0 is the embedding.
 
-    separation: the mean cosine within a sense minus that between senses (the baseline cancels out); None without such pairs.
+    baseline: NaN without pairs. separation: mean cosine similarity within senses minus between senses; None without
+    such pairs.
     """
 
     number: int
@@ -49,7 +51,7 @@ class Layer:
 
     @property
     def cosine(self) -> float:
-        """The mean over the pairs."""
+        """Mean over the pairs."""
         return self.cosines[~torch.eye(len(self.cosines), dtype=torch.bool)].mean().item()
 
     @property
@@ -58,55 +60,57 @@ class Layer:
 
 
 class Occurrence(NamedTuple):
-    """Where the word stands: the characters of its sentence, the indices of its tokens, and the text as the model reads it.
+    """The first occurrence of the word in a sentence: its characters, the indices of its tokens, and the model input.
 
-    of: how many occurrences the sentence has; this is the first.
+    n_occurrences: in the sentence.
     """
 
     span: tuple[int, int]
     tokens: list[int]
-    given: Framed
-    of: int = 1
+    input: ModelInput
+    n_occurrences: int = 1
 
 
-def locate(frame: Callable[[str], Framed], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
-    """The word's first occurrence, within the context; `fault` is raised where there is none. frame: a text as the model reads it."""
+def find_occurrence(to_input: Callable[[str], ModelInput], context: int, word: str, sentence: Sentence, fault: type[Refusal]) -> Occurrence:
+    """The first occurrence of the word. Raises `fault` if there is none within the context."""
     spans = find_word(sentence.text, word)
     if not spans:
-        raise fault(f"{sentence.where}: the word {word!r} does not stand in it", hint="case counts, and so do endings")
-    given = frame(sentence.text)
-    tokens = given.within(*spans[0])
+        raise fault(f"{sentence.where}: the word {word!r} does not occur in it", hint="whole words are matched, with case")
+    input = to_input(sentence.text)
+    tokens = input.tokens_of(*spans[0])
     if not tokens:
-        raise fault(f"{sentence.where}: the tokenizer leaves {word!r} out")
+        raise fault(f"{sentence.where}: the tokenizer drops {word!r}")
     if tokens[-1] >= context:
-        said = f"{word!r} ends with token {tokens[-1] + 1}, but the model reads the first {context}"
-        raise fault(f"{sentence.where}: {said}", hint="shorten what stands before")
-    return Occurrence(spans[0], tokens, given.cut(context), len(spans))
+        what = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}"
+        raise fault(f"{sentence.where}: {what}", hint="shorten the text before it")
+    return Occurrence(spans[0], tokens, input.truncate(context), len(spans))
 
 
 @torch.inference_mode()
-def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence], as_source: bool = False) -> list[Layer]:
-    """How alike the word's vectors are in each pair of two or more sentences, by layer.
+def compare_occurrences(
+    model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence], as_source: bool = False
+) -> list[LayerSimilarity]:
+    """Similarity of the word's vectors in two or more sentences, by layer.
 
-    Of the first stack whose rows are tokens of the model's own text; as_source: of a source. UsageFault where no stack has such rows.
+    Uses the first stack of the model's tokens, or with `as_source` of the source's. Raises UsageFault if there is none.
     """
-    read: SequenceKind = "source" if as_source else "own"
-    if not any(one.rows == read for one in model.stacks()):
-        has = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
-        raise UsageFault(f"no stack of the model has a row for each token of the {'source' if as_source else 'text'} ({has})")
+    rows: SequenceKind = "source" if as_source else "own"
+    if not any(one.rows == rows for one in model.stacks()):
+        stacks = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
+        raise UsageFault(f"no stack of the model has hidden states of the {'source' if as_source else 'text'}'s tokens ({stacks})")
     device = next(model.parameters()).device
-    unread = Tokens(torch.zeros(1, 1, dtype=torch.long, device=device))  # a decoder that reads something, whatever: nothing of it is used
+    unused = Tokens(torch.zeros(1, 1, dtype=torch.long, device=device))  # a decoder input, whose hidden states are not used
     vectors: list[Tensor] = []
     types: list[str] = []
     numbers: list[int] = []
-    own: list[int] = []  # which of the vectors are the word's, a sentence each
+    own: list[int] = []  # indices of the word's vectors, one per sentence
     for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
-        text = Tokens(torch.tensor([found.given.ids], device=device))
-        seen = capture(model, unread, text) if as_source else capture(model, text)
-        layers = torch.cat(next(stack.layers for stack in seen.hidden if stack.rows == read)).cpu().double()  # (n_layers + 1, L, D)
+        text = Tokens(torch.tensor([found.input.ids], device=device))
+        captured = capture(model, unused, text) if as_source else capture(model, text)
+        layers = torch.cat(next(stack.layers for stack in captured.hidden if stack.rows == rows)).cpu().double()  # (n_layers + 1, L, D)
         others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
         for span in [found.span, *others]:
-            if tokens := found.given.within(*span):
+            if tokens := found.input.tokens_of(*span):
                 own += [len(vectors)] if span == found.span else []
                 vectors.append(layers[:, tokens].mean(dim=1))
                 types.append(sentence.text[slice(*span)].casefold())
@@ -114,16 +118,16 @@ def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occ
     units = F.normalize(torch.stack(vectors, dim=1), dim=-1)  # (n_layers + 1, words, D)
     senses = [sentence.sense for sentence in sentences]
     return [
-        Layer(n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses))
+        LayerSimilarity(n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses))
         for n, unit in enumerate(units)
     ]
 
 
 def _baseline(units: Float[Tensor, "words D"], types: Sequence[str], sentences: Sequence[int]) -> float:
-    """The mean cosine of two different words of different sentences; NaN where there are none.
+    """Mean cosine similarity of different words in different sentences; NaN if there are none.
 
-    The sum over the pairs within a group is the squared length of the group's sum, so no pair is ever made:
-    all pairs - pairs of one sentence - pairs of one word + those that are both.
+    The sum over all pairs within a group is the squared norm of the group's sum, so pairs are not enumerated: all pairs
+    - pairs within a sentence - pairs of the same word + pairs that are both.
     """
     groupings: list[tuple[int, Sequence[Hashable]]] = [
         (1, [0] * len(types)),
@@ -142,7 +146,7 @@ def _baseline(units: Float[Tensor, "words D"], types: Sequence[str], sentences: 
 
 
 def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
-    """Mean cosine within a sense minus between senses, over the pairs of which both senses are known."""
+    """Mean cosine similarity within senses minus between senses, over pairs with known senses."""
     pairs = [(i, j) for i in range(len(senses)) for j in range(i) if senses[i] is not None and senses[j] is not None]
     within = [cosines[i, j].item() for i, j in pairs if senses[i] == senses[j]]
     between = [cosines[i, j].item() for i, j in pairs if senses[i] != senses[j]]
@@ -150,63 +154,65 @@ def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
 
 
 def view(
-    trained: Trained, word: str, sentences: Sequence[Sentence], asked: int | None, fault: type[Refusal], step: str | None = None
+    trained: Trained, word: str, sentences: Sequence[Sentence], layer: int | None, fault: type[Refusal], step: str | None = None
 ) -> View:
-    """The word in two or more sentences, by layer; `asked`: the layer whose pairs are drawn. `fault` as `locate` has it.
+    """The word in two or more sentences, by layer. layer: whose pairs are plotted; fault: as in `find_occurrence`.
 
-    step: the checkpoint as it was asked for, for the title.
+    step: value of --step, for the title.
     """
     as_source = trained.model.needs_source
     tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
-    found = [locate(partial(framed_whole, trained), trained.model.context, word, one, fault) for one in sentences]
-    layers = study(trained.model, sentences, found, as_source)
-    if asked is not None and not -len(layers) <= asked < len(layers):
-        raise UsageFault(f"--layer {asked}: must be 0 (the embedding) to {len(layers) - 1}, or from the end -1 to {-len(layers)}")
+    found = [find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault) for one in sentences]
+    layers = compare_occurrences(trained.model, sentences, found, as_source)
+    if layer is not None and not -len(layers) <= layer < len(layers):
+        raise UsageFault(f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or -1 to {-len(layers)} from the end")
     notes = _notes(tokenizer, word, layers, sentences, found)
     result = {
         "word": word,
         "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
         "layers": [
-            {"layer": one.number} | {name: getattr(one, name) for name in FIGURES} | {"pairs": one.cosines.tolist()} for one in layers
+            {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()} for one in layers
         ],
         "notes": notes,
     }
-    said = [f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)]
-    columns = FIGURES if any(one.separation is not None for one in layers) else FIGURES[:-1]
+    numbered = [f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)]
+    separated = any(one.separation is not None for one in layers)
+    columns, legend = (METRICS, LEGEND + SEPARATION_LEGEND) if separated else (METRICS[:-1], LEGEND)
     rows = [[f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)] for one in layers]
-    panel, gap = _panel(word, sentences, layers[-1 if asked is None else asked]), partial(terminal.sentence, "")
-    shown = partial(terminal.heat_map, panel, _scale([panel]), values=True)
-    pictures = [*(partial(terminal.line, text) for text in said), gap, partial(terminal.table, ["layer", *columns], rows), gap, shown]
-    figure = _figure(word, sentences, layers, asked)
-    return View(result, pictures, notes, replace(figure, title=f"{figure.title}, {origin(trained.folder, step)}"))
+    panel, gap = _panel(word, sentences, layers[-1 if layer is None else layer]), partial(terminal.sentence, "")
+    metrics = [partial(terminal.table, ["layer", *columns], rows), partial(terminal.sentence, f"{legend}.")]
+    heat_map = partial(terminal.heat_map, panel, _scale([panel]), values=True)
+    pictures = [*(partial(terminal.line, text) for text in numbered), gap, *metrics, gap, heat_map]
+    figure = _figure(word, sentences, layers, layer)
+    return View(result, pictures, notes, replace(figure, title=f"{figure.title}, {run_and_step(trained.folder, step)}"))
 
 
 def _record(tokenizer: Tokenizer, sentence: Sentence, found: Occurrence) -> dict[str, Any]:
-    pieces = tokenizer.pieces([found.given.ids[i] for i in found.tokens])
-    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span), "occurrences": found.of}
-    return record | {"tokens": found.tokens, "pieces": pieces, "n_tokens": len(found.given.ids), "n_cut": found.given.n_cut}
+    pieces = tokenizer.pieces([found.input.ids[i] for i in found.tokens])
+    record = {"text": sentence.text, "sense": sentence.sense, "characters": list(found.span), "occurrences": found.n_occurrences}
+    return record | {"tokens": found.tokens, "pieces": pieces, "n_tokens": len(found.input.ids), "n_cut": found.input.n_cut}
 
 
 def _notes(
-    tokenizer: Tokenizer, word: str, layers: Sequence[Layer], sentences: Sequence[Sentence], found: Sequence[Occurrence]
+    tokenizer: Tokenizer, word: str, layers: Sequence[LayerSimilarity], sentences: Sequence[Sentence], found: Sequence[Occurrence]
 ) -> list[str]:
     notes = [
-        f"{sentence.where}: {word!r} occurs {one.of} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
+        f"{sentence.where}: {word!r} occurs {n} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
         for sentence, one in zip(sentences, found, strict=True)
-        if one.of > 1
+        if (n := one.n_occurrences) > 1
     ]
-    notes += [f"{sentence.where}: {one.given.note}" for sentence, one in zip(sentences, found, strict=True) if one.given.note]
-    ways = {tuple(tokenizer.pieces([one.given.ids[i] for i in one.tokens])) for one in found}
+    notes += [f"{sentence.where}: {one.input.note}" for sentence, one in zip(sentences, found, strict=True) if one.input.note]
+    ways = {tuple(tokenizer.pieces([one.input.ids[i] for i in one.tokens])) for one in found}
     if len(ways) > 1:
-        said = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
-        notes.append(f"the word is not cut into the same pieces everywhere, so it differs before the first layer: {said}")
+        examples = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
+        notes.append(f"the word is tokenized in {len(ways)} ways, so its vectors differ already at layer 0: {examples}")
     if layers[0].baseline != layers[0].baseline:
-        notes.append("no baseline: the sentences hold no two different words to compare")
+        notes.append("no baseline: no pair of different words in different sentences")
     return notes
 
 
-def _panel(word: str, sentences: Sequence[Sentence], layer: Layer) -> Panel:
-    """The corrected cosines; the diagonal is left blank, where a sentence would meet itself."""
+def _panel(word: str, sentences: Sequence[Sentence], layer: LayerSimilarity) -> Panel:
+    """Corrected cosine similarities between sentences; the diagonal is blank."""
     values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
     names = [f"{number} {sentence.text if sentence.sense is None else sentence.sense}" for number, sentence in enumerate(sentences, 1)]
     numbers = [str(number) for number in range(1, len(names) + 1)]
@@ -215,15 +221,15 @@ def _panel(word: str, sentences: Sequence[Sentence], layer: Layer) -> Panel:
 
 def _scale(panels: Sequence[Panel]) -> Scale:
     values = np.stack([panel.values for panel in panels])
-    return Scale(float(np.nanmin(values)), float(np.nanmax(values)), label="cosine - baseline")
+    return Scale(float(np.nanmin(values)), float(np.nanmax(values)), label="cosine similarity - baseline")
 
 
-def _figure(word: str, sentences: Sequence[Sentence], layers: Sequence[Layer], asked: int | None) -> Sheet:
-    """The layer that was asked for, or a panel a layer; of many layers the first, the last and one or two evenly between."""
-    n, last = min(len(layers), MOST_PANELS), len(layers) - 1
-    chosen = [layers[asked]] if asked is not None else [layers[round(i * last / max(1, n - 1))] for i in range(n)]
-    panels = [_panel(word, sentences, layer) for layer in chosen]
+def _figure(word: str, sentences: Sequence[Sentence], layers: Sequence[LayerSimilarity], layer: int | None) -> PanelGrid:
+    """A panel for the given layer, else for up to MAX_PANELS evenly spaced layers."""
+    n, last = min(len(layers), MAX_PANELS), len(layers) - 1
+    selected = [layers[layer]] if layer is not None else [layers[round(i * last / max(1, n - 1))] for i in range(n)]
+    panels = [_panel(word, sentences, one) for one in selected]
     title = f"{word} in {len(sentences)} sentences"
-    if asked is None and len(chosen) < len(layers):
-        title += f", layers {', '.join(str(layer.number) for layer in chosen)} of 0-{last}"
-    return Sheet(panels, _scale(panels), title)
+    if layer is None and len(selected) < len(layers):
+        title += f", layers {', '.join(str(one.number) for one in selected)} of 0-{last}"
+    return PanelGrid(panels, _scale(panels), title)

@@ -16,10 +16,10 @@ from torch.utils.hooks import RemovableHandle
 
 from mini_tf.inspection import positions, softmax, word
 from mini_tf.inspection.capture import Capture, capture
-from mini_tf.inspection.framing import Framed
 from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
-from mini_tf.inspection.parameters import forward_flops, memory_of, parts_of
+from mini_tf.inspection.model_input import ModelInput
+from mini_tf.inspection.parameters import forward_flops, memory_of, module_parameters
 from mini_tf.inspection.sentences import Sentence
 from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -56,7 +56,7 @@ def _captured(model: Model) -> Capture:
 
 def every_parameter_is_counted_once(settings: ModelSettings) -> None:
     model = tiny_model(settings)
-    parts, names = parts_of(model), {id(parameter): name for name, parameter in model.named_parameters()}
+    parts, names = module_parameters(model), {id(parameter): name for name, parameter in model.named_parameters()}
     counted = Counter(id(model.get_parameter(f"{part.name}.{name}".lstrip("."))) for part in parts for name in part.shapes)
     wrong = {name: counted[key] for key, name in names.items() if counted[key] != 1}
     assert not wrong, f"parameters must be counted once, not: {wrong}"
@@ -73,7 +73,7 @@ def every_parameter_is_counted_once(settings: ModelSettings) -> None:
 def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     work = forward_flops(model)
-    for name in ("stack", "scores", "forward", "training"):
+    for name in ("stack", "logits", "forward", "training"):
         assert 0 < getattr(work, name) < math.inf, f"FLOPs of {name}: {getattr(work, name)}"
     assert work.per == ("pair" if model.needs_source else "token"), (
         f"FLOPs must be per pair for an encoder-decoder, else per token: {work.per}"
@@ -103,10 +103,10 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
     for one in model.stacks():
         if not positions.has_positions(model, one):
             continue
-        found, encoding = positions.look(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
+        found, encoding = positions.analyze_positions(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
         assert isinstance(encoding, PositionalEncoding), f"{one.embedding}.position must be a PositionalEncoding"
         kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
-        kernels |= {} if found.turns is None else {"turns": found.turns.kernel}
+        kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
             assert len(kernel) == min(CONTEXT, model.context), f"{one.embedding}: {name} must have {CONTEXT} distances, not {len(kernel)}"
@@ -128,13 +128,13 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
         expected[one.attention] += one.stack.n_passes * sum(block.own is not None for block in one.stack.blocks)
         expected[one.cross] += one.stack.n_passes * sum(block.cross is not None for block in one.stack.blocks)
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
-    assert sorted((one.kind, one.layer) for one in captured.readings) == sorted(layers), f"calls that must be captured: {sorted(layers)}"
-    for reading in captured.readings:
-        masked = reading.weights[..., reading.lead :].masked_select(~reading.keep[:, None])
-        assert not masked.any(), f"{reading.kind} layer {reading.layer}: weights must be 0 where the mask is False"
-    heads = softmax.sharpness([captured])
-    expected_heads = sorted((one.kind, one.layer, head) for one in captured.readings for head in range(one.weights.shape[1]))
-    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, "sharpness must contain each head once"
+    assert sorted((one.kind, one.layer) for one in captured.attention) == sorted(layers), f"calls that must be captured: {sorted(layers)}"
+    for mixer in captured.attention:
+        masked = mixer.weights[..., mixer.lead :].masked_select(~mixer.mask[:, None])
+        assert not masked.any(), f"{mixer.kind} layer {mixer.layer}: weights must be 0 where the mask is False"
+    heads = softmax.softmax_statistics([captured])
+    expected_heads = sorted((one.kind, one.layer, head) for one in captured.attention for head in range(one.weights.shape[1]))
+    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, "softmax statistics must contain each head once"
     for head in heads:
         where = f"{head.kind} layer {head.layer} head {head.head}"
         assert math.isnan(head.normalised) or -_CLOSE <= head.normalised <= 1 + _CLOSE, (
@@ -143,24 +143,24 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
 
 
 def head_measures_are_in_range(settings: ModelSettings) -> None:
-    for reading in _captured(tiny_model(settings)).readings:
+    for mixer in _captured(tiny_model(settings)).attention:
         among = {"own": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
-        units = among.get(reading.rows, range(reading.keep.shape[-1])) if reading.rows == reading.columns else None
-        heads = heads_of(reading, units)
-        assert len(heads) == reading.weights.shape[1], f"{reading.kind}: there must be {reading.weights.shape[1]} heads, not {len(heads)}"
+        units = among.get(mixer.queries, range(mixer.mask.shape[-1])) if mixer.queries == mixer.keys else None
+        heads = heads_of(mixer, units)
+        assert len(heads) == mixer.weights.shape[1], f"{mixer.kind}: there must be {mixer.weights.shape[1]} heads, not {len(heads)}"
         for head in heads:
-            assert head.role is None or head.role in ROLES, f"{head.place}: unknown role {head.role!r}"
-            assert (head.queries, head.keys) == (reading.rows, reading.columns), (
-                f"{head.place}: queries and keys must be those of the captured attention"
+            assert head.role is None or head.role in ROLES, f"{head.index}: unknown role {head.role!r}"
+            assert (head.queries, head.keys) == (mixer.queries, mixer.keys), (
+                f"{head.index}: queries and keys must be those of the captured attention"
             )
             normalized = (head.weights >= 0).all() and (
                 head.weights.sum(axis=-1) <= 1 + _CLOSE_FLOAT32
             ).all()  # else weights are no probabilities
             bounded = {"entropy"} | (_SHARES if normalized else set())
             for name, value in head.measures.items():
-                assert value is None or math.isfinite(value), f"{head.place}: {name} must be finite: {value}"
+                assert value is None or math.isfinite(value), f"{head.index}: {name} must be finite: {value}"
                 within = value is None or -_CLOSE_FLOAT32 <= value <= 1 + _CLOSE_FLOAT32
-                assert within or name not in bounded, f"{head.place}: {name} must be in [0, 1]: {value}"
+                assert within or name not in bounded, f"{head.index}: {name} must be in [0, 1]: {value}"
 
 
 def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
@@ -186,12 +186,12 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
     rows: SequenceKind = "source" if model.needs_source else "own"
     if rows not in {one.rows for one in model.stacks()}:
         try:
-            word.study(model, sentences, found, as_source=model.needs_source)
+            word.compare_occurrences(model, sentences, found, as_source=model.needs_source)
         except UsageFault:
             return
         raise AssertionError(f"a model without a stack of {rows} tokens must be refused by a UsageFault")
     with _recorded_calls(model) as calls:
-        layers = word.study(model, sentences, found, as_source=model.needs_source)
+        layers = word.compare_occurrences(model, sentences, found, as_source=model.needs_source)
     n = len(calls) // 2  # of each sentence
     first, second = (next(call for call in half if call.of.rows == rows) for half in (calls[:n], calls[n:]))
     name, n_calls = first.of.name, first.of.stack.n_calls
@@ -208,7 +208,7 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
 def _occurrence(text: str, sought: str) -> word.Occurrence:
     """The word `sought`, with one token per character."""
     first = text.index(sought)
-    inputs = Framed(text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))])
+    inputs = ModelInput(text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))])
     return word.Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], inputs)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from mini_tf.generation.decoding import CachedModel, padded
 from mini_tf.generation.fast_decoder import FastDecoder
-from mini_tf.inspection.capture import capture, sorts_of
+from mini_tf.inspection.capture import attention_kinds, capture
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.nn.model import Model, ModelSettings, ModelStack
@@ -195,14 +195,12 @@ def captured_attention_gives_the_same_logits(settings: ModelSettings) -> None:
     source = source_for(model, 1)
     captured = capture(model, Tokens(random_ids(1)), source)
     assert captured.difference < 1e-8, f"logits with `explicit` attention must be equal: difference {captured.difference:g}"
-    assert {reading.kind for reading in captured.readings} == set(sorts_of(model)), "every attention type must be captured"
+    assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), "every attention type must be captured"
     n = {"own": L, "source": M}
-    for reading in captured.readings:
+    for reading in captured.attention:
         rows, columns = reading.weights.shape[-2], reading.weights.shape[-1] - reading.lead
-        assert n.get(reading.rows, rows) == rows, f"{reading.kind}: {rows} rows for {n.get(reading.rows)} {reading.rows} tokens"
-        assert n.get(reading.columns, columns) == columns, (
-            f"{reading.kind}: {columns} columns for {n.get(reading.columns)} {reading.columns} tokens"
-        )
+        assert n.get(reading.queries, rows) == rows, f"{reading.kind}: {rows} rows for {n.get(reading.queries)} {reading.queries} tokens"
+        assert n.get(reading.keys, columns) == columns, f"{reading.kind}: {columns} columns for {n.get(reading.keys)} {reading.keys} tokens"
 
 
 def max_length_is_enforced(settings: ModelSettings) -> None:

@@ -29,7 +29,7 @@ METRICS = ("aer", "diagonal", "sharpness")
 _io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
 SOURCE = typer.Argument(metavar="[SOURCE]", help="A source text.", show_default="the run's validation pairs")
 DATA = _io("--data", metavar="FILE", help="Align the pairs of this file, in any format of data.val.")
-GOLD = _io("--gold", metavar="FILE", help="Gold alignments, one pair per line: i-j sure, i?j possible.")
+GOLD = _io("--gold", metavar="FILE", help="GoldAlignment alignments, one pair per line: i-j sure, i?j possible.")
 LIMIT = _io("--limit", metavar="N", min=1, help="Only the first N pairs.")
 SHIFT = typer.Option(
     "--shift", metavar="S", min=0, max=1, help="Decoder position: 0 predicts the token, 1 has it as input.", show_default="best"
@@ -72,12 +72,12 @@ def align(
         raise UsageFault(f"--assert {unknown}: not a metric of align; available: {', '.join(METRICS)}")
 
     from mini_tf.inspection.alignments.view import view
-    from mini_tf.inspection.choice import Choice
+    from mini_tf.inspection.head_selection import HeadSelection
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device)
     pairs = _pairs(console, trained, source, target, data)
-    found = view(trained, pairs, gold, limit, Choice(None, joined(layer), joined(head)), shift, step, many=source is None)
+    found = view(trained, pairs, gold, limit, HeadSelection(None, joined(layer), joined(head)), shift, step, many=source is None)
     show(console, found, named, trained.folder)
     if missed := failures(bounds, found.metrics or {}):
         raise GateMissed(missed[0], faults=missed)

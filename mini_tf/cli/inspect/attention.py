@@ -64,28 +64,29 @@ def attention(
     suffixes = {file.suffix.lower() for file in named}
     _refuse_files(suffixes, several=len(given) > 1 or step == "all", full=full and not console.json)
 
-    from mini_tf.inspection.choice import Choice
-    from mini_tf.inspection.maps.attention import Wish, look, over_steps
-    from mini_tf.inspection.maps.json_of import entry
+    from mini_tf.inspection.head_selection import HeadSelection
+    from mini_tf.inspection.maps.as_json import to_json
+    from mini_tf.inspection.maps.attention import AttentionRequest, analyze_attention, analyze_checkpoints
     from mini_tf.inspection.maps.panels import pictures, pictures_of_steps
     from mini_tf.trained.opening import open_trained
 
-    choice = Choice(kind, joined(layer), joined(head))
-    wish, chosen = Wish(choice, words, query), choice != Choice()
+    choice = HeadSelection(kind, joined(layer), joined(head))
+    request, chosen = AttentionRequest(choice, words, query), choice != HeadSelection()
     trained = open_trained(run, None if step == "all" else step, device)
     by_table = step == "all" and not describe and query is None
     pairs = with_targets(trained, given, target)
     samples, entries, later = [], [], []
-    for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
+    of_texts = (analyze_attention(trained, text, request, own) for text, own in pairs)
+    for sample in analyze_checkpoints(trained, pairs, request) if step == "all" else of_texts:
         if describe or not (named or by_table):  # beside files only the sentences, which have an option of their own
             for picture in pictures(sample, len(given) > 1, describe, chosen):
                 later.append(picture) if named else console.show(picture)
-        entries.append(entry(sample, full, describe))
+        entries.append(to_json(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
     result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
     _print_notes(console, result)
     if suffixes & {*PICTURES}:
-        _warn_missing_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
+        _warn_missing_glyphs(console, [unit for text in samples[0].texts.all for unit in text.units])
     files.write_all(console, named, result, lambda suffix: _file(suffix, samples, trained, step))
     for picture in later if named or not by_table else pictures_of_steps(samples, given):
         console.show(picture)
@@ -134,8 +135,8 @@ def _warn_missing_glyphs(console: Console, units: list[str]) -> None:
 
 def _file(suffix: str, samples: "list[Sample]", trained: "Trained", step: str | None) -> bytes:
     from mini_tf.drawing.files import draw
-    from mini_tf.inspection.checkpoints import origin
-    from mini_tf.inspection.maps.figures import figure
+    from mini_tf.inspection.checkpoints import run_and_step
+    from mini_tf.inspection.maps.plots import plot
     from mini_tf.inspection.maps.tensors import pack
 
-    return pack(samples, trained, step) if suffix == "safetensors" else draw(figure(samples[0], origin(trained.folder, step)), suffix)
+    return pack(samples, trained, step) if suffix == "safetensors" else draw(plot(samples[0], run_and_step(trained.folder, step)), suffix)

@@ -15,7 +15,7 @@ from mini_tf.system.errors import RunFault
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
     from mini_tf.data.store import Tokenizers
-    from mini_tf.inspection.crash import Findings, ReplayResult
+    from mini_tf.inspection.crash import CrashReport, ReplayResult
     from mini_tf.jobs.parts import Parts
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.dump import Facts
@@ -43,7 +43,7 @@ def crash(
     """
     from mini_tf.data.store import Tokenizers
     from mini_tf.drawing.terminal import sentence
-    from mini_tf.inspection.crash import investigate
+    from mini_tf.inspection.crash import replay_step
     from mini_tf.run import manifest
     from mini_tf.run.dump import read_facts
     from mini_tf.run.finding import find, state_of
@@ -55,7 +55,7 @@ def crash(
     used = Tokenizers(source_tokenizer, tokenizer)
     parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), facts, device)
     training, start = _before(folder, parts, record.extensions)
-    findings = investigate(training, start)
+    findings = replay_step(training, start)
     same = (findings.outcome.what, findings.outcome.micro) == (facts.what, None if facts.micro_batch is None else facts.micro_batch - 1)
     read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
@@ -123,7 +123,7 @@ def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers"
 
 
 def _draw(
-    console: Console, facts: "Facts", parts: "Parts", findings: "Findings", same: bool, read: list[tuple[int, str]], advice: list[str]
+    console: Console, facts: "Facts", parts: "Parts", findings: "CrashReport", same: bool, read: list[tuple[int, str]], advice: list[str]
 ) -> None:
     from mini_tf.drawing.labels import caption
     from mini_tf.drawing.terminal import sentence, table
@@ -152,7 +152,7 @@ def _ended(outcome: "ReplayResult", same: bool) -> str:
     return f"it diverges differently: {outcome.what}"
 
 
-def _origin(findings: "Findings", parts: "Parts") -> Iterator[str]:
+def _origin(findings: "CrashReport", parts: "Parts") -> Iterator[str]:
     """Where non-finite values begin: weights, forward or backward pass; and whether fp32 is finite."""
     if findings.weights:
         yield f"not finite before the step: {', '.join(findings.weights[:5])}"
@@ -176,7 +176,7 @@ def _origin(findings: "Findings", parts: "Parts") -> Iterator[str]:
         yield f"in fp32 instead of {parts.setup.precision} the step is {ending}"
 
 
-def _advice(findings: "Findings", recipe: "Recipe") -> Iterator[str]:
+def _advice(findings: "CrashReport", recipe: "Recipe") -> Iterator[str]:
     """What to try, the most promising first."""
     optimizer, schedule = recipe.optimizer, recipe.schedule
     if findings.in_fp32 is not None and findings.in_fp32.what is None:

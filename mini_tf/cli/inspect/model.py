@@ -8,19 +8,19 @@ from mini_tf.cli.terminal.numbers import in_bytes, in_flop
 from mini_tf.cli.terminal.options import RUN, STEP
 
 if TYPE_CHECKING:
-    from mini_tf.inspection.parameters import ForwardFlops, MemoryUse, Part
+    from mini_tf.inspection.parameters import ForwardFlops, MemoryUse, ModuleParameters
     from mini_tf.trained.opening import Trained
 
 
 @command
 def model(console: Console, run: RUN, step: STEP = None) -> None:
     """Show parameters by module, FLOPs per token or pair, and memory."""
-    from mini_tf.inspection.parameters import folded, forward_flops, memory_of, parts_of
+    from mini_tf.inspection.parameters import forward_flops, memory_of, merge_layers, module_parameters
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device="cpu")  # the numbers are the same everywhere, and counted there
     settings = trained.recipe.model
-    parts = parts_of(trained.model)
+    parts = module_parameters(trained.model)
     total = sum(part.parameters for part in parts)
     work, memory = forward_flops(trained.model), memory_of(trained.model, trained.recipe.optimizer)
     facts = {
@@ -31,7 +31,7 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
         "vocabulary": trained.tokenizer.vocabulary.size,
         **(_of_source(trained) if settings.SOURCE else {}),
     }
-    _draw(console, facts, folded(parts), total)
+    _draw(console, facts, merge_layers(parts), total)
     result = {
         **facts,
         "parameters": total,
@@ -40,7 +40,7 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
             "length": work.length,
             "per": work.per,
             "forward": work.forward,
-            "of_which_scores": work.scores,
+            "of_which_scores": work.logits,
             "training": work.training,
         },
         "memory": vars(memory),
@@ -60,12 +60,12 @@ def _of_source(trained: "Trained") -> dict[str, Any]:
     }
 
 
-def _record(part: "Part", total: int) -> dict[str, Any]:
+def _record(part: "ModuleParameters", total: int) -> dict[str, Any]:
     fields = {name: value for name, value in vars(part).items() if name != "times"}
     return fields | {"share": part.parameters / total}
 
 
-def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: int) -> None:
+def _draw(console: Console, facts: dict[str, Any], parts: "list[ModuleParameters]", total: int) -> None:
     from rich.text import Text
 
     from mini_tf.drawing.terminal import table
@@ -95,7 +95,7 @@ def _cost(work: "ForwardFlops", memory: "MemoryUse") -> list[str]:
     texts = "texts" if work.per == "token" else "sources and targets"
     lines = [
         "",
-        f"compute   {in_flop(work.forward)} per {work.per} forward, {in_flop(work.scores)} of it in the output layer",
+        f"compute   {in_flop(work.forward)} per {work.per} forward, {in_flop(work.logits)} of it in the output layer",
         f"          {in_flop(work.training)} per {work.per} in training, for {texts} of {work.length:,} tokens",
         f"memory    {in_bytes(memory.weights)} for weights; training needs {in_bytes(memory.training)} for weights,",
         "          gradients and optimizer state, plus activations",

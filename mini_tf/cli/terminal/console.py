@@ -135,11 +135,11 @@ class Console:
         """Print a picture to stdout, except with --json. A function of `drawing.terminal` also gets `width` and
         `colored`.
         """
-        from mini_tf.drawing.ansi import rendered  # rich takes longer to import than --help to answer
+        from mini_tf.drawing.ansi import render_ansi  # rich takes longer to import than --help to answer
 
         if not self.json:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
-            write_stdout(rendered(drawn, colored=self.colored, width=self.width))
+            write_stdout(render_ansi(drawn, colored=self.colored, width=self.width))
 
     def output(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None

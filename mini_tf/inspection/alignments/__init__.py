@@ -1,1 +1,1 @@
-"""Alignments of words by cross-attention."""
+"""Word alignments by cross-attention."""

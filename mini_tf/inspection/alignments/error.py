@@ -1,7 +1,7 @@
-"""How far hard alignments are from those of people, over every head: chosen on one half of the pairs, judged on the other.
+"""Alignment error rate (AER) of all heads; the best head is chosen on half of the pairs and evaluated on the others.
 
-The best of many heads looks better on the pairs it was chosen by than it is; so the choice and the figure do not share a pair.
-Source: Och and Ney 2003, "A systematic comparison of various statistical alignment models", section 4.2.
+The minimum over many heads is biased on the pairs it was chosen by. Source: Och and Ney 2003, "A systematic comparison
+of various statistical alignment models", section 4.2.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,76 +11,80 @@ from typing import NamedTuple
 import numpy as np
 
 from mini_tf.data.examples import Pair
-from mini_tf.inspection.alignments.alignment import SHIFTS, Aligned, HeadShift, links_at
-from mini_tf.inspection.alignments.links import Gold, Link, diagonal
-from mini_tf.inspection.choice import Choice, HeadPlace
+from mini_tf.inspection.alignments.alignment import SHIFTS, HeadShift, PairAlignment, alignment_of
+from mini_tf.inspection.alignments.files import AlignmentPoint, GoldAlignment, diagonal
+from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
 
 
-def error_rate(links: Iterable[frozenset[Link]], gold: Iterable[Gold]) -> float | None:
-    """1 - (|A & S| + |A & P|) / (|A| + |S|), all counted over all pairs; None where there is no link at all."""
+def error_rate(alignments: Iterable[frozenset[AlignmentPoint]], gold: Iterable[GoldAlignment]) -> float | None:
+    """AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), counted over all pairs; None if A and S are empty."""
     hits = total = 0
-    for found, (sure, possible) in zip(links, gold, strict=True):
+    for found, (sure, possible) in zip(alignments, gold, strict=True):
         hits += len(found & sure) + len(found & possible)
         total += len(found) + len(sure)
     return 1 - hits / total if total else None
 
 
-class Judged(NamedTuple):
-    """A pair that was aligned and has gold links."""
+class GoldPair(NamedTuple):
+    """An aligned pair with a gold alignment."""
 
     pair: Pair
-    aligned: Aligned
-    gold: Gold
+    aligned: PairAlignment
+    gold: GoldAlignment
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A head: its sharpness over all pairs, and its error rate on the pairs that the choice goes by; None where it goes by none."""
+class HeadScore:
+    """A head with its sharpness over all pairs, and its AER on the pairs for the choice; None without such pairs."""
 
-    place: HeadShift
+    head: HeadShift
     sharpness: float
     aer: float | None
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Every head, the best of them, and what the best and the diagonal come to on the other pairs (None without gold links).
+class HeadComparison:
+    """All heads, the best one, and the AER of the best and of the diagonal on the other pairs (None without gold).
 
-    The best has the least error rate on the `chosen_on` pairs; where there are none, the largest sharpness.
+    The best has the lowest AER on `chosen_on` pairs; without gold alignments, the largest sharpness.
     """
 
-    heads: list[Scored]
-    best: Scored
+    heads: list[HeadScore]
+    best: HeadScore
     aer: float | None
     diagonal: float | None
     chosen_on: int
     reported_on: int
 
 
-def sweep(pairs: Sequence[Pair], found: Sequence[Aligned | None], gold: Sequence[Gold | None], places: Sequence[HeadShift]) -> Sweep:
-    """Compare `places` over pairs of which one at least was aligned.
+def compare_heads(
+    pairs: Sequence[Pair], found: Sequence[PairAlignment | None], gold: Sequence[GoldAlignment | None], heads: Sequence[HeadShift]
+) -> HeadComparison:
+    """Compare `heads` on pairs of which at least one was aligned.
 
-    Of the pairs with gold links the first, third, ... choose and the second, fourth, ... judge; of a single one it is only judged.
+    Of the pairs with gold alignments, the 1st, 3rd, ... choose the head and the 2nd, 4th, ... evaluate it; a single
+    pair evaluates.
     """
-    there = [one for one in found if one is not None]
-    judged = [
-        Judged(pair, one, links) for pair, one, links in zip(pairs, found, gold, strict=True) if one is not None and links is not None
+    aligned = [one for one in found if one is not None]
+    gold_pairs = [
+        GoldPair(pair, one, points) for pair, one, points in zip(pairs, found, gold, strict=True) if one is not None and points is not None
     ]
-    choosing, judging = (judged[::2], judged[1::2]) if len(judged) > 1 else ([], judged)
-    sharpness = np.mean([one.sharpness for one in there], axis=0)
-    heads = [Scored(place, float(sharpness[place]), _aer(choosing, place)) for place in places]
-    best = min(heads, key=lambda head: (2.0 if head.aer is None else head.aer, -head.sharpness))
-    straight = error_rate((diagonal(len(j.pair.source.split()), len(j.pair.target.split())) for j in judging), (j.gold for j in judging))
-    return Sweep(heads, best, _aer(judging, best.place), straight, len(choosing), len(judging))
+    choosing, evaluating = (gold_pairs[::2], gold_pairs[1::2]) if len(gold_pairs) > 1 else ([], gold_pairs)
+    sharpness = np.mean([one.sharpness for one in aligned], axis=0)
+    scores = [HeadScore(head, float(sharpness[head]), _aer(choosing, head)) for head in heads]
+    best = min(scores, key=lambda score: (2.0 if score.aer is None else score.aer, -score.sharpness))
+    baseline = [diagonal(len(one.pair.source.split()), len(one.pair.target.split())) for one in evaluating]
+    diagonal_aer = error_rate(baseline, (one.gold for one in evaluating))
+    return HeadComparison(scores, best, _aer(evaluating, best.head), diagonal_aer, len(choosing), len(evaluating))
 
 
-def _aer(judged: Sequence[Judged], place: HeadShift) -> float | None:
-    return error_rate((links_at(one.aligned.links, place) for one in judged), (one.gold for one in judged))
+def _aer(pairs: Sequence[GoldPair], head: HeadShift) -> float | None:
+    return error_rate((alignment_of(one.aligned.aligned, head) for one in pairs), (one.gold for one in pairs))
 
 
-def positions_of(shape: Sequence[int], choice: Choice, shift: int | None) -> list[HeadShift]:
-    """The heads of (layers, heads) that are wanted, at one shift or at both; UsageFault where something asked for does not exist."""
+def head_shifts(shape: Sequence[int], selection: HeadSelection, shift: int | None) -> list[HeadShift]:
+    """The selected heads of (layers, heads), at one or both shifts. Raises UsageFault for missing heads."""
     n_layers, n_heads = shape[:2]
-    wanted = choice.of([HeadPlace("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)])
+    selected = selection.select([HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)])
     shifts = SHIFTS if shift is None else (shift,)
-    return [HeadShift(place.layer, place.head, one) for place in sorted(wanted) for one in shifts]
+    return [HeadShift(index.layer, index.head, one) for index in sorted(selected) for one in shifts]

@@ -1,4 +1,4 @@
-"""The alignments of many pairs, or of one: the heads compared, the links of the best of them, one pair as a map."""
+"""Word alignments of one or many pairs: AER of every head, the alignments of the best head, and the map of one pair."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,121 +9,129 @@ from typing import Any
 import numpy as np
 
 from mini_tf.data.examples import Pair
-from mini_tf.drawing.panel import Marks, Panel, Scale, Sheet
+from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, sentence, table
 from mini_tf.inspection import Picture, View
-from mini_tf.inspection.alignments import links
-from mini_tf.inspection.alignments.alignment import Aligned, HeadShift, WordWeights, aligned, links_at, word_weights
-from mini_tf.inspection.alignments.error import Sweep, positions_of, sweep
-from mini_tf.inspection.checkpoints import origin
-from mini_tf.inspection.choice import Choice
+from mini_tf.inspection.alignments.alignment import HeadShift, PairAlignment, WordWeights, align_pairs, alignment_of, word_weights
+from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, head_shifts
+from mini_tf.inspection.alignments.files import (
+    AlignmentPoint,
+    GoldAlignment,
+    dataset_alignments,
+    format_alignment,
+    read_alignments,
+)
+from mini_tf.inspection.checkpoints import run_and_step
+from mini_tf.inspection.head_selection import HeadSelection
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
-LOOKS = {
+LEGENDS = {
     0: "Rows: target words, at the position that predicts them. Columns: source words.",
-    1: "Rows: target words, at their own position. Columns: source words.",
+    1: "Rows: target words, at the position that has them as input. Columns: source words.",
 }
-"""By the shift."""
+"""By shift."""
 
 
 def view(
     trained: Trained,
     pairs: Sequence[Pair],
-    gold: Path | None,
+    gold_file: Path | None,
     limit: int | None,
-    choice: Choice,
+    selection: HeadSelection,
     shift: int | None,
     step: str | None,
     many: bool,
 ) -> View:
-    """The first `limit` pairs; `gold`: the file of their links, else those that come with the data. many: a table of heads, too."""
-    known = (links.own(pairs) if gold is None else links.read(gold, pairs))[:limit]
+    """The first `limit` pairs. gold_file: gold alignments, by default from the data; many: with a table of heads."""
+    gold = (dataset_alignments(pairs) if gold_file is None else read_alignments(gold_file, pairs))[:limit]
     pairs = pairs[:limit]
-    found = aligned(trained, pairs)
+    found = align_pairs(trained, pairs)
     shown, first = next(((number, one) for number, one in enumerate(found) if one is not None), (0, None))
     if first is None:
         raise UsageFault(f"no pair fits into the model's context of {trained.model.context} tokens")
-    swept = sweep(pairs, found, known, positions_of(first.sharpness.shape, choice, shift))
+    comparison = compare_heads(pairs, found, gold, head_shifts(first.sharpness.shape, selection, shift))
+    best = comparison.best.head
     [weights] = word_weights(trained, [pairs[shown]])
     assert weights is not None
-    panel = _map(pairs[shown], weights, swept.best.place, known[shown])
-    result = _result(found, swept) | {"sample": _sample(pairs[shown], weights.weights[swept.best.place], known[shown])}
-    notes = _notes(found, swept)
-    pictures: list[Picture] = [_table(swept)] if many else []
-    pictures += [*(partial(sentence, line) for line in _said(swept)), partial(sentence, ""), partial(heat_map, panel, Scale())]
+    panel = _map(pairs[shown], weights, best, gold[shown])
+    result = _result(found, comparison) | {"sample": _sample(pairs[shown], weights.weights[best], gold[shown])}
+    notes = _notes(found, comparison)
+    pictures: list[Picture] = [_table(comparison)] if many else []
+    pictures += [*(partial(sentence, line) for line in _sentences(comparison)), partial(sentence, ""), partial(heat_map, panel, Scale())]
     return View(
         result | {"notes": notes},
         pictures,
         [f"note: {note}" for note in notes],
-        Sheet([replace(panel, title="")], Scale(), f"Word alignment by {swept.best.place}, {origin(trained.folder, step)}"),
+        PanelGrid([replace(panel, title="")], Scale(), f"Word alignment by {best}, {run_and_step(trained.folder, step)}"),
         {"pharaoh": lambda: "".join(f"{line}\n" for line in result["alignments"]).encode()},
-        {"aer": swept.aer, "diagonal": swept.diagonal, "sharpness": swept.best.sharpness},
+        {"aer": comparison.aer, "diagonal": comparison.diagonal, "sharpness": comparison.best.sharpness},
     )
 
 
-def _map(pair: Pair, found: WordWeights, place: HeadShift, gold: links.Gold | None) -> Panel:
-    """A row a target word, a column a source word, the head's links and those of people marked; what lies on no word is left out."""
+def _map(pair: Pair, found: WordWeights, head: HeadShift, gold: GoldAlignment | None) -> Panel:
+    """Attention weights of target words (rows) on source words, with the head's and the gold alignment marked."""
 
-    def cells(linked: frozenset[links.Link]) -> frozenset[tuple[int, int]]:
-        return frozenset((target, source) for source, target in linked)
+    def cells(points: frozenset[AlignmentPoint]) -> frozenset[tuple[int, int]]:
+        return frozenset((target, source) for source, target in points)
 
     sure, possible = (frozenset(), frozenset()) if gold is None else (cells(gold.sure), cells(gold.possible - gold.sure))
-    marks = Marks(cells(links_at(found.links, place)), sure, possible, ("link of the head", "gold link", "possible gold link"))
-    weights = found.weights[place][:, 1:]
-    return Panel(str(place), pair.target.split(), pair.source.split(), weights, LOOKS[place.shift], marks=marks)
+    meanings = ("alignment by the head", "gold alignment", "possible gold alignment")
+    marks = Marks(cells(alignment_of(found.aligned, head)), sure, possible, meanings)
+    weights = found.weights[head][:, 1:]
+    return Panel(str(head), pair.target.split(), pair.source.split(), weights, LEGENDS[head.shift], marks=marks)
 
 
-def _notes(found: Sequence[Aligned | None], swept: Sweep) -> list[str]:
-    left_out = found.count(None)
-    notes = [f"{left_out} of {len(found)} pairs are longer than the model's context, and left out"] if left_out else []
-    if not swept.chosen_on:
-        why = "one pair with true links, which judges" if swept.reported_on else "no true links to choose by"
-        notes.append(f"{why}: of {len(swept.heads)} heads and shifts the one with the largest mean of its largest weights")
+def _notes(found: Sequence[PairAlignment | None], comparison: HeadComparison) -> list[str]:
+    skipped = found.count(None)
+    notes = [f"{skipped} of {len(found)} pairs are longer than the model's context and were skipped"] if skipped else []
+    if not comparison.chosen_on:
+        why = "only one pair has a gold alignment" if comparison.reported_on else "no gold alignments"
+        notes.append(f"{why}, so of {len(comparison.heads)} heads and shifts the one with the largest sharpness is shown")
     return notes
 
 
-def _result(found: Sequence[Aligned | None], swept: Sweep) -> dict[str, Any]:
-    best = swept.best
+def _result(found: Sequence[PairAlignment | None], comparison: HeadComparison) -> dict[str, Any]:
+    best = comparison.best
     return {
         "pairs": len(found) - found.count(None),
-        "heads": [{**head.place._asdict(), "sharpness": head.sharpness, "aer": head.aer} for head in swept.heads],
-        "best": {**best.place._asdict(), "sharpness": best.sharpness, "aer": swept.aer, "chosen_aer": best.aer},
-        "baseline": {"diagonal": swept.diagonal},
-        "chosen_on": swept.chosen_on,
-        "reported_on": swept.reported_on,
-        "alignments": ["" if one is None else links.written(links_at(one.links, best.place)) for one in found],
+        "heads": [{**score.head._asdict(), "sharpness": score.sharpness, "aer": score.aer} for score in comparison.heads],
+        "best": {**best.head._asdict(), "sharpness": best.sharpness, "aer": comparison.aer, "chosen_aer": best.aer},
+        "baseline": {"diagonal": comparison.diagonal},
+        "chosen_on": comparison.chosen_on,
+        "reported_on": comparison.reported_on,
+        "alignments": ["" if one is None else format_alignment(alignment_of(one.aligned, best.head)) for one in found],
     }
 
 
-def _sample(pair: Pair, weights: np.ndarray, gold: links.Gold | None) -> dict[str, Any]:
+def _sample(pair: Pair, weights: np.ndarray, gold: GoldAlignment | None) -> dict[str, Any]:
     return {
         "source_words": pair.source.split(),
         "target_words": pair.target.split(),
         "matrix": weights[:, 1:].tolist(),
         "no_word": weights[:, 0].tolist(),
-        "gold": None if gold is None else {name: sorted(map(list, linked)) for name, linked in gold._asdict().items()},
+        "gold": None if gold is None else {name: sorted(map(list, points)) for name, points in gold._asdict().items()},
     }
 
 
-def _table(swept: Sweep) -> Picture:
-    """A row a head, a column a shift: error rates, or without pairs to choose by sharpness."""
-    judged = swept.chosen_on > 0
-    cells = {head.place: head.aer if judged else head.sharpness for head in swept.heads}
-    shifts = sorted({place.shift for place in cells})
+def _table(comparison: HeadComparison) -> Picture:
+    """A row per head, a column per shift: AER, or sharpness without pairs to choose by."""
+    by_aer = comparison.chosen_on > 0
+    cells = {score.head: score.aer if by_aer else score.sharpness for score in comparison.heads}
+    shifts = sorted({head.shift for head in cells})
     rows = [
         [f"L{layer} H{head}", *(cells.get(HeadShift(layer, head, shift)) for shift in shifts)]
-        for layer, head in dict.fromkeys((place.layer, place.head) for place in cells)
+        for layer, head in dict.fromkeys((one.layer, one.head) for one in cells)
     ]
-    what = "error rate" if judged else "sharpness"
-    return partial(table, ["head", *(f"{what}, shift {shift}" for shift in shifts)], rows)
+    metric = "AER" if by_aer else "sharpness"
+    return partial(table, ["head", *(f"{metric}, shift {shift}" for shift in shifts)], rows)
 
 
-def _said(swept: Sweep) -> Iterator[str]:
-    best = swept.best
-    chosen, reported = (f"{n} pair{'s' * (n != 1)}" for n in (swept.chosen_on, swept.reported_on))
+def _sentences(comparison: HeadComparison) -> Iterator[str]:
+    best = comparison.best
+    chosen, reported = (f"{n} pair{'s' * (n != 1)}" for n in (comparison.chosen_on, comparison.reported_on))
     if best.aer is not None:
-        yield f"{best.place}: the least error rate on {chosen}, {best.aer:.3f}"
-    if swept.aer is not None and swept.diagonal is not None:
+        yield f"{best.head}: lowest alignment error rate (AER) on {chosen}, {best.aer:.3f}"
+    if comparison.aer is not None and comparison.diagonal is not None:
         other = "the other " if best.aer is not None else ""
-        yield f"{best.place}: error rate {swept.aer:.3f} on {other}{reported}, where the diagonal has {swept.diagonal:.3f}"
+        yield f"{best.head}: AER {comparison.aer:.3f} on {other}{reported}; diagonal baseline {comparison.diagonal:.3f}"

@@ -1,1 +1,1 @@
-"""Attention maps: measured, drawn, written."""
+"""Attention maps of the heads on a text."""

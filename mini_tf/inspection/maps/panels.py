@@ -1,4 +1,4 @@
-"""What is drawn of the heads of a text: the grid of all, the map of one, one word over all of them, and how heads form over the steps."""
+"""Terminal pictures of a sample: grid of heads, maps of heads, one query in all heads, heads over checkpoints."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -6,32 +6,32 @@ from functools import partial
 import numpy as np
 
 from mini_tf.drawing import terminal
-from mini_tf.drawing.panel import Cells, Fan, Panel, Scale
+from mini_tf.drawing.panel import HeadGrid, Panel, QueryWeights, Scale
 from mini_tf.inspection import Picture
-from mini_tf.inspection.choice import HeadPlace, kind_name
-from mini_tf.inspection.describe import describe, does
+from mini_tf.inspection.describe import describe, summarize
+from mini_tf.inspection.head_selection import HeadIndex, kind_name
 from mini_tf.inspection.heads import NO_ROLE, ROLES
 from mini_tf.inspection.maps.attention import Head, Sample
 
-MOST_MAPS = 4
-"""Maps that a terminal shows of the heads that were chosen."""
+MAX_MAPS = 4
+"""Maximum number of maps of selected heads in a terminal."""
 NO_HEAD = "-"
 MEANINGS = {
-    "P": "previous",
-    "N": "next",
-    "S": "self",
-    "F": "first",
-    "I": "induction: what followed the same before",
-    "D": "duplicate: the same elsewhere",
-    "B": "broad",
-    NO_ROLE: "none of these",
+    "P": "previous token",
+    "N": "next token",
+    "S": "current token",
+    "F": "first token (attention sink)",
+    "I": "induction",
+    "D": "duplicate token",
+    "B": "broad attention",
+    NO_ROLE: "no role",
     NO_HEAD: "no such head",
 }
-"""What the letters of the grid mean."""
+"""Legend of the letters in the grid."""
 
 
-def pictures(sample: Sample, titled: bool, described: bool, chosen: bool) -> Iterator[Picture]:
-    """One text in a terminal: sentences; or where one word looks; or the grid of heads and some maps, the chosen ones if there are."""
+def pictures(sample: Sample, titled: bool, described: bool, selected: bool) -> Iterator[Picture]:
+    """Sentences if `described`, else the query's weights, else maps of heads, with the grid if none are `selected`."""
     if sample.step is not None:
         yield partial(terminal.line, f"step {sample.step}")
     if titled:
@@ -39,11 +39,11 @@ def pictures(sample: Sample, titled: bool, described: bool, chosen: bool) -> Ite
     if described:
         yield from (partial(terminal.line, sentence, whole=True) for sentence in describe(sample))
     elif sample.query is not None:
-        yield partial(terminal.fan, fan(sample))
+        yield partial(terminal.query_weights, query_weights(sample))
     else:
-        if not chosen:
+        if not selected:
             yield partial(terminal.head_grid, grid(sample))
-        shown = (sample.heads if chosen else structured(sample.heads))[:MOST_MAPS]
+        shown = (sample.heads if selected else most_structured(sample.heads))[:MAX_MAPS]
         for head in shown:
             yield partial(terminal.line, "")
             yield partial(terminal.heat_map, head_map(head, sample), Scale())
@@ -52,7 +52,7 @@ def pictures(sample: Sample, titled: bool, described: bool, chosen: bool) -> Ite
 
 
 def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[Picture]:
-    """How heads form: for each text, whose samples come in turn, a table of heads and steps."""
+    """A table of heads and steps for each text; the samples of the texts alternate."""
     for number, text in enumerate(texts):
         if len(texts) > 1:
             yield partial(terminal.line, text)
@@ -60,23 +60,23 @@ def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterat
     yield partial(terminal.line, legend(samples), whole=True)
 
 
-def grid(sample: Sample) -> Cells:
-    """A cell a head: its entropy as a colour, its role as a letter."""
-    places = {head.place: head for head in sample.heads}
-    layers = list(dict.fromkeys(place[:2] for place in places))
-    numbers = sorted({place.head for place in places})
-    heads = [[places.get(HeadPlace(*layer, number)) for number in numbers] for layer in layers]
-    letters = [[NO_HEAD if head is None else letter(head) for head in row] for row in heads]
-    values = np.array([[_entropy(head) for head in row] for row in heads])
+def grid(sample: Sample) -> HeadGrid:
+    """A cell per head: its entropy as color, its role as letter."""
+    heads = {head.index: head for head in sample.heads}
+    layers = list(dict.fromkeys(index[:2] for index in heads))
+    numbers = sorted({index.head for index in heads})
+    rows = [[heads.get(HeadIndex(*layer, number)) for number in numbers] for layer in layers]
+    letters = [[NO_HEAD if head is None else letter(head) for head in row] for row in rows]
+    values = np.array([[_entropy(head) for head in row] for row in rows])
     used = {one for row in letters for one in row}
-    return Cells(
-        "What each head does: one row per layer, one column per head",
+    return HeadGrid(
+        "Roles of all heads: one row per layer, one column per head",
         [f"L{layer} {kind}" for kind, layer in layers],
         [f"H{number}" for number in numbers],
         values,
         letters,
         {one: meaning for one, meaning in MEANINGS.items() if one in used},
-        Scale(label="entropy, 0 = sharp, 1 = even"),
+        Scale(label="normalized entropy"),
     )
 
 
@@ -86,61 +86,66 @@ def letter(head: Head) -> str:
 
 
 def head_map(head: Head, sample: Sample) -> Panel:
-    """The map of one head, and what it does in a sentence."""
-    title = f"{head.place}, {head.role}" if head.role else str(head.place)
-    looks = f"The head {does(head, sample.unit)}. {rows_look(sample)}"
-    return Panel(title, sample.rows(head), sample.columns(head), seen(head), looks)
+    """The map of one head, with a summary."""
+    title = f"{head.index}, {head.role}" if head.role else str(head.index)
+    return Panel(title, sample.rows(head), sample.columns(head), masked_weights(head), head_legend(head, sample))
 
 
-def seen(head: Head) -> np.ndarray:
-    """The head's weights; no number where a row may not look."""
+def masked_weights(head: Head) -> np.ndarray:
+    """The head's weights; NaN where a query may not attend."""
     return np.where(head.visible, head.weights, np.nan)
 
 
-def rows_look(sample: Sample) -> str:
-    """How a map is read."""
-    between = " Cross-attention: target rows, source columns." if any(head.of_source for head in sample.heads) else ""
+def head_legend(head: Head, sample: Sample) -> str:
+    """Summary of a head, and what rows and columns are."""
+    summary = summarize(head, sample.unit)
+    return f"{summary[0].upper()}{summary[1:]}. {axes_legend(sample)}"
+
+
+def axes_legend(sample: Sample) -> str:
+    """What rows and columns are."""
+    between = " Cross-attention: target rows, source columns." if any(head.is_cross for head in sample.heads) else ""
     return f"Rows: queries, one per {sample.unit}. Columns: keys.{between}"
 
 
-def structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
-    """The heads most worth a look: the strongest of each role but `first` and `broad`, then the sharpest without a role, then `first`.
+def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
+    """The strongest head of each role but `first` and `broad`, then those without a role by entropy, then `first`.
 
-    Where all are broad, the least broad of them. Of a pair, heads that read the source.
+    If all are broad, the one with the lowest entropy. Cross-attention is preferred.
     """
-    heads = [head for head in heads if head.of_source] or heads
+    heads = [head for head in heads if head.is_cross] or heads
     strongest: dict[str, Head] = {}
     for head in sorted(heads, key=_strength, reverse=True):
         if head.role not in (None, "first", "broad"):
             strongest.setdefault(str(head.role), head)
-    sharpest = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
-    others = [head for role in (None, "first") for head in sharpest if head.role == role]
-    return [*strongest.values(), *others][:most] or sharpest[:1]
+    by_entropy = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
+    others = [head for role in (None, "first") for head in by_entropy if head.role == role]
+    return [*strongest.values(), *others][:most] or by_entropy[:1]
 
 
-def fan(sample: Sample) -> Fan:
-    """Where the word that was asked for looks, in every head."""
+def query_weights(sample: Sample) -> QueryWeights:
+    """Attention weights of the query in every head."""
     assert sample.query is not None
     index = sample.query.index
-    kinds = {head.place.kind for head in sample.heads}
-    among = all(head.queries == head.keys for head in sample.heads)
-    # What stands after the last place that any head may look at is left out: in a decoder, all that follows the query.
-    end = 1 + max(index * among, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
+    kinds = {head.index.kind for head in sample.heads}
+    is_self = all(head.queries == head.keys for head in sample.heads)
+    # Keys after the last visible one are left out: in a decoder, all tokens after the query.
+    end = 1 + max(index * is_self, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
     weights = np.stack([head.weights[index, :end] for head in sample.heads])
-    names = [f"L{head.place.layer} H{head.place.head}" for head in sample.heads]
+    names = [f"L{head.index.layer} H{head.index.head}" for head in sample.heads]
     title = f"{', '.join(map(kind_name, sorted(kinds)))} of one {sample.unit}"
-    return Fan(title, sample.query.text, index if among else None, sample.columns(sample.heads[0])[:end], weights, names)
+    return QueryWeights(title, sample.query.text, index if is_self else None, sample.columns(sample.heads[0])[:end], weights, names)
 
 
 def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
-    """How heads form: headers and rows, a row a head, a column a step, in each cell entropy and letter."""
+    """Headers and rows: a row per head, a column per step, with entropy and letter of the role."""
     headers = ["head", *(f"step {sample.step}" for sample in samples)]
-    columns = [[str(head.place) for head in samples[0].heads], *([_cell(head) for head in sample.heads] for sample in samples)]
+    columns = [[str(head.index) for head in samples[0].heads], *([_cell(head) for head in sample.heads] for sample in samples)]
     return headers, [list(row) for row in zip(*columns, strict=True)]
 
 
 def legend(samples: Sequence[Sample]) -> str:
-    """What the letters of these samples mean, in a line."""
+    """Legend of the letters in these samples, in one line."""
     used = {letter(head) for sample in samples for head in sample.heads}
     return "  ".join(["entropy and role:", *(f"{one} {meaning}" for one, meaning in MEANINGS.items() if one in used)])
 

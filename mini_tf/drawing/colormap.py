@@ -1,8 +1,7 @@
-"""The colours of numbers: white to dark blue in figures, violet to yellow in terminals; blue to red where zero lies between.
+"""Colormaps: white to dark blue in figures, violet to yellow in terminals; blue to red if diverging.
 
-All are read by people who do not tell red from green, and those of figures in print. Figures take matplotlib's Blues and RdBu_r; a
-terminal takes nine of the 256 colours that every terminal has, each lighter than the one before (the diverging ones: up to white,
-then down).
+All are safe for color-blind readers, those of figures also in print. Figures use matplotlib's Blues and RdBu_r.
+Terminals use nine of the 256 standard colors with increasing luminance; diverging ones are lightest at zero.
 """
 
 from rich.color import Color
@@ -16,13 +15,13 @@ _DIVERGING = (25, 32, 75, 153, 255, 224, 210, 167, 124)
 
 
 def terminal_color(value: float, scale: Scale) -> Color:
-    """The colour of a number (not NaN) in a terminal."""
+    """The color of a number (not NaN) in a terminal."""
     steps = _DIVERGING if scale.diverging else _SEQUENTIAL
     return Color.from_ansi(steps[min(int(scale.fraction(value) * len(steps)), len(steps) - 1)])
 
 
-def ink_on(color: RGB) -> RGB:
-    """Black or white, whichever reads better on a colour (WCAG 2: relative luminance, contrast)."""
+def text_color_on(color: RGB) -> RGB:
+    """Black or white, whichever has more contrast on a color (WCAG 2: relative luminance)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (byte / 255 for byte in color)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)

@@ -1,0 +1,91 @@
+"""Tokenized texts whose tokens, or words, are the rows and columns of attention maps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.inspection.capture import Capture, capture
+from mini_tf.inspection.model_input import ModelInput, source_input, target_input, untruncated_input
+from mini_tf.inspection.words import Words, words_of
+from mini_tf.nn.model import SequenceKind
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.trained.opening import Trained
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """A model input with its tokens and words as strings.
+
+    by_words: maps show words, not tokens; prefix: attention within the text is bidirectional (prefix LM).
+    """
+
+    input: ModelInput
+    tokens: list[str]
+    words: Words
+    by_words: bool = False
+    prefix: bool = False
+
+    @property
+    def units(self) -> list[str]:
+        """Names of rows or columns: words or tokens."""
+        return self.words.texts if self.by_words else self.tokens
+
+    def to_tokens(self, device: torch.device) -> Tokens:
+        ids: Tensor = torch.tensor([self.input.ids], device=device)
+        length = ids.shape[1]
+        return Tokens(ids, TokenPositions(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None)
+
+
+def tokenized_text(tokenizer: Tokenizer, input: ModelInput) -> TokenizedText:
+    """The input with its tokens as units."""
+    tokens = tokenizer.pieces(input.ids)
+    return TokenizedText(input, tokens, words_of(input, tokens))
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """own: the input of the model, or of the decoder; source: of an encoder-decoder."""
+
+    own: TokenizedText
+    source: TokenizedText | None = None
+
+    def of(self, rows: SequenceKind) -> TokenizedText:
+        """The text that these hidden states represent."""
+        return self.source if rows == "source" and self.source is not None else self.own
+
+    def by_words(self) -> "TokenizedTexts":
+        """The texts with words as units."""
+        return TokenizedTexts(replace(self.own, by_words=True), self.source and replace(self.source, by_words=True))
+
+    @property
+    def all(self) -> list[TokenizedText]:
+        """The text, or the source and the target."""
+        return [self.own] if self.source is None else [self.source, self.own]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Notes on truncated texts."""
+        return [one.input.note for one in self.all if one.input.note is not None]
+
+
+def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> TokenizedTexts:
+    """The text as the run's model reads it; for an encoder-decoder `text` is the source."""
+    context = trained.model.context
+    if not trained.model.needs_source:
+        prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)
+        own = tokenized_text(trained.tokenizer, untruncated_input(trained, text).truncate(context))
+        return TokenizedTexts(replace(own, prefix=prefix))
+    assert target is not None, "an encoder-decoder needs a target"
+    own = tokenized_text(trained.tokenizer, target_input(trained.tokenizer, target, context))
+    return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, source_input(trained.source_tokenizer, text, context)))
+
+
+def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:
+    """Capture a forward pass of the run's model on the texts."""
+    own, source = (None if one is None else one.to_tokens(trained.setup.device) for one in (texts.own, texts.source))
+    assert own is not None
+    return capture(trained.model, own, source)
