@@ -50,12 +50,12 @@ class DependsOnItsNeighbours(Broken):
 
 
 class DeclaresNoFigures(Classification):
-    FIGURES = {"accuracy": ()}
-    SPOKEN = ()
+    METRICS = {"accuracy": ()}
+    SUMMARY_METRICS = ()
 
 
 class SpeaksOfOthers(Classification):
-    SPOKEN = ("bleu",)
+    SUMMARY_METRICS = ("bleu",)
 
 
 class HasNoCommand(Classification):
@@ -63,7 +63,7 @@ class HasNoCommand(Classification):
 
 
 class HasNoProbabilities(Classification):
-    PICTURES = {"calibration": False}
+    PLOTS = {"calibration": False}
 
     def build(self, subject: Any) -> Any:
         built = super().build(subject)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.examples import Pair
-from mini_tf.generation.decoding import padded
+from mini_tf.generation.decoding import pad
 from mini_tf.inspection.alignments.links import Link
 from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture
 from mini_tf.inspection.framing import Framed, framed_source, framed_target
@@ -95,7 +95,7 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
 
 def _read_together(trained: Trained, framed: Sequence[tuple[Framed, Framed]]) -> Iterator[WordWeights]:
     device = trained.setup.device
-    sources, targets = (padded([both[side].ids for both in framed], device, left=False) for side in (0, 1))
+    sources, targets = (pad([both[side].ids for both in framed], device, left=False) for side in (0, 1))
     captured = capture(trained.model, targets, sources)
     if not any((reading.rows, reading.columns) == OWN_TO_SOURCE for reading in captured.readings):
         raise UsageFault("the model has no cross-attention: there is nothing to align")
