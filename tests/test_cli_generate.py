@@ -137,9 +137,8 @@ def test_what_comes_before_a_broken_line_is_answered(decoder: Path, encoder: Pat
     prompts.write_bytes(b"O[MASK]\n" * 10 + b"no mask\nO[MASK]\n")
     done = minitf("generate", encoder, "-i", prompts)
     assert (done.exit_code, done.stdout.count("\n")) == (4, 10)
-    assert (
-        done.stderr == f"{prompts}:11: the prompt has no [MASK], and an encoder predicts tokens only there; example: The [MASK] is red.\n"
-    )
+    told = "the prompt has no [MASK], and an encoder predicts tokens only there; example: The [MASK] is red."
+    assert done.stderr == f"{prompts}:11: {told}\n"
 
 
 def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
@@ -159,7 +158,7 @@ def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
     ]
     refused = minitf("generate", decoder, "--logprobs", "1", stdin="Once\n")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "--json gives them" in refused.stderr
+    assert "--json prints them" in refused.stderr
 
 
 def test_a_prompt_longer_than_the_context_is_cut_with_a_note(decoder: Path) -> None:

@@ -150,11 +150,11 @@ def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, mo
     assert done.stdout == "blue red\n" * 4
     read: list[list[str]] = []
 
-    def conversation(writer: TextGenerator, turns: list[str]) -> Prompt:
-        read.append(turns)
+    def encode_chat(generator: TextGenerator, texts: list[str]) -> Prompt:
+        read.append(texts)
         return Prompt([0], 0, 0)
 
-    monkeypatch.setattr(TextGenerator, "conversation", conversation)
+    monkeypatch.setattr(TextGenerator, "encode_chat", encode_chat)
     minitf("generate", run, messages(("system", "</s>"), one, ("assistant", "blue red"), ("user", "sun")), "--max-new-tokens", "1")
     assert read[0] == ["</s>", "turn red blue", "blue red", "sun"]
 
@@ -194,7 +194,12 @@ def test_a_model_that_labels_writes_nothing(kind: str, objective: str, tmp_path:
     data = f"data={{train: {tmp_path / 'rows.jsonl'}, split: 20%}}"
     few = ("train.steps=2", "eval.every_steps=1", "log.samples=2")
     run = trained(tmp_path / "run", tiny_model(kind), data, f"objective={objective}", *few, recipe=DATA / "tiny.yaml")
-    refused(minitf("generate", run, "x"), f"run was trained to {objective}, and writes no text", "minitf predict", exit_code=2)
+    refused(
+        minitf("generate", run, "x"),
+        f"run was trained with the objective {objective}, which generates no text",
+        "minitf predict",
+        exit_code=2,
+    )
     assert not list((run / "samples").glob("*"))
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert not {"val.bleu", "val.rouge1", "val.exact_match"} & {name for line in metrics for name in line}

@@ -34,8 +34,8 @@ Classification: Any = settings_of("pipelines", "text_classification")
 class Broken(Classification):
     """A pipeline whose predictions are changed by `spoil`."""
 
-    def build(self, subject: Any) -> Any:
-        built = super().build(subject)
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
         right = built.predictions
         built.predictions = lambda outputs, examples: self.spoil(right(outputs, examples))
         return built
@@ -65,8 +65,8 @@ class HasNoCommand(Classification):
 class HasNoProbabilities(Classification):
     PLOTS = {"calibration": False}
 
-    def build(self, subject: Any) -> Any:
-        built = super().build(subject)
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
         accumulator = built.metric_accumulator()
         built.metric_accumulator = lambda: SimpleNamespace(add=accumulator.add, scores=accumulator.scores)
         return built

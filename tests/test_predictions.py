@@ -116,7 +116,9 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
 def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "lm", "train.steps=1")
     refused(
-        minitf("predict", run, "text"), "lm was trained on next_token, whose answers are no labels; use `minitf generate lm`", exit_code=2
+        minitf("predict", run, "text"),
+        "lm was trained with the objective next_token, which predicts no labels; use `minitf generate lm`",
+        exit_code=2,
     )
 
 
@@ -131,7 +133,7 @@ def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trai
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "there is no 'text'"), ('{"text": 3}', "must be text")],
+    [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "'text' is missing"), ('{"text": 3}', "must be text")],
 )
 def test_a_line_that_is_neither_is_refused_with_its_place(classifier: Trained, line: str, told: str) -> None:
     reader = predictor_of(classifier).reader(classifier.recipe.data)

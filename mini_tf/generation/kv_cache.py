@@ -18,7 +18,7 @@ LayerCache = tuple[Tensor, Tensor, Tensor, Tensor]
 class KVCache:
     """Keys and values of `n` tokens in each layer; slots of keys that a window has dropped are zero.
 
-    Keys are stored transposed, (layers, B G, K, capacity), the fastest for one query; values (layers, B G, capacity, V).
+    Keys are stored transposed, (layers, B G, K, capacity), fastest for one query; values (layers, B G, capacity, V).
     """
 
     def __init__(self, states: Sequence[State], n: int) -> None:

@@ -112,8 +112,8 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 
 
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
-    declared, written = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
-    known = {*declared, *written, *fixture.objective.METRICS}
+    declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
+    known = {*declared, *generated, *fixture.objective.METRICS}
     unknown = {*fixture.settings.MAIN_METRICS, *fixture.settings.SUMMARY_METRICS} - known
     assert not unknown, f"MAIN_METRICS and SUMMARY_METRICS must be declared metrics: {unknown} are not"
     trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
@@ -121,8 +121,8 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     if "calibration" in fixture.settings.PLOTS:
         assert isinstance(accumulator, ClassProbabilities), "PLOTS: calibration needs a ClassProbabilities accumulator"
     packing = pack(trained.recipe, fixture.data.store, trained.tokenizer, trained.objective)
-    figures = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
-    assert all(math.isfinite(value) for value in figures.values()), f"metrics must be finite: {figures}"
+    metrics = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
+    assert all(math.isfinite(value) for value in metrics.values()), f"metrics must be finite: {metrics}"
     own = {} if accumulator is None else accumulator.scores()
     undeclared = [name for name in own if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
     assert not undeclared, f"METRICS must declare {undeclared}"
@@ -139,11 +139,11 @@ def generates_texts_with_references(fixture: PipelineFixture) -> None:
     if not fixture.settings.GENERATION_METRICS:
         return
     chunks = list[None]()
-    written = [*fixture.pipeline.generate_with_references(fixture.data.store, 5, lambda: chunks.append(None))]
-    assert len(written) == 5, f"five examples must give five texts, not {len(written)}"
+    generated = [*fixture.pipeline.generate_with_references(fixture.data.store, 5, lambda: chunks.append(None))]
+    assert len(generated) == 5, f"five examples must give five texts, not {len(generated)}"
     assert chunks, "each_chunk must be called"
-    assert all(isinstance(text, str) and references for text, references in written), "each text must come with references"
-    undeclared = fixture.pipeline.scores(iter(written)).keys() - {*fixture.settings.GENERATION_METRICS}
+    assert all(isinstance(text, str) and references for text, references in generated), "each text must come with references"
+    undeclared = fixture.pipeline.scores(iter(generated)).keys() - {*fixture.settings.GENERATION_METRICS}
     assert not undeclared, f"GENERATION_METRICS must declare {undeclared}"
 
 
