@@ -371,4 +371,4 @@ def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_
         told = f"cannot be used: it {said}, which there is not; "
         refused(minitf("pretrain", tiny_model("encoder"), f"objective={word}", "--dry-run"), told, exit_code=3)
         assert any(told in line for line in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])
-        refused(minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "measures no such figure", exit_code=2)
+        refused(minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "not a metric of training", exit_code=2)
