@@ -72,11 +72,8 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     shown = minitf("data", "show", *recipe, "train.context=32").stdout
     assert "multi_label, one example a row" in shown
     assert minitf("data", "stats", *recipe, "train.context=32", "--json").exit_code == 0
-    refused(
-        minitf("generate", run, "x"),
-        "was trained with the objective multi_label, which generates no text; use `minitf predict",
-        exit_code=2,
-    )
+    told = "was trained with the objective multi_label, which generates no text; use `minitf predict run`"
+    refused(minitf("generate", run, "x"), told, exit_code=2)
     refused(minitf("evaluate", run, "--assert", "bleu>1"), "not a metric of evaluate; available: loss, exact, f1_micro", exit_code=2)
 
 

@@ -137,7 +137,8 @@ def test_what_comes_before_a_broken_line_is_answered(decoder: Path, encoder: Pat
     prompts.write_bytes(b"O[MASK]\n" * 10 + b"no mask\nO[MASK]\n")
     done = minitf("generate", encoder, "-i", prompts)
     assert (done.exit_code, done.stdout.count("\n")) == (4, 10)
-    assert done.stderr == f"{prompts}:11: the prompt has no [MASK], and an encoder writes only in its place; as in: The [MASK] is red.\n"
+    told = "the prompt has no [MASK], and an encoder predicts tokens only there; example: The [MASK] is red."
+    assert done.stderr == f"{prompts}:11: {told}\n"
 
 
 def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
@@ -157,7 +158,7 @@ def test_log_probabilities_come_with_each_token(decoder: Path) -> None:
     ]
     refused = minitf("generate", decoder, "--logprobs", "1", stdin="Once\n")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "--json gives them" in refused.stderr
+    assert "--json prints them" in refused.stderr
 
 
 def test_a_prompt_longer_than_the_context_is_cut_with_a_note(decoder: Path) -> None:
@@ -184,7 +185,7 @@ def test_an_encoder_reads_the_context_that_was_asked_for_and_a_separator_only_if
     for run, letters in ((encoder, 3), (encoder_of_a_tail, 4)):
         assert minitf("generate", run, "[MASK]" + letters * "a", "--context", "5").exit_code == 0
         refused = minitf("generate", run, "[MASK]a" + letters * "a", "--context", "5")
-        assert (refused.exit_code, refused.stderr) == (2, "the prompt has 6 tokens, but the model reads 5 at most; shorten it\n")
+        assert (refused.exit_code, refused.stderr) == (2, "the prompt has 6 tokens, more than the context of 5; shorten it\n")
 
 
 def test_the_checkpoint_and_the_device_that_were_asked_for_are_taken(decoder: Path) -> None:
@@ -216,8 +217,8 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--max-new-tokens", "0"), "--max-new-tokens: must be at least 1, got 0"),
         (("--greedy", "--temperature", "1"), "--greedy is --temperature 0; --temperature 1 was given too"),
         (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
-        (("--greedy", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
-        (("--top-k", "1", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
+        (("--greedy", "--num-samples", "2"), "--num-samples 2: greedy decoding gives identical samples; give a --temperature above 0"),
+        (("--top-k", "1", "--num-samples", "2"), "--num-samples 2: greedy decoding gives identical samples; give a --temperature above 0"),
         (("--stop", ""), "--stop is empty"),
         (("--stop", r"\d"), r"--stop \d: unknown escape \d; \n is a newline, \t a tab, \\ a backslash"),
         (("--stop", "a\\"), "--stop a\\: unknown escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
@@ -225,9 +226,12 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--stop", "a") * 65, "--stop: 65 strings given, at most 64 allowed"),
         (
             ("--stream", "--num-samples", "2"),
-            "--stream prints one text as it is written; --num-samples was given too; remove one of them",
+            "--stream prints one text while it is generated; --num-samples was given too; remove one of them",
         ),
-        (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; remove one of them"),
+        (
+            ("--stream", "--batch-size", "8"),
+            "--stream prints one text while it is generated; --batch-size was given too; remove one of them",
+        ),
         (("-i", "prompts.txt"), "both prompts and --input prompts.txt were given; give one of them"),
     ],
 )
@@ -292,7 +296,7 @@ def test_an_encoder_fills_its_masks(encoder: Path) -> None:
 def test_what_an_encoder_cannot_fill_is_refused_by_name(encoder: Path) -> None:
     for prompt, told in (
         ("Once", "the prompt has no [MASK]"),
-        ("[MASK]" + "a" * 48, "the prompt has 50 tokens, but the model reads 48 at most"),
+        ("[MASK]" + "a" * 48, "the prompt has 50 tokens, more than the context of 48"),
     ):
         argument, line = minitf("generate", encoder, "[MASK]", prompt), minitf("generate", encoder, stdin=f"[MASK]\n{prompt}\n")
         assert (argument.exit_code, argument.stdout) == (2, "")

@@ -133,7 +133,7 @@ def test_positions_that_end_are_written_no_farther(run_that_ends: Path) -> None:
 
 
 def told_of_beams(name: str) -> str:
-    return f"it is for the translations of an encoder-decoder, and {name} is of the kind {name}; leave it out"
+    return f"beam search needs an encoder-decoder, and {name} is of the kind {name}; leave it out"
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
@@ -148,7 +148,7 @@ def test_beams_are_refused_where_nothing_is_translated(kind: str, tmp_path: Path
     ("options", "told"),
     [
         *(
-            ((option,), f"{option.partition('=')[0].replace('--no-', '--')}: translator is an encoder-decoder, which follows ")
+            ((option,), f"{option.partition('=')[0].replace('--no-', '--')}: translator is an encoder-decoder, which uses beam search ")
             for option in (
                 "--temperature=1", "--top-k=5", "--top-p=0.5", "--min-p=0.1", "--repetition-penalty=2", "--num-samples=2", "--stop=a",
                 "--seed=1", "--logprobs=1", "--stream", "--no-stream",
@@ -160,8 +160,8 @@ def test_beams_are_refused_where_nothing_is_translated(kind: str, tmp_path: Path
         (("--length-penalty", "nan"), "--length-penalty: must be a finite number, got nan"),
         (("--min-new-tokens", "-1"), "--min-new-tokens: must be at least 0, got -1"),
         (("--no-repeat-ngram", "-1"), "--no-repeat-ngram: must be at least 0, got -1"),
-        (("--n-best", "5"), "--n-best 5: there are no more texts than beams, 4; give more --num-beams"),
-        (("--n-best", "2", "--greedy"), "--n-best 2: there are no more texts than beams, 1; give more --num-beams"),
+        (("--n-best", "5"), "--n-best 5: must be at most the beam size, 4; increase --num-beams"),
+        (("--n-best", "2", "--greedy"), "--n-best 2: must be at most the beam size, 1; increase --num-beams"),
         (("--greedy", "--num-beams", "4"), "--greedy is --num-beams 1; --num-beams 4 was given too"),
         (("--min-new-tokens", "13"), "--min-new-tokens 13 is more than --max-new-tokens 12"),
     ],

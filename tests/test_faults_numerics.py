@@ -353,7 +353,7 @@ def test_a_model_whose_scores_are_no_numbers_writes_nothing(kind: str, options: 
     publish(run, weights)
     done = minitf("generate", run, "Once [MASK]", *options)
     assert done.exit_code == 5
-    assert done.stderr == "the model's scores are not finite numbers: its training diverged; choose an earlier one: --step N\n"
+    assert done.stderr == "the model's logits are not finite: its training diverged; choose an earlier checkpoint: --step N\n"
     assert (json.loads(done.stdout)["ok"] is False) if options else done.stdout == ""
 
 

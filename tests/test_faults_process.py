@@ -33,7 +33,7 @@ import mini_tf.training.loop
 from mini_tf.cli import app
 from mini_tf.cli.terminal.console import Console
 from mini_tf.jobs.session import Session
-from mini_tf.pipelines._references import Writing
+from mini_tf.pipelines._references import ReferencePipeline
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 
@@ -199,7 +199,9 @@ PAIRS = (f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, targ
 )
 def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(call: int, ending: str, tmp_path: Path) -> None:
     run, command = tmp_path / "run", (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
-    stopped = forked(tmp_path, *command, "-d", run, change=signalled(Writing, "written", signal.SIGTERM, call=call))
+    stopped = forked(
+        tmp_path, *command, "-d", run, change=signalled(ReferencePipeline, "generate_with_references", signal.SIGTERM, call=call)
+    )
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
     assert minitf(*command, "-d", run).exit_code == 0
     assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.generation import beam as module
-from mini_tf.generation.beam import Beam, Hypothesis, best_of_rows, repeating, search
+from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search, repeated_ngrams, topk_by_id
 from mini_tf.system.errors import RunFault
 
 END = 0
@@ -44,7 +44,7 @@ class Told:
         self.texts: list[Text] = []
         self.selections = 0
 
-    def after(self, ids: Tensor) -> Tensor:
+    def decode(self, ids: Tensor) -> Tensor:
         self.texts = [(*text, id) for text, id in zip(self.texts, ids.tolist(), strict=True)] if self.texts else [()] * len(self.sources)
         per_source = len(self.texts) // len(self.sources)
         assert len(self.texts) == per_source * len(self.sources)
@@ -57,11 +57,11 @@ class Told:
         self.sources = self.sources if sources is None else [self.sources[number] for number in sources.tolist()]
 
 
-def found(language: Language, beam: Beam, limits: Sequence[int]) -> list[list[Hypothesis]]:
-    return search(Told(language, len(limits)), torch.full((len(limits),), END), limits, beam)
+def found(language: Language, beam: BeamSettings, limits: Sequence[int]) -> list[list[Hypothesis]]:
+    return beam_search(Told(language, len(limits)), torch.full((len(limits),), END), limits, beam)
 
 
-def allowed(text: Text, beam: Beam, n_words: int) -> list[int]:
+def allowed(text: Text, beam: BeamSettings, n_words: int) -> list[int]:
     """What may follow a text, by the words of the definition."""
     n = beam.no_repeat_ngram
     grams = {text[i : i + n] for i in range(len(text) - n + 1)} if n else set()
@@ -69,7 +69,7 @@ def allowed(text: Text, beam: Beam, n_words: int) -> list[int]:
     return [*words, END] if len(text) >= beam.min_new_tokens or not words else words
 
 
-def all_texts(language: Language, beam: Beam, limit: int, source: int = 0) -> Iterator[Hypothesis]:
+def all_texts(language: Language, beam: BeamSettings, limit: int, source: int = 0) -> Iterator[Hypothesis]:
     """Every text that ends within the limit, and those that come to it."""
 
     def from_here(text: Text, logprob: float) -> Iterator[Hypothesis]:
@@ -85,11 +85,11 @@ def all_texts(language: Language, beam: Beam, limit: int, source: int = 0) -> It
     return from_here((), 0.0)
 
 
-def best_of_all(language: Language, beam: Beam, limit: int, source: int = 0) -> list[Hypothesis]:
-    return sorted(all_texts(language, beam, limit, source), key=lambda one: -one.score)[: beam.kept]
+def best_of_all(language: Language, beam: BeamSettings, limit: int, source: int = 0) -> list[Hypothesis]:
+    return sorted(all_texts(language, beam, limit, source), key=lambda one: -one.score)[: beam.n_best]
 
 
-def greedy(language: Language, beam: Beam, limit: int, source: int = 0) -> Hypothesis:
+def greedy(language: Language, beam: BeamSettings, limit: int, source: int = 0) -> Hypothesis:
     """The likeliest word at every step."""
     text: Text = ()
     logprob = 0.0
@@ -118,7 +118,7 @@ def test_a_beam_that_holds_all_texts_finds_what_brute_force_finds_where_greedy_o
     differs, cases = 0, [(n_words, limit, seed) for n_words in (4, 5, 6) for limit in (3, 4) for seed in range(6)]
     for n_words, limit, seed in cases:
         told = language(seed, n_words)
-        beam = Beam(END, ALL, 5, length_penalty)
+        beam = BeamSettings(END, ALL, 5, length_penalty)
         expected = best_of_all(told, beam, limit)
         assert_same(found(told, beam, [limit])[0], expected)
         differs += greedy(told, beam, limit).ids != expected[0].ids
@@ -131,7 +131,7 @@ def test_a_beam_of_one_is_greedy(length_penalty: float, min_new_tokens: int, no_
     ended = set()
     for seed in range(30):
         told = language(seed, 6)
-        beam = Beam(END, 1, 1, length_penalty, min_new_tokens, no_repeat_ngram)
+        beam = BeamSettings(END, 1, 1, length_penalty, min_new_tokens, no_repeat_ngram)
         expected = greedy(told, beam, 12)
         assert_same(found(told, beam, [12])[0], [expected])
         ended.add(expected.ended)
@@ -156,16 +156,16 @@ def test_what_is_ruled_out_is_never_written_and_all_else_is_compared(rules: dict
     changed = 0
     for seed in range(8):
         told, limit = language(seed, 5), 5
-        beam = replace(Beam(END, ALL, 20, 0.6), **rules)  # type: ignore[arg-type]
+        beam = replace(BeamSettings(END, ALL, 20, 0.6), **rules)  # type: ignore[arg-type]
         [ours] = found(told, beam, [limit])
         assert_same(ours, best_of_all(told, beam, limit))
-        changed += [one.ids for one in ours] != [one.ids for one in best_of_all(told, Beam(END, ALL, 20, 0.6), limit)]
+        changed += [one.ids for one in ours] != [one.ids for one in best_of_all(told, BeamSettings(END, ALL, 20, 0.6), limit)]
     assert changed >= 3
 
 
 def test_a_text_that_can_go_on_in_no_other_way_may_end_before_its_least_length() -> None:
     """Two words, each of them once: after them nothing is left but the end."""
-    [ours] = found(language(0, 3), Beam(END, 8, 8, min_new_tokens=6, no_repeat_ngram=1), [6])
+    [ours] = found(language(0, 3), BeamSettings(END, 8, 8, min_new_tokens=6, no_repeat_ngram=1), [6])
     assert sorted(one.ids for one in ours) == [[1, 2], [2, 1]]
     assert all(one.ended for one in ours)
 
@@ -173,7 +173,7 @@ def test_a_text_that_can_go_on_in_no_other_way_may_end_before_its_least_length()
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_no_row_of_tokens_occurs_twice(n: int) -> None:
     texts = [(1, 2, 1, 2, 3, 1, 2), (1, 1, 1, 1, 1, 1, 1), (1, 2, 3, 4, 5, 6, 1), (3, 1, 2, 3, 2, 3, 1)]
-    rows, ids = repeating(torch.tensor(texts), n)
+    rows, ids = repeated_ngrams(torch.tensor(texts), n)
     expected = {
         (row, word)
         for row, text in enumerate(texts)
@@ -189,14 +189,14 @@ def test_sources_of_a_batch_are_searched_as_each_alone(size: int) -> None:
     limits = [9, 1, 4, 12, 2, 9]
     for seed in range(5):
         told = language(seed, 7)
-        beam = Beam(END, size, size, 0.6, no_repeat_ngram=2)
+        beam = BeamSettings(END, size, size, 0.6, no_repeat_ngram=2)
         together = found(told, beam, limits)
         for source, limit in enumerate(limits):
             [alone] = found(only(told, source), beam, [limit])
             assert_same(together[source], alone)
 
 
-def by_hand(told: Language, beam: Beam, limit: int) -> list[Hypothesis]:
+def by_hand(told: Language, beam: BeamSettings, limit: int) -> list[Hypothesis]:
     """The definition of the search, for one source, word by word, without the bound."""
     live: list[tuple[Text, float]] = [((), 0.0)]
     finished: list[Hypothesis] = []
@@ -207,15 +207,15 @@ def by_hand(told: Language, beam: Beam, limit: int) -> list[Hypothesis]:
             for word in allowed(text, beam, len(told(0, text)))
         ]
         candidates.sort(key=lambda candidate: -candidate[1])
-        for text, logprob in candidates[: beam.size]:
+        for text, logprob in candidates[: beam.num_beams]:
             if text[-1] == END:
                 finished.append(Hypothesis(list(text[:-1]), logprob, beam.score(logprob, length), True))
-        live = [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.size]
-        if len(finished) >= beam.size:
+        live = [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams]
+        if len(finished) >= beam.num_beams:
             break
     else:
         finished += [Hypothesis(list(text), logprob, beam.score(logprob, limit), False) for text, logprob in live]
-    return sorted(finished, key=lambda one: -one.score)[: beam.kept]
+    return sorted(finished, key=lambda one: -one.score)[: beam.n_best]
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 3.0, -0.5, -3.0])
@@ -225,14 +225,14 @@ def test_the_search_is_its_definition_and_stopping_early_changes_nothing(
 ) -> None:
     steps = {True: 0, False: 0}
     for seed in range(12):
-        told, beam = language(seed, 6), Beam(END, size, kept, length_penalty, no_repeat_ngram=3)
+        told, beam = language(seed, 6), BeamSettings(END, size, kept, length_penalty, no_repeat_ngram=3)
         expected = by_hand(told, beam, 10)
         for bounded in (True, False):
             with monkeypatch.context() as patch:
                 if not bounded:
-                    patch.setattr(module.Beam, "best_possible", lambda *_: math.inf)
+                    patch.setattr(module.BeamSettings, "best_possible", lambda *_: math.inf)
                 rows = Told(told, 1)
-                [ours] = search(rows, torch.tensor([END]), [10], beam)
+                [ours] = beam_search(rows, torch.tensor([END]), [10], beam)
             assert_same(ours, expected)
             steps[bounded] += len(rows.texts[0])
     assert steps[True] <= steps[False]
@@ -242,7 +242,7 @@ def test_the_search_is_its_definition_and_stopping_early_changes_nothing(
 
 def test_the_bound_holds_for_every_text_that_a_hypothesis_may_become() -> None:
     for penalty in (0.0, 0.6, 1.0, 10.0, -0.5, -10.0):
-        beam = Beam(END, length_penalty=penalty)
+        beam = BeamSettings(END, length_penalty=penalty)
         for length, limit in ((0, 5), (4, 5), (3, 40)):
             reached = [beam.score(-2.0 - lost, n) for n in range(length + 1, limit + 1) for lost in (0.0, 0.1, 5.0)]
             assert max(reached) == beam.best_possible(-2.0, length, limit)
@@ -250,27 +250,27 @@ def test_the_bound_holds_for_every_text_that_a_hypothesis_may_become() -> None:
 
 def test_the_best_are_sorted_and_no_two_are_the_same_text() -> None:
     for seed in range(10):
-        [ours] = found(language(seed, 8), Beam(END, 6, 6, 0.6), [7])
+        [ours] = found(language(seed, 8), BeamSettings(END, 6, 6, 0.6), [7])
         assert len(ours) == 6
         assert [one.score for one in ours] == sorted((one.score for one in ours), reverse=True)
         assert len({(*one.ids, one.ended) for one in ours}) == 6
-        [best] = found(language(seed, 8), Beam(END, 6, 1, 0.6), [7])
+        [best] = found(language(seed, 8), BeamSettings(END, 6, 1, 0.6), [7])
         assert_same(best, ours[:1])
 
 
 def test_a_score_is_divided_by_the_length_of_wu_et_al() -> None:
     """Their equation 14: lp = (5 + |Y|)^alpha / (5 + 1)^alpha."""
-    assert Beam(END, length_penalty=0.6).score(-3.0, 10) == pytest.approx(-3.0 / ((5 + 10) ** 0.6 / (5 + 1) ** 0.6), abs=1e-12)
-    assert Beam(END).score(-3.0, 10) == -3.0
+    assert BeamSettings(END, length_penalty=0.6).score(-3.0, 10) == pytest.approx(-3.0 / ((5 + 10) ** 0.6 / (5 + 1) ** 0.6), abs=1e-12)
+    assert BeamSettings(END).score(-3.0, 10) == -3.0
 
 
 def test_of_equals_the_lower_row_and_then_the_lower_id_comes_first() -> None:
-    equal = Beam(END, 3, 3)
+    equal = BeamSettings(END, 3, 3)
     [ours] = found(lambda _, text: torch.zeros(50, dtype=torch.float64), equal, [2])
     assert [one.ids for one in ours] == [[], [1], [1, 1]]  # by score, then as they were finished
     scores = torch.tensor([[1.0, 5, 5, 0, 5, 5], [3, 3, 9, 3, 3, 3], [0, 1, 2, 3, 4, 5], [-torch.inf, 1, -torch.inf, 2, -torch.inf, 0]])
     for n in range(1, 8):
-        values, ids = best_of_rows(scores, n)
+        values, ids = topk_by_id(scores, n)
         expected = [sorted(range(6), key=lambda id, row=row: (-row[id], id))[:n] for row in scores.tolist()]  # type: ignore[misc]
         finite = [[id for id in row if scores[number, id] > -torch.inf] for number, row in enumerate(expected)]
         assert [
@@ -281,10 +281,10 @@ def test_of_equals_the_lower_row_and_then_the_lower_id_comes_first() -> None:
 def test_rows_are_told_to_change_positions_only_when_they_do() -> None:
     """Greedy rows never change positions; they leave when they are done."""
     rows = Told(language(1, 9), 4)
-    search(rows, torch.full((4,), END), [6, 6, 6, 6], Beam(END, 1, 1, min_new_tokens=6))
+    beam_search(rows, torch.full((4,), END), [6, 6, 6, 6], BeamSettings(END, 1, 1, min_new_tokens=6))
     assert rows.selections == 0
     rows = Told(language(1, 9), 4)
-    search(rows, torch.full((4,), END), [6, 6, 3, 6], Beam(END, 1, 1, min_new_tokens=6))
+    beam_search(rows, torch.full((4,), END), [6, 6, 3, 6], BeamSettings(END, 1, 1, min_new_tokens=6))
     assert rows.selections == 1
     assert rows.sources == [0, 1, 3]
 
@@ -296,10 +296,10 @@ def test_scores_that_are_no_numbers_are_refused_whenever_they_come(broken: float
         scores[3] = broken if len(text) == 2 else 0.0
         return scores
 
-    assert len(found(breaks, Beam(END, 2), [2])[0]) == 1
-    with pytest.raises(RunFault, match="not finite numbers"):
-        found(breaks, Beam(END, 2, min_new_tokens=5), [5])
+    assert len(found(breaks, BeamSettings(END, 2), [2])[0]) == 1
+    with pytest.raises(RunFault, match="logits are not finite"):
+        found(breaks, BeamSettings(END, 2, min_new_tokens=5), [5])
 
 
 def test_no_source_at_all_is_no_search() -> None:
-    assert found(language(0, 4), Beam(END), []) == []
+    assert found(language(0, 4), BeamSettings(END), []) == []

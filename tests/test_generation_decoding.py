@@ -7,7 +7,7 @@ import torch
 from test_models import V, model_of, usable
 from torch import Tensor
 
-from mini_tf.generation.decoding import DecodingState, padded
+from mini_tf.generation.decoding import DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
@@ -25,7 +25,7 @@ def some_ids(*shape: int, seed: int = 3) -> Tensor:
 def cached(model: Model, texts: Sequence[Sequence[int]], following: Tensor, context: int) -> Tensor:
     """Log-probabilities (n + 1, B, V) after the texts and after each of the ids (n, B) that follow."""
     reading = DecodingState(model, texts, context)
-    scores = [reading.scores(), *(reading.after(ids) for ids in following)]
+    scores = [reading.prefill(), *(reading.decode(ids) for ids in following)]
     return torch.stack(scores).log_softmax(dim=-1)
 
 
@@ -76,7 +76,7 @@ def test_rows_leave_and_change_positions_at_any_step(lengths: tuple[int, ...]) -
     model, following = model_of("decoder", positions="rotary"), some_ids(STEPS, 3, seed=4)
     texts = [some_ids(length, seed=length).tolist() for length in lengths]
     reading = DecodingState(model, texts, model.context)
-    reading.scores()
+    reading.prefill()
     expected = [uncached(model, text, following[:, row].tolist(), model.context) for row, text in enumerate(texts)]
     rows = torch.arange(3)
     for step, ids in enumerate(following[:-1]):
@@ -84,7 +84,7 @@ def test_rows_leave_and_change_positions_at_any_step(lengths: tuple[int, ...]) -
             kept = torch.tensor([2, 0, 1] if step == 2 else [1, 0] if step == 9 else [1])
             reading.select(kept)
             rows = rows[kept]
-        found = reading.after(ids[rows]).log_softmax(dim=-1)
+        found = reading.decode(ids[rows]).log_softmax(dim=-1)
         torch.testing.assert_close(found, torch.stack([expected[row][step + 1] for row in rows.tolist()]), rtol=0, atol=1e-8)
 
 
@@ -101,8 +101,8 @@ def test_equal_texts_are_read_once_and_go_their_own_ways() -> None:
 
 
 def test_texts_of_one_length_need_no_positions() -> None:
-    assert padded([[1, 2], [3, 4]], torch.device("cpu")).token_positions is None
-    tokens = padded([[1, 2], [3]], torch.device("cpu"))
+    assert pad([[1, 2], [3, 4]], torch.device("cpu")).token_positions is None
+    tokens = pad([[1, 2], [3]], torch.device("cpu"))
     assert tokens.ids.tolist() == [[1, 2], [0, 3]]
     assert tokens.token_positions is not None
     assert tokens.token_positions.segments is not None
@@ -116,7 +116,7 @@ def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) 
     assert FastDecoder.fits(model) == (kind == "softmax")
     prompts, follow = [[3, 1, 4, 1, 5, 2, 6, 5, 3, 5], [2, 7]], [[6, 2], [8, 8]]
     reading = DecodingState(model, prompts, 16, prefix=True)
-    found = [reading.scores(), *(reading.after(torch.tensor(ids)) for ids in zip(*follow, strict=True))]
+    found = [reading.prefill(), *(reading.decode(torch.tensor(ids)) for ids in zip(*follow, strict=True))]
     for row, (prompt, more) in enumerate(zip(prompts, follow, strict=True)):
         whole = prefixed(model, prompt + more, len(prompt))
         assert not torch.allclose(whole, prefixed(model, prompt + more, 0))
@@ -137,9 +137,9 @@ def test_a_text_that_outgrows_the_context_keeps_what_is_left_of_its_prefix(kind:
     model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
     long, short, more = [3, 1, 4, 1, 5, 2, 6], [2, 7, 5], [[6, 2], [8, 3]]
     reading = DecodingState(model, [long, short], 8, prefix=True)
-    reading.scores()
+    reading.prefill()
     for ids in more:
-        scores = reading.after(torch.tensor(ids))
+        scores = reading.decode(torch.tensor(ids))
     texts = [[*long, 6, 8], [*short, 2, 3]]
     torch.testing.assert_close(scores[0], prefixed(model, texts[0][-4:], len(long) - 5)[-1], rtol=0, atol=1e-8)
     torch.testing.assert_close(scores[1], prefixed(model, texts[1], len(short))[-1], rtol=0, atol=1e-8)

@@ -7,7 +7,7 @@ import torch
 from test_generation_decoding import STEPS, cached, some_ids, uncached
 from test_models import CONTEXT, model_of, usable
 
-from mini_tf.generation.decoding import CachedModel, DecodingState, padded
+from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.kv_cache import ROOM, KVCache
 from mini_tf.nn.model import Model
@@ -110,11 +110,11 @@ def test_rows_change_positions_in_models_with_a_bias_turns_and_a_window() -> Non
         texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]
         following, rows = some_ids(5, 3, seed=4), torch.tensor([2, 0, 0])
         reading = DecodingState(model, texts, CONTEXT)
-        reading.scores()
+        reading.prefill()
         for ids in following[:2]:
-            reading.after(ids)
+            reading.decode(ids)
         reading.select(rows)
-        found = [reading.after(ids[rows]).log_softmax(dim=-1) for ids in following[2:]]
+        found = [reading.decode(ids[rows]).log_softmax(dim=-1) for ids in following[2:]]
         for place, row in enumerate(rows.tolist()):
             expected = uncached(model, texts[row], following[:, row].tolist(), CONTEXT)[3:]
             torch.testing.assert_close(torch.stack(found)[:, place], expected, rtol=0, atol=1e-8)
@@ -124,11 +124,11 @@ def test_rows_change_positions_in_models_with_a_bias_turns_and_a_window() -> Non
 def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(lengths: tuple[int, ...]) -> None:
     model = model_of("decoder", positions="rotary", d_model=64, d_k=16, init_std=0.1, **SETTINGS["swiglu"]).float()
     with torch.inference_mode():
-        tokens = padded([some_ids(length, seed=length).tolist() for length in lengths], torch.device("cpu"))
+        tokens = pad([some_ids(length, seed=length).tolist() for length in lengths], torch.device("cpu"))
         states = [model(tokens, state=model.start(2)).state for _ in range(2)]
         lean, ordinary = FastDecoder(model, states[0], lengths), CachedModel(model, states[1])
         for ids in some_ids(9, 2, seed=4):
-            found, expected = (memory.after(ids).log_softmax(dim=-1) for memory in (lean, ordinary))
+            found, expected = (memory.decode(ids).log_softmax(dim=-1) for memory in (lean, ordinary))
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -148,10 +148,10 @@ def test_only_decoders_that_read_by_softmax_are_read_lean(mixer: str) -> None:
 
 def test_learned_positions_end_where_they_end() -> None:
     reading = DecodingState(model_of("decoder", positions="learned"), [[1] * (CONTEXT - 1)], context=CONTEXT + 5)
-    reading.scores()
-    reading.after(torch.tensor([1]))
+    reading.prefill()
+    reading.decode(torch.tensor([1]))
     with pytest.raises(DataFault, match="a text of 17 tokens is longer than the 16 learned positions"):
-        reading.after(torch.tensor([1]))
+        reading.decode(torch.tensor([1]))
 
 
 @pytest.mark.parametrize(

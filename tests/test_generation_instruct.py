@@ -35,7 +35,7 @@ def recipe_with(**wish: Any) -> Recipe:
 
 
 def writer_of(context: int, tokenizer: Tokenizer = BYTES) -> TextGenerator:
-    return TextGenerator(model_of("decoder"), tokenizer, recipe_with(), context=context, in_turns=True)
+    return TextGenerator(model_of("decoder"), tokenizer, recipe_with(), context=context, chat=True)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def results(stdout: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("context", [9, 20, 100])
 def test_turns_stand_as_in_the_rows_that_were_learnt(n: int, context: int) -> None:
     """What stands before an answer is what training reads there; of a long conversation its end."""
-    prompt = writer_of(100).conversation(TURNS[:n])
+    prompt = writer_of(100).encode_chat(TURNS[:n])
     joined = b"|".join([b"", *(turn.encode() for turn in TURNS[:n]), b""])
     assert [b"|" if id == SEPARATOR else bytes([BYTES.decode([id]).encode()[0]]) for id in prompt.ids] == [bytes([b]) for b in joined]
     answer = "Yes"
@@ -69,21 +69,21 @@ def test_turns_stand_as_in_the_rows_that_were_learnt(n: int, context: int) -> No
     rows = chats.packing(store, Shape(context, 1)).take(np.array([0]), 0, np.zeros(1, np.uint64))
     asked = ~np.isnan(rows.labels[0])  # type: ignore[index]
     before = rows.ids[0, : int(asked.argmax())].tolist()
-    assert writer_of(len(before)).conversation(TURNS[:n]).ids == before
+    assert writer_of(len(before)).encode_chat(TURNS[:n]).ids == before
 
 
 def test_a_prompt_is_one_turn_and_too_long_a_one_loses_its_beginning_but_no_separator() -> None:
     [*ids] = map(int, BYTES.encode("abcdefgh"))
-    assert writer_of(10).prompt("abcdefgh") == Prompt([SEPARATOR, *ids, SEPARATOR], 8, 0, False)
-    assert writer_of(7).prompt("abcdefgh") == Prompt([SEPARATOR, *ids[3:], SEPARATOR], 8, 3, False)
-    assert writer_of(2).prompt("abcdefgh") == Prompt([SEPARATOR, SEPARATOR], 8, 8, False)
-    assert writer_of(1).prompt("abcdefgh").ids == [SEPARATOR]
-    assert writer_of(9).conversation([]) == Prompt([SEPARATOR], 0, 0, False)
+    assert writer_of(10).encode_prompt("abcdefgh") == Prompt([SEPARATOR, *ids, SEPARATOR], 8, 0, False)
+    assert writer_of(7).encode_prompt("abcdefgh") == Prompt([SEPARATOR, *ids[3:], SEPARATOR], 8, 3, False)
+    assert writer_of(2).encode_prompt("abcdefgh") == Prompt([SEPARATOR, SEPARATOR], 8, 8, False)
+    assert writer_of(1).encode_prompt("abcdefgh").ids == [SEPARATOR]
+    assert writer_of(9).encode_chat([]) == Prompt([SEPARATOR], 0, 0, False)
 
 
 def test_special_tokens_in_a_prompt_are_plain_text() -> None:
     for text in ("</s>", "a</s>b", "<pad>[MASK]"):
-        ids = writer_of(99).prompt(text).ids
+        ids = writer_of(99).encode_prompt(text).ids
         assert (ids[0], ids[-1], len(ids)) == (SEPARATOR, SEPARATOR, 2 + len(text))
         assert not BYTES.vocabulary.special_ids & {*ids[1:-1]}
 
@@ -94,9 +94,9 @@ def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> N
     tokenizer = Tokenizer.train(sections.Tokenizer(kind=kind, vocab_size=300), ["the cat sat on a mat and the dog sat too"] * 9)
     separator = int(tokenizer.vocabulary.separator or 0)
     script = [*map(int, tokenizer.encode("sat on")), separator, *map(int, tokenizer.encode("the dog"))]
-    writer = TextGenerator(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), in_turns=True)
+    writer = TextGenerator(Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), chat=True)
     heard: list[str] = []
-    [[written]] = writer.write([writer.prompt("the cat")], 0, rows=1, hear=heard.append)
+    [[written]] = writer.generate([writer.encode_prompt("the cat")], 0, batch_size=1, streamer=heard.append)
     assert (written.text, "".join(heard)) == ("sat on", "sat on")
 
 
@@ -150,18 +150,18 @@ def test_a_prompt_of_messages_is_that_conversation(run: Path, model: Trained, mo
     assert done.stdout == "blue red\n" * 4
     read: list[list[str]] = []
 
-    def conversation(writer: TextGenerator, turns: list[str]) -> Prompt:
-        read.append(turns)
+    def encode_chat(generator: TextGenerator, texts: list[str]) -> Prompt:
+        read.append(texts)
         return Prompt([0], 0, 0)
 
-    monkeypatch.setattr(TextGenerator, "conversation", conversation)
+    monkeypatch.setattr(TextGenerator, "encode_chat", encode_chat)
     minitf("generate", run, messages(("system", "</s>"), one, ("assistant", "blue red"), ("user", "sun")), "--max-new-tokens", "1")
     assert read[0] == ["</s>", "turn red blue", "blue red", "sun"]
 
 
 @pytest.mark.parametrize("text", ['{"messages"', '{"prompt": "turn red"}', "{}", "[1]", '{"messages": [], "messages": []}', "{" * 9999])
 def test_what_is_no_conversation_of_json_is_text(text: str, run: Path, model: Trained) -> None:
-    [written] = Chat(model).write([Example([text, "answer"], ["user", "assistant"], "here")])
+    [written] = Chat(model).generate([Example([text, "answer"], ["user", "assistant"], "here")])
     [answered] = results(minitf("generate", run, text, "--greedy", "--json").stdout)
     assert (answered["prompt"], answered["texts"]) == (text, [written])
 

@@ -44,9 +44,9 @@ def test_a_mask_stands_where_its_token_stood_and_the_token_brings_the_text_back(
     word = "c" if kind in ("char", "byte") else "cat"
     at = next(i for i, piece in enumerate(tokenizer.pieces(ids)) if piece.strip() == word)
     filler = filler_of(tokenizer)
-    question = filler.masked_prompt(f"the [MASK]{'at' if word == 'c' else ''} sat")
+    question = filler.encode_prompt(f"the [MASK]{'at' if word == 'c' else ''} sat")
     assert question.ids == [separator, *ids[:at], tokenizer.vocabulary.mask, *ids[at + 1 :]]
-    assert filler.filled(question, [filler._named(question.parts[0], [ids[at]], [1.0])]) == "the cat sat"
+    assert filler.fill(question, [filler._candidates_at(question.parts[0], [ids[at]], [1.0])]) == "the cat sat"
 
 
 def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
@@ -54,14 +54,14 @@ def test_a_part_of_a_word_joins_the_word_before_its_mask() -> None:
         tokenizer = TOKENIZERS[kind]
         parts = [id for id, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary.size))) if piece in ("t", "##t")]
         filler = filler_of(tokenizer)
-        question = filler.masked_prompt("the ca [MASK] sat")
-        [candidate] = filler._named(question.parts[0], parts[-1:], [1.0])
-        assert filler.filled(question, [[candidate]]) == "the cat sat"
+        question = filler.encode_prompt("the ca [MASK] sat")
+        [candidate] = filler._candidates_at(question.parts[0], parts[-1:], [1.0])
+        assert filler.fill(question, [[candidate]]) == "the cat sat"
 
 
 def test_candidates_are_ranked_by_the_models_own_probabilities() -> None:
     filler = filler_of()
-    question = filler.masked_prompt("the [MASK]at s[MASK]t")
+    question = filler.encode_prompt("the [MASK]at s[MASK]t")
     first, second = filler.candidates([question], 7)[0]
     with torch.no_grad():
         scores = filler.model.logits(filler.model(Tokens(torch.tensor([question.ids]))).y)[0].softmax(dim=-1)
@@ -73,7 +73,7 @@ def test_candidates_are_ranked_by_the_models_own_probabilities() -> None:
 
 
 def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
-    [[ranked]] = filler_of().candidates([filler_of().masked_prompt("[MASK]")], 1000)
+    [[ranked]] = filler_of().candidates([filler_of().encode_prompt("[MASK]")], 1000)
     assert len(ranked) == CHAR.vocabulary.size - 4
     assert not {candidate.token for candidate in ranked} & {"<pad>", "<unk>", "</s>", "[MASK]"}
 
@@ -81,7 +81,7 @@ def test_special_tokens_are_never_candidates_and_all_others_may_be() -> None:
 @pytest.mark.parametrize("tokenizer", [CHAR, with_mask_first()], ids=["char", "mask_first"])
 def test_prompts_of_different_length_are_filled_together_as_each_alone(tokenizer: Tokenizer) -> None:
     filler = filler_of(tokenizer)
-    questions = [filler.masked_prompt(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
+    questions = [filler.encode_prompt(text) for text in ("[MASK]", "the [MASK]at [MASK]at", "a[MASK]", "on the m[MASK]")]
     together = filler.candidates(questions, 4)
     assert [len(masks) for masks in together] == [1, 2, 1, 1]
     for question, masks in zip(questions, together, strict=True):
@@ -92,38 +92,38 @@ def test_prompts_of_different_length_are_filled_together_as_each_alone(tokenizer
 
 
 def test_other_special_tokens_in_a_prompt_are_plain_text() -> None:
-    question = filler_of(TOKENIZERS["byte"], context=99).masked_prompt("</s><pad>[MASK]")
+    question = filler_of(TOKENIZERS["byte"], context=99).encode_prompt("</s><pad>[MASK]")
     special = TOKENIZERS["byte"].vocabulary
     assert [id for id in question.ids if id in special.special_ids] == [special.separator, special.mask]
     assert len(question.ids) == 2 + len("</s><pad>")
-    assert filler_of(separated=False).masked_prompt("[MASK]").ids == [CHAR.vocabulary.mask]
+    assert filler_of(separated=False).encode_prompt("[MASK]").ids == [CHAR.vocabulary.mask]
 
 
 @pytest.mark.parametrize("prompt", ["[MASK] [MASK]", "漢 [MASK]"])
 def test_a_word_after_another_mask_or_after_something_unknown_keeps_its_blank(prompt: str) -> None:
     filler = filler_of(TOKENIZERS["wordpiece"])
-    question = filler.masked_prompt(prompt)
+    question = filler.encode_prompt(prompt)
     [[*before, last]] = filler.candidates([question], 1000)
     words = [candidate for candidate in last if not candidate.token.startswith("##")]
     assert "cat" in {candidate.token for candidate in words}
-    assert {filler.filled(question, [*before, [word]]).rpartition(" ")[2] for word in words} == {word.token for word in words}
+    assert {filler.fill(question, [*before, [word]]).rpartition(" ")[2] for word in words} == {word.token for word in words}
 
 
 def test_a_model_that_is_in_training_fills_without_its_dropout() -> None:
     filler = filler_of(dropout_rate=0.5)
     filler.model.train()
-    question = filler.masked_prompt("the [MASK]at")
+    question = filler.encode_prompt("the [MASK]at")
     assert filler.candidates([question], 3) == filler.candidates([question], 3)
 
 
 def test_a_prompt_without_a_mask_or_too_long_is_refused_with_the_way_out() -> None:
     filler = filler_of()
     with pytest.raises(UsageFault, match=r"the prompt has no \[MASK\]") as refused:
-        filler.masked_prompt("the cat [mask]")
-    assert refused.value.hint == "as in: The [MASK] is red."
-    assert len(filler.masked_prompt("[MASK]" + "a" * 14).ids) == 16
-    with pytest.raises(UsageFault, match="the prompt has 17 tokens, but the model reads 16 at most"):
-        filler.masked_prompt("[MASK]" + "a" * 15)
+        filler.encode_prompt("the cat [mask]")
+    assert refused.value.hint == "example: The [MASK] is red."
+    assert len(filler.encode_prompt("[MASK]" + "a" * 14).ids) == 16
+    with pytest.raises(UsageFault, match="the prompt has 17 tokens, more than the context of 16"):
+        filler.encode_prompt("[MASK]" + "a" * 15)
 
 
 def test_a_tokenizer_without_a_mask_fills_nothing() -> None:
@@ -134,6 +134,6 @@ def test_a_tokenizer_without_a_mask_fills_nothing() -> None:
 
 def test_several_masks_are_filled_with_the_best_of_each() -> None:
     filler = filler_of()
-    question = filler.masked_prompt("[MASK] and [MASK].")
+    question = filler.encode_prompt("[MASK] and [MASK].")
     masks = [[Candidate(word, 0.5, word), Candidate("x", 0.1, "x")] for word in ("a", "b")]
-    assert filler.filled(question, masks) == "a and b."
+    assert filler.fill(question, masks) == "a and b."

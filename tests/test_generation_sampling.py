@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mini_tf.generation.sampling import AHEAD, UniformNumbers, apply_repetition_penalty, distribution, draw
+from mini_tf.generation.sampling import BUFFER_SIZE, UniformNumbers, apply_repetition_penalty, distribution, draw
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.seeds import seed_of
 
@@ -144,7 +144,7 @@ def test_a_sample_draws_the_same_numbers_alone_and_among_others() -> None:
 
 def test_a_row_gets_all_numbers_of_its_generator_in_their_order() -> None:
     uniform = UniformNumbers(7, [(3,)], torch.device("cpu"))
-    found = torch.stack([uniform.next()[0, 0] for _ in range(2 * AHEAD + 1)])
+    found = torch.stack([uniform.next()[0, 0] for _ in range(2 * BUFFER_SIZE + 1)])
     generator = torch.Generator().manual_seed(seed_of("draw", 7, 3))
-    assert torch.equal(found[: 2 * AHEAD], torch.cat([torch.rand(AHEAD, generator=generator) for _ in range(2)]))
-    assert len(found.unique()) > 2 * AHEAD * 0.99
+    assert torch.equal(found[: 2 * BUFFER_SIZE], torch.cat([torch.rand(BUFFER_SIZE, generator=generator) for _ in range(2)]))
+    assert len(found.unique()) > 2 * BUFFER_SIZE * 0.99

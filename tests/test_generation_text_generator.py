@@ -29,7 +29,7 @@ def recipe_with(split: str = "5%", **wish: Any) -> Recipe:
 def writer_of(context: int | None = None, n_top: int | None = None, **wish: Any) -> TextGenerator:
     model = model_of("decoder", positions="rotary", n_layers=2, init_std=0.3)
     assert TOKENIZER.vocabulary.size <= 40
-    return TextGenerator(small(model), TOKENIZER, recipe_with(**wish), context=context, n_top=n_top)
+    return TextGenerator(small(model), TOKENIZER, recipe_with(**wish), context=context, top_logprobs=n_top)
 
 
 def small(model: Model) -> Model:
@@ -40,7 +40,7 @@ def small(model: Model) -> Model:
 
 
 def texts(writer: TextGenerator, prompts: list[str], seed: int = 0, **how: Any) -> list[list[str]]:
-    answers = writer.write([writer.prompt(prompt) for prompt in prompts], seed, **how)
+    answers = writer.generate([writer.encode_prompt(prompt) for prompt in prompts], seed, **how)
     return [[written.text for written in answer] for answer in answers]
 
 
@@ -57,10 +57,10 @@ def test_prompts_of_a_batch_are_continued_as_each_alone(wish: dict[str, Any]) ->
     """Prompts of different length, past the context, some with an early end; in batches of any size."""
     writer = writer_of(**wish)
     n = 1 if wish["temperature"] == 0 else 2
-    alone = [texts(writer, [prompt], samples=n, rows=1)[0] for prompt in PROMPTS]
+    alone = [texts(writer, [prompt], samples=n, batch_size=1)[0] for prompt in PROMPTS]
     assert any(len(text) < 24 for answer in alone for text in answer)
-    for writer.ahead, rows in ((1, 3), (8, 100)):
-        assert texts(writer, PROMPTS, samples=n, rows=rows) == alone
+    for writer.sync_steps, rows in ((1, 3), (8, 100)):
+        assert texts(writer, PROMPTS, samples=n, batch_size=rows) == alone
 
 
 def test_the_seed_and_the_number_of_the_sample_decide_a_text() -> None:
@@ -75,7 +75,7 @@ def test_the_seed_and_the_number_of_the_sample_decide_a_text() -> None:
 def test_two_prompts_do_not_draw_the_same_numbers() -> None:
     """So hot that the number alone decides: 200 prompts begin in many ways."""
     writer = writer_of(temperature=100.0, max_new_tokens=1)
-    begun = texts(writer, [f"{first}{second}" for first in "abcdefghijklmnopqrst" for second in "abcdefghij"], rows=200)
+    begun = texts(writer, [f"{first}{second}" for first in "abcdefghijklmnopqrst" for second in "abcdefghij"], batch_size=200)
     assert len({text for [text] in begun}) > 10
 
 
@@ -94,8 +94,8 @@ def test_temperature_to_0_and_top_k_1_are_greedy_and_top_p_1_is_plain() -> None:
 def test_log_probabilities_are_the_models_own_whatever_changes_the_draw() -> None:
     """Of the chosen token and of the likeliest three, special ones too; against one pass over the whole text."""
     writer = writer_of(temperature=0.7, top_k=5, repetition_penalty=2.0, n_top=3, max_new_tokens=9)
-    prompt = writer.prompt("the")
-    [[written]] = writer.write([prompt], 3)
+    prompt = writer.encode_prompt("the")
+    [[written]] = writer.generate([prompt], 3)
     ids = [token.id for token in written.tokens]
     with torch.no_grad():
         scores = writer.model.logits(writer.model(Tokens(torch.tensor([[*prompt.ids, *ids]]))).y)[0].float().log_softmax(dim=-1)
@@ -105,8 +105,8 @@ def test_log_probabilities_are_the_models_own_whatever_changes_the_draw() -> Non
         best = row.topk(3)
         assert [id for id, _ in token.top] == best.indices.tolist()
         assert [logprob for _, logprob in token.top] == pytest.approx(best.values.tolist(), abs=1e-5)
-    assert writer_of().n_top is None
-    [[plain]] = writer_of(temperature=0.7, top_k=5, repetition_penalty=2.0, max_new_tokens=9).write([prompt], 3)
+    assert writer_of().top_logprobs is None
+    [[plain]] = writer_of(temperature=0.7, top_k=5, repetition_penalty=2.0, max_new_tokens=9).generate([prompt], 3)
     assert (plain.text, plain.tokens) == (written.text, [])
 
 
@@ -139,9 +139,9 @@ def said(script: list[str], **how: Any) -> list[str]:
     """What a model that writes this script has written; | is the end of a document. Of each row another prompt."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in line] for line in script]
     over_borders, ahead = how.pop("over_borders", False), how.pop("ahead", 1)
-    writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, **how), over_borders=over_borders)  # type: ignore[arg-type]
-    writer.ahead = ahead
-    return [text for [text] in texts(writer, [chr(ord("a") + i) for i in range(len(rows))], rows=len(rows))]
+    writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, **how), across_documents=over_borders)  # type: ignore[arg-type]
+    writer.sync_steps = ahead
+    return [text for [text] in texts(writer, [chr(ord("a") + i) for i in range(len(rows))], batch_size=len(rows))]
 
 
 @pytest.mark.parametrize("ahead", [1, 8])
@@ -175,7 +175,7 @@ def test_what_is_heard_is_what_is_written_piece_by_piece() -> None:
     rows = [[int(id) for id in TOKENIZER.encode("three four")]]
     writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, max_new_tokens=10, stop=("four.",)))  # type: ignore[arg-type]
     heard: list[str] = []
-    [[written]] = writer.write([writer.prompt("a")], 0, rows=1, hear=heard.append)
+    [[written]] = writer.generate([writer.encode_prompt("a")], 0, batch_size=1, streamer=heard.append)
     assert (heard, written.text) == (["t", "h", "r", "e", "e", " ", "four"], "three four")
 
 
@@ -184,7 +184,7 @@ def test_half_a_character_at_the_end_of_a_text_is_told_as_one_that_cannot_be_rea
     half = [int(id) for id in tokenizer.encode("a漢")[:-1]]
     model: Any = Parrot([[*half, tokenizer.vocabulary.separator]], tokenizer.vocabulary.size)
     for limit, over_borders, text in ((3, False, "a\ufffd"), (4, False, "a\ufffd"), (4, True, "a\ufffd\n\n")):
-        writer = TextGenerator(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), over_borders=over_borders)
+        writer = TextGenerator(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=limit), across_documents=over_borders)
         assert texts(writer, ["b"]) == [[text]]
 
 
@@ -213,16 +213,16 @@ def test_what_stands_in_the_prompt_or_the_text_is_penalised_but_not_the_end(pena
     """The separator before the prompt is the token that ends a text."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in script]]
     writer = TextGenerator(Torn(rows), TOKENIZER, recipe_with(temperature=0.0, repetition_penalty=penalty, max_new_tokens=3))  # type: ignore[arg-type]
-    assert writer.prompt("a").ids[0] == SEPARATOR
+    assert writer.encode_prompt("a").ids[0] == SEPARATOR
     assert texts(writer, ["a"]) == [[text]]
 
 
 def test_a_prompt_that_is_longer_than_the_context_is_cut_on_the_left() -> None:
     writer = writer_of()  # reads 16 tokens
-    assert writer.prompt("a" * 15) == Prompt([SEPARATOR, *TOKENIZER.encode("a" * 15)], 15, 0)
-    assert writer.prompt("a" * 15 + "b") == Prompt([*TOKENIZER.encode("a" * 15 + "b")], 16, 0)
-    assert writer.prompt("abc" + "d" * 16) == Prompt([*TOKENIZER.encode("d" * 16)], 19, 3)
-    assert writer_of(context=40).prompt("abc" + "d" * 16).cut == 0
+    assert writer.encode_prompt("a" * 15) == Prompt([SEPARATOR, *TOKENIZER.encode("a" * 15)], 15, 0)
+    assert writer.encode_prompt("a" * 15 + "b") == Prompt([*TOKENIZER.encode("a" * 15 + "b")], 16, 0)
+    assert writer.encode_prompt("abc" + "d" * 16) == Prompt([*TOKENIZER.encode("d" * 16)], 19, 3)
+    assert writer_of(context=40).encode_prompt("abc" + "d" * 16).cut == 0
 
 
 def test_special_tokens_in_a_prompt_are_plain_text() -> None:
@@ -244,7 +244,7 @@ def test_a_model_without_separators_reads_a_token_of_text_before_it_begins() -> 
 
 def test_special_tokens_are_never_written() -> None:
     writer = writer_of(temperature=50.0, n_top=0, max_new_tokens=200)
-    [answer] = writer.write([writer.prompt("the")], 0, samples=8)
+    [answer] = writer.generate([writer.encode_prompt("the")], 0, samples=8)
     chosen = {token.id for written in answer for token in written.tokens}
     assert chosen & TOKENIZER.vocabulary.special_ids <= {SEPARATOR}
     assert len(chosen) > 30

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.decoding import padded
+from mini_tf.generation.decoding import pad
 from mini_tf.generation.translation import SourceIds, Translator
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
@@ -155,13 +155,13 @@ def test_a_blank_source_is_blank_whatever_the_model_thinks() -> None:
     translator = translator_of(model)
     assert list(translator.translate(["", " ", "\t\n"], n_best=2)) == [[("", 0.0, 0.0)] * 2] * 3
     assert list(translator.translate([])) == []
-    with pytest.raises(RunFault, match="not finite numbers"):
+    with pytest.raises(RunFault, match="logits are not finite"):
         list(translator.translate(["", "1"]))
 
 
 def test_a_source_longer_than_the_context_is_read_up_to_there() -> None:
     translator = translator_of(model_of(), context=5)
-    [whole, cut] = translator.sources(["1234", "1234567"])
+    [whole, cut] = translator.encode_sources(["1234", "1234567"])
     assert whole == SourceIds([*OF_SOURCES.encode("1234").tolist(), OF_SOURCES.vocabulary.separator], 4, 0)
     assert cut == whole._replace(length=7, cut=3)
     assert list(translator.translate(["1234567"])) == list(translator.translate(["1234"]))
@@ -226,8 +226,8 @@ def test_no_special_token_is_ever_chosen() -> None:
 
 def test_sources_of_one_length_need_no_positions() -> None:
     device = torch.device("cpu")
-    assert padded([[1, 2], [3, 4]], device, left=False).token_positions is None
-    uneven = padded([[1, 2], [3]], device, left=False)
+    assert pad([[1, 2], [3, 4]], device, left=False).token_positions is None
+    uneven = pad([[1, 2], [3]], device, left=False)
     assert uneven.ids.tolist() == [[1, 2], [3, 0]]
     assert uneven.token_positions is not None
     assert uneven.token_positions.segments.tolist() == [[1, 1], [1, 0]]

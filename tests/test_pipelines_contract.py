@@ -34,8 +34,8 @@ Classification: Any = settings_of("pipelines", "text_classification")
 class Broken(Classification):
     """A pipeline whose predictions are changed by `spoil`."""
 
-    def build(self, subject: Any) -> Any:
-        built = super().build(subject)
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
         right = built.predictions
         built.predictions = lambda outputs, examples: self.spoil(right(outputs, examples))
         return built
@@ -50,12 +50,12 @@ class DependsOnItsNeighbours(Broken):
 
 
 class DeclaresNoFigures(Classification):
-    FIGURES = {"accuracy": ()}
-    SPOKEN = ()
+    METRICS = {"accuracy": ()}
+    SUMMARY_METRICS = ()
 
 
 class SpeaksOfOthers(Classification):
-    SPOKEN = ("bleu",)
+    SUMMARY_METRICS = ("bleu",)
 
 
 class HasNoCommand(Classification):
@@ -63,10 +63,10 @@ class HasNoCommand(Classification):
 
 
 class HasNoProbabilities(Classification):
-    PICTURES = {"calibration": False}
+    PLOTS = {"calibration": False}
 
-    def build(self, subject: Any) -> Any:
-        built = super().build(subject)
+    def build(self, bundle: Any) -> Any:
+        built = super().build(bundle)
         accumulator = built.metric_accumulator()
         built.metric_accumulator = lambda: SimpleNamespace(add=accumulator.add, scores=accumulator.scores)
         return built

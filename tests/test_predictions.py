@@ -37,8 +37,8 @@ def regressor(regressor: Path) -> Trained:
     return open_trained(regressor, device="cpu")
 
 
-def predictor_of(model: Trained, judged: bool = False) -> Predictor:
-    return pipeline_of(model).prediction(model, judged)
+def predictor_of(model: Trained, labelled: bool = False) -> Predictor:
+    return pipeline_of(model).predictor(model, labelled)
 
 
 def predict(model: Trained, texts: list[list[str]]) -> list[Prediction]:
@@ -106,7 +106,7 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
     examples = [Example(words[n:] * 5, tags[n:] * 5, f"test:{n + 1}") for n in range(6)]
     scores = []
     for size in (1, 4, 6):
-        predictor = predictor_of(tagger, judged=True)
+        predictor = predictor_of(tagger, labelled=True)
         found = [one for first in range(0, 6, size) for one in predictor.predict(examples[first : first + size])]
         scores.append(predictor.scores())
     given = [list(one.label) for one in found if isinstance(one.label, list)]
@@ -116,7 +116,9 @@ def test_figures_do_not_depend_on_how_many_sentences_are_answered_at_once(tagger
 def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "lm", "train.steps=1")
     refused(
-        minitf("predict", run, "text"), "lm was trained on next_token, whose answers are no labels; use `minitf generate lm`", exit_code=2
+        minitf("predict", run, "text"),
+        "lm was trained with the objective next_token, which predicts no labels; use `minitf generate lm`",
+        exit_code=2,
     )
 
 
@@ -172,7 +174,7 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
 
 
 def test_figures_of_predictions_are_those_of_the_judge(classifier: Trained) -> None:
-    predictor = predictor_of(classifier, judged=True)
+    predictor = predictor_of(classifier, labelled=True)
     examples = [Example([row["text"]], [row["label"]], f"test:{n}") for n, row in enumerate(tiny_tasks.OPINIONS, 1)]
     found = [one.label for start in range(0, len(examples), 7) for one in predictor.predict(examples[start : start + 7])]
     right = sum(label == row["label"] for label, row in zip(found, tiny_tasks.OPINIONS, strict=True))

@@ -14,7 +14,7 @@ from conversations import recipe_in
 from mini_tf.data.examples import Example
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
-from mini_tf.pipelines.chat import before
+from mini_tf.pipelines.chat import messages_before_answer
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import corpus_scores
@@ -83,7 +83,7 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     for step in (20, 40):
         earlier = open_trained(run, step, "cpu")
         assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
-    assert [found for found, _ in pipeline_of(model).written(text_of(model, None, "val"))] == texts
+    assert [found for found, _ in pipeline_of(model).generate_with_references(text_of(model, None, "val"))] == texts
 
 
 def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) -> None:
@@ -95,14 +95,14 @@ def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) 
 def test_the_last_thing_that_the_assistant_says_is_asked_for() -> None:
     turns = [("system", "s"), ("user", "u"), ("assistant", "a"), ("user", "v"), ("assistant", "b"), ("user", "w")]
     example = Example([text for _, text in turns], [who for who, _ in turns], "here")
-    assert before(example) == turns[:4]
-    assert before(Example(["a"], ["assistant"], "here")) == []
+    assert messages_before_answer(example) == turns[:4]
+    assert messages_before_answer(Example(["a"], ["assistant"], "here")) == []
 
 
 def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mini_tf.pipelines._references.CHUNK", 5)
     looked: list[None] = []
-    assert len(list(pipeline_of(model).written(text_of(model, None, "val"), 12, lambda: looked.append(None)))) == 12
+    assert len(list(pipeline_of(model).generate_with_references(text_of(model, None, "val"), 12, lambda: looked.append(None)))) == 12
     assert len(looked) == 3
 
 
@@ -176,7 +176,7 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
 
     def judged(*targets: str) -> dict[str, float]:
         store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")
-        return text_scores(pipeline_of(run).written(store))
+        return text_scores(pipeline_of(run).generate_with_references(store))
 
     told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
     assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})

@@ -58,7 +58,7 @@ def test_a_shipped_recipe_says_what_it_makes_and_promises_something(name: str) -
     assert {"val.loss", "minutes"} <= recipe.expect.keys()
     if recipe.objective.TASK:
         pipeline = recipe.objective.pipeline()
-        assert {f"val.{name}" for name in (*pipeline.FIGURES, *pipeline.WRITTEN)} & recipe.expect.keys()
+        assert {f"val.{name}" for name in (*pipeline.METRICS, *pipeline.GENERATION_METRICS)} & recipe.expect.keys()
 
 
 FOREIGN = [name for name in presets() if not set(files_of(reading.read(name).recipe.data)) <= set(built_in())]

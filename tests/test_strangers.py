@@ -46,7 +46,7 @@ def test_a_prompt_to_a_prefix_language_model_is_a_prefix(tmp_path: Path) -> None
     scores = [
         model.model.logits(model.model(Tokens(torch.tensor([prompt]), positions)).y)[0, -1] for positions in (None, prefix(len(prompt)))
     ]
-    found = DecodingState(model.model, [prompt], 16, prefix=True).scores()[0]
+    found = DecodingState(model.model, [prompt], 16, prefix=True).prefill()[0]
     assert torch.allclose(found, scores[1])
     assert not torch.allclose(scores[0], scores[1])
     assert model.tokenizer.decode([int(scores[1].argmax())]) in json.dumps(written)

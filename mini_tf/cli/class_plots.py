@@ -41,7 +41,7 @@ class ClassPlots:
 
         objective, labels = trained.recipe.objective, trained.labels
         settings = objective.pipeline()
-        pictures = {} if settings is None else settings.PICTURES
+        pictures = {} if settings is None else settings.PLOTS
         for name, file, of in (("confusion", self.confusion, "classes or tags"), ("calibration", self.calibration, "classes")):
             if file is not None and name not in pictures:
                 raise UsageFault(f"--{name} needs {of}, but {trained.folder.name} was trained with the objective {objective.kind}")

@@ -57,13 +57,13 @@ def evaluate(
 
     from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import figures_of, left_out, packages_of
+    from mini_tf.scores import left_out, metrics_of, packages_of
     from mini_tf.trained.evaluating import evaluate_trained, text_of
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if note := left_out(*packages_of(trained.recipe.objective.pipeline(), figures_of(trained.recipe.objective))):
+    if note := left_out(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(note)
     pipeline = pipeline_of(trained)
     accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
@@ -102,10 +102,10 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
     from mini_tf.scores import can_measure
 
     settings = trained.recipe.objective.pipeline()
-    if settings is None or not can_measure(settings.WRITTEN):
+    if settings is None or not can_measure(settings.GENERATION_METRICS):
         return {}, {}
     with waiting(f"generating {store.n_documents:,} texts to score"):
-        return pipeline.scores(pipeline.written(store)), pipeline.signatures()
+        return pipeline.scores(pipeline.generate_with_references(store)), pipeline.signatures()
 
 
 def _table(metrics: dict[str, float | str]) -> str:

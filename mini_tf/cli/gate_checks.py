@@ -40,12 +40,12 @@ def check_gates(
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
-    from mini_tf.scores import figures_of
+    from mini_tf.scores import metrics_of
 
     excluded = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
-    found = [name for name in figures_of(recipe.objective, classes) if name not in excluded]
+    found = [name for name in metrics_of(recipe.objective, classes) if name not in excluded]
     if command == "training":
         return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
     return [*found, "targets"] if command == "evaluate" else found
@@ -54,7 +54,7 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
 def _written(recipe: "Recipe") -> set[str]:
     """Metrics of generated texts."""
     pipeline = recipe.objective.pipeline()
-    return set() if pipeline is None else {*pipeline.WRITTEN}
+    return set() if pipeline is None else {*pipeline.GENERATION_METRICS}
 
 
 def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
@@ -75,13 +75,13 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
-    from mini_tf.scores import COMMON, figures_of
+    from mini_tf.scores import COMMON, metrics_of
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
     if bare in _written(recipe):
         return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
     found: dict[str, Any] = kinds_of("objectives")
-    others = [word for word, settings in found.items() if _is_among(bare, figures_of(settings)) and bare not in COMMON]
+    others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON]
     listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     return UsageFault(f"--assert {assertion}: not a metric of {command}; available: {listed}", hint=hint)
@@ -91,7 +91,7 @@ def _check_class(assertion: str, metric: str, classes: Sequence[str], recipe: "R
     """UsageFault if a metric names a class or entity type that does not exist."""
     kind, _, class_name = metric.removeprefix("val.").partition(".")
     pipeline = recipe.objective.pipeline()
-    if pipeline is None or not class_name or f"{kind}." not in pipeline.FIGURES:
+    if pipeline is None or not class_name or f"{kind}." not in pipeline.METRICS:
         return
     if class_name not in (known := pipeline.classes_of(kind, classes)):
         raise UsageFault(f"--assert {assertion}: there is no class {class_name!r}", hint=f"there are: {', '.join(known[:20])}")

@@ -63,7 +63,7 @@ def predict(
         raise UsageFault(
             f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no labels", hint=hint
         )
-    predictor = pipeline_of(trained).prediction(trained, judged=bool(bounds))
+    predictor = pipeline_of(trained).predictor(trained, labelled=bool(bounds))
     check_gates(bounds, "predict", trained.recipe, None if trained.labels is None else trained.labels.names)
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     n_read = 0

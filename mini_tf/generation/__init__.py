@@ -1,1 +1,1 @@
-"""Text out of a trained model."""
+"""Text generation and mask filling with trained models."""

@@ -1,11 +1,12 @@
-"""Beam search: the likeliest texts of each source, several of which are followed side by side.
+"""Beam search: the most probable targets of each source, with K hypotheses per source.
 
-At every step the candidates of a source are its live hypotheses, each with every token that may follow, ranked by the sum of
-log-probabilities. Of the best K those that end are finished; the first K that do not end live on. A source is done when K are
-finished, when no live one can come before those that are kept, or at its limit of tokens, where live ones count as they are.
+At each step the candidates of a source are its live hypotheses, each extended by every token, ranked by the sum of
+log-probabilities. Of the best K, those that end are finished; the best K that do not end stay live. A source is done
+when K are finished, when no live one can still be among the n best, or at its token limit, where live ones count too.
 
-K = 1 takes the likeliest token at every step. Where K is no less than the number of texts, all of them are compared.
-Source: Sutskever et al. 2014, arXiv:1409.3215, section 3.2; score: Wu et al. 2016, arXiv:1609.08144, eq. 14, without coverage.
+K = 1 is greedy decoding. With K at least the number of possible targets, the search is exhaustive.
+Source: Sutskever et al. 2014, arXiv:1409.3215, section 3.2; score: Wu et al. 2016, arXiv:1609.08144, eq. 14, without
+coverage.
 """
 
 from collections.abc import Sequence
@@ -15,41 +16,41 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mini_tf.generation.decoding import CachedModel, refuse_not_finite
+from mini_tf.generation.decoding import CachedModel, check_finite
 
 
 @dataclass(frozen=True)
-class Beam:
-    """What is searched for: the `kept` best texts out of `size` hypotheses.
+class BeamSettings:
+    """Settings of a search for the `n_best` hypotheses with a beam of `num_beams`; `end` is the id that ends a target.
 
-    min_new_tokens: the end is not chosen before so many tokens. no_repeat_ngram: no so many tokens in a row occur twice, 0 = they
-    may; a text that could go on in no other way may end. banned: ids that are never chosen.
+    min_new_tokens: no end before so many tokens. no_repeat_ngram: no n-gram of this length occurs twice, 0 = off; a
+    hypothesis without any other continuation may end. banned: ids that are never generated.
     """
 
     end: int
-    size: int = 4
-    kept: int = 1
+    num_beams: int = 4
+    n_best: int = 1
     length_penalty: float = 0.0
     min_new_tokens: int = 0
     no_repeat_ngram: int = 0
     banned: tuple[int, ...] = ()
 
     def score(self, logprob: float, length: int) -> float:
-        """What texts are compared by; `length` counts tokens, the end too."""
+        """The score that ranks finished hypotheses; `length` in tokens includes the end."""
         penalty: float = ((5 + length) / 6) ** self.length_penalty
         return logprob / penalty
 
     def best_possible(self, logprob: float, length: int, limit: int) -> float:
-        """The highest score that a live hypothesis of `length` tokens may come to.
+        """The highest score that a live hypothesis of `length` tokens can reach.
 
-        Its log-probability can only fall, and is divided by something that only rises, or only falls, with the length: so the
-        score is highest if nothing is lost any more, and the text ends with the next token or at the limit.
+        Its log-probability can only fall, and the penalty is monotonic in the length: so the bound is reached if no
+        log-probability is lost, and the hypothesis ends with the next token or at the limit.
         """
         return max(self.score(logprob, length + 1), self.score(logprob, limit))
 
 
 class Hypothesis(NamedTuple):
-    """A text, without the end; ended: whether it had one, which then counts in `logprob` and `score`."""
+    """The ids of a target without the end. ended: it had an end, which counts in `logprob` and `score`."""
 
     ids: list[int]
     logprob: float
@@ -58,136 +59,139 @@ class Hypothesis(NamedTuple):
 
 
 class _Source:
-    """One source: the most tokens that its texts may have, and those that are finished, in this order."""
+    """The finished hypotheses of one source; limit: the maximum length of its targets."""
 
-    def __init__(self, beam: Beam, limit: int) -> None:
-        self._beam, self.limit = beam, limit
+    def __init__(self, settings: BeamSettings, limit: int) -> None:
+        self._settings, self.limit = settings, limit
         self._finished: list[Hypothesis] = []
 
     @property
     def best(self) -> list[Hypothesis]:
-        """Those that are kept, the best first; of equals the one that was finished first."""
-        return sorted(self._finished, key=lambda hypothesis: -hypothesis.score)[: self._beam.kept]
+        """The n best hypotheses, the best first; of equal scores the one finished first."""
+        return sorted(self._finished, key=lambda hypothesis: -hypothesis.score)[: self._settings.n_best]
 
     def finish(self, ids: list[int], logprob: float, ended: bool) -> None:
-        self._finished.append(Hypothesis(ids, logprob, self._beam.score(logprob, len(ids) + ended), ended))
+        self._finished.append(Hypothesis(ids, logprob, self._settings.score(logprob, len(ids) + ended), ended))
 
     def is_done(self, logprob: float, length: int) -> bool:
-        """Whether no live hypothesis matters any more; the best of them has this log-probability, all have `length` tokens."""
-        if len(self._finished) >= self._beam.size or logprob == -torch.inf:
+        """Whether no live hypothesis can change the result; `logprob`: of the best one, `length`: in tokens."""
+        settings = self._settings
+        if len(self._finished) >= settings.num_beams or logprob == -torch.inf:
             return True
-        kept = self.best
-        return len(kept) == self._beam.kept and kept[-1].score >= self._beam.best_possible(logprob, length, self.limit)
+        best = self.best
+        return len(best) == settings.n_best and best[-1].score >= settings.best_possible(logprob, length, self.limit)
 
 
 class _Live:
-    """The live hypotheses of the sources that are not done: texts (S, K, n), log-probabilities (S, K).
+    """The live hypotheses of the sources that are not done: ids (S, K, n), log-probabilities (S, K).
 
-    Where a source has fewer, the last of its log-probabilities are -inf.
+    If a source has fewer than K, its last log-probabilities are -inf.
     """
 
-    def __init__(self, beam: Beam, sources: Sequence[_Source], device: torch.device) -> None:
-        self.beam, self.sources = beam, list(sources)
-        self.texts = torch.empty(len(sources), 1, 0, dtype=torch.long, device=device)
+    def __init__(self, settings: BeamSettings, sources: Sequence[_Source], device: torch.device) -> None:
+        self.settings, self.sources = settings, list(sources)
+        self.ids = torch.empty(len(sources), 1, 0, dtype=torch.long, device=device)
         self._logprobs = torch.zeros(len(sources), 1, device=device)
-        self._banned = torch.tensor(beam.banned, dtype=torch.long, device=device)
+        self._banned = torch.tensor(settings.banned, dtype=torch.long, device=device)
 
-    def advance(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the step that the scores (S K, V) of the next tokens tell to; the rows (of these) and the sources that go on."""
-        n_sources, n_live, length = self.texts.shape
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        total = scores.logsumexp(dim=1)
-        refuse_not_finite(total)
-        self._ban(scores)
-        # The first K that do not end: of one hypothesis these are among its best K + 1, and together among the best 2 K.
-        values, words = best_of_rows(scores, self.beam.size + 1)
+    def advance(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Take one step with the logits (S K, V) of the next tokens; returns the rows and the sources to continue."""
+        n_sources, n_live, length = self.ids.shape
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        total = logits.logsumexp(dim=1)
+        check_finite(total)
+        self._mask_banned(logits)
+        # The best K that do not end are, of one hypothesis, among its best K + 1, and together among the best 2 K.
+        num_beams = self.settings.num_beams
+        values, next_ids = topk_by_id(logits, num_beams + 1)
         sums = (values - total[:, None]).view(n_sources, n_live, -1) + self._logprobs[..., None]
         sums, order = sums.flatten(1).sort(dim=1, descending=True, stable=True)
-        sums, order = sums[:, : 2 * self.beam.size], order[:, : 2 * self.beam.size]
-        origins, words = order // values.shape[1], words.reshape(n_sources, -1).gather(1, order)
-        ends = words == self.beam.end
+        sums, order = sums[:, : 2 * num_beams], order[:, : 2 * num_beams]
+        origins, next_ids = order // values.shape[1], next_ids.reshape(n_sources, -1).gather(1, order)
+        ends = next_ids == self.settings.end
         self._finish(ends, origins, sums)
-        sums, places = (part[:, : self.beam.size] for part in sums.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True))
-        origins, words = origins.gather(1, places), words.gather(1, places)
-        before = self.texts.gather(1, origins[..., None].expand(-1, -1, length))
-        self.texts, self._logprobs = torch.cat([before, words[..., None]], dim=2), sums
+        sums, order = (part[:, :num_beams] for part in sums.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True))
+        origins, next_ids = origins.gather(1, order), next_ids.gather(1, order)
+        before = self.ids.gather(1, origins[..., None].expand(-1, -1, length))
+        self.ids, self._logprobs = torch.cat([before, next_ids[..., None]], dim=2), sums
         rows = origins + n_live * torch.arange(n_sources, device=origins.device)[:, None]
-        going = self._drop_done()
-        return rows[going].flatten(), going
+        remaining = self._drop_done()
+        return rows[remaining].flatten(), remaining
 
-    def _ban(self, scores: Tensor) -> None:
-        """Make what may not follow impossible: scores of -inf."""
-        scores.index_fill_(1, self._banned, -torch.inf)
-        end, texts = scores[:, self.beam.end].clone(), self.texts.flatten(0, 1)
-        if texts.shape[1] < self.beam.min_new_tokens:
-            scores[:, self.beam.end] = -torch.inf
-        if 0 < self.beam.no_repeat_ngram <= texts.shape[1]:
-            scores[repeating(texts, self.beam.no_repeat_ngram)] = -torch.inf
-            stuck = (scores == -torch.inf).all(dim=1)
-            scores[:, self.beam.end] = torch.where(stuck, end, scores[:, self.beam.end])
+    def _mask_banned(self, logits: Tensor) -> None:
+        """Set the logits of tokens that may not follow to -inf."""
+        settings = self.settings
+        logits.index_fill_(1, self._banned, -torch.inf)
+        end, ids = logits[:, settings.end].clone(), self.ids.flatten(0, 1)
+        if ids.shape[1] < settings.min_new_tokens:
+            logits[:, settings.end] = -torch.inf
+        if 0 < settings.no_repeat_ngram <= ids.shape[1]:
+            logits[repeated_ngrams(ids, settings.no_repeat_ngram)] = -torch.inf
+            stuck = (logits == -torch.inf).all(dim=1)
+            logits[:, settings.end] = torch.where(stuck, end, logits[:, settings.end])
 
     def _finish(self, ends: Tensor, origins: Tensor, sums: Tensor) -> None:
-        """Of the ranked candidates (S, 2 K) the first K that end are finished."""
-        among = (ends & sums.isfinite())[:, : self.beam.size].nonzero(as_tuple=True)
-        texts = self.texts[among[0], origins[among]]
-        for number, ids, logprob in zip(among[0].tolist(), texts.tolist(), sums[among].tolist(), strict=True):
+        """Finish those of the best K candidates (of S, 2 K) that end."""
+        ended = (ends & sums.isfinite())[:, : self.settings.num_beams].nonzero(as_tuple=True)
+        finished = self.ids[ended[0], origins[ended]]
+        for number, ids, logprob in zip(ended[0].tolist(), finished.tolist(), sums[ended].tolist(), strict=True):
             self.sources[number].finish(ids, logprob, ended=True)
 
     def _drop_done(self) -> Tensor:
-        """Go on with the sources that are not done: their numbers."""
-        numbers, best, length = [], self._logprobs[:, 0].tolist(), self.texts.shape[2]
+        """Keep only the sources that are not done; returns their numbers."""
+        numbers, best, length = [], self._logprobs[:, 0].tolist(), self.ids.shape[2]
         for number, source in enumerate(self.sources):
             if source.is_done(best[number], length):
                 continue
             if length < source.limit:
                 numbers.append(number)
                 continue
-            for ids, logprob in zip(self.texts[number].tolist(), self._logprobs[number].tolist(), strict=True):
+            for ids, logprob in zip(self.ids[number].tolist(), self._logprobs[number].tolist(), strict=True):
                 if logprob > -torch.inf:
                     source.finish(ids, logprob, ended=False)
-        going = torch.tensor(numbers, dtype=torch.long, device=self.texts.device)
+        remaining = torch.tensor(numbers, dtype=torch.long, device=self.ids.device)
         if len(numbers) < len(self.sources):
             self.sources = [self.sources[number] for number in numbers]
-            self.texts, self._logprobs = self.texts[going], self._logprobs[going]
-        return going
+            self.ids, self._logprobs = self.ids[remaining], self._logprobs[remaining]
+        return remaining
 
 
 @torch.inference_mode()
-def search(rows: CachedModel, begin: Tensor, limits: Sequence[int], beam: Beam) -> list[list[Hypothesis]]:
-    """The best texts of each source, which follow its token of `begin` (S,), of limits[s] tokens at most, the end included.
+def beam_search(model: CachedModel, begin: Tensor, limits: Sequence[int], settings: BeamSettings) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each source, after `begin` (S,), of at most limits[s] tokens with the end.
 
-    Rows of one source are neighbours, and there are as many of every source. Their scores are written into.
+    The rows of one source are adjacent, equally many for each source. The logits are modified in place.
 
-    Deterministic: of equal sums the lower row comes first, of equal scores in a row the lower id. RunFault where the scores are no
-    finite numbers.
+    Deterministic: of equal sums the lower row comes first, of equal logits in a row the lower id. RunFault if the
+    logits are not finite.
     """
-    sources = [_Source(beam, limit) for limit in limits]
-    live, ids = _Live(beam, sources, begin.device), begin
+    sources = [_Source(settings, limit) for limit in limits]
+    live, ids = _Live(settings, sources, begin.device), begin
     while live.sources:
         n_sources, n_rows = len(live.sources), len(ids)
-        selected, going = live.advance(rows.after(ids))
+        selected, remaining = live.advance(model.decode(ids))
         unchanged = len(selected) == n_rows and torch.equal(selected, torch.arange(n_rows, device=selected.device))
         if live.sources and not unchanged:
-            rows.select(selected, None if len(going) == n_sources else going)
-        ids = live.texts[:, :, -1].flatten()
+            model.select(selected, None if len(remaining) == n_sources else remaining)
+        ids = live.ids[:, :, -1].flatten()
     return [source.best for source in sources]
 
 
-def best_of_rows(scores: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The `n` highest scores of each row of (R, V), or all, and their ids: (R, n) each, the highest first, equals by id."""
-    n, size = min(n, scores.shape[1]), scores.shape[1]
-    values, ids = scores.topk(min(n + 1, size), dim=1)
-    # topk says nothing of equals: it may take any of them, in any order.
+def topk_by_id(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The `n` highest logits of each row of (R, V) and their ids, (R, n) each; the highest first, equal ones by id."""
+    n, size = min(n, logits.shape[1]), logits.shape[1]
+    values, ids = logits.topk(min(n + 1, size), dim=1)
+    # topk does not specify which of equal values it returns, nor their order.
     if size > n and bool(((values[:, n - 1] == values[:, n]) & (values[:, n] > -torch.inf)).any()):
-        values, ids = scores.sort(dim=1, descending=True, stable=True)
+        values, ids = logits.sort(dim=1, descending=True, stable=True)
         return values[:, :n], ids[:, :n]
     ids, order = ids[:, :n].sort(dim=1)
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
     return values, ids.gather(1, order)
 
 
-def repeating(texts: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Which tokens would make the last `n` tokens occur twice, for texts (R, n or more): rows and ids, in pairs."""
-    grams, last = texts.unfold(1, n, 1), texts[:, texts.shape[1] - n + 1 :]
-    rows, places = (grams[..., :-1] == last[:, None]).all(dim=-1).nonzero(as_tuple=True)
-    return rows, grams[rows, places, n - 1]
+def repeated_ngrams(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Next ids that would repeat an n-gram of `ids` (R, n or more): rows and ids, pairwise."""
+    ngrams, last = ids.unfold(1, n, 1), ids[:, ids.shape[1] - n + 1 :]
+    rows, starts = (ngrams[..., :-1] == last[:, None]).all(dim=-1).nonzero(as_tuple=True)
+    return rows, ngrams[rows, starts, n - 1]

@@ -1,23 +1,23 @@
-"""How much of a text was copied: the share of its words that stand in a long run that the training text has too."""
+"""Verbatim copies: the share of a text that occurs in the training data in long runs of words."""
 
 import re
 from collections.abc import Iterable
 
-RUN = 8
-"""Words that must follow each other in both texts to count as copied."""
+MIN_RUN = 8
+"""Consecutive words that must occur in both texts to count as copied."""
 
 
 def copied_share(text: str, corpus: Iterable[str]) -> float:
-    """Share of the words of `text` in runs of at least RUN words that occur in `corpus` (its documents), in [0, 1]."""
+    """Share (0 to 1) of the words of `text` in runs of MIN_RUN or more words that a document of `corpus` contains."""
     words = _words(text)
-    runs = {tuple(words[i : i + RUN]): i for i in range(len(words) - RUN + 1)}
+    runs = {tuple(words[i : i + MIN_RUN]): i for i in range(len(words) - MIN_RUN + 1)}
     copied: set[int] = set()
-    firsts = {run[0] for run in runs}
+    first_words = {run[0] for run in runs}
     for document in corpus if runs else ():
-        theirs = _words(document)
-        for i, word in enumerate(theirs):
-            if word in firsts and (found := runs.get(tuple(theirs[i : i + RUN]))) is not None:
-                copied.update(range(found, found + RUN))
+        document_words = _words(document)
+        for i, word in enumerate(document_words):
+            if word in first_words and (start := runs.get(tuple(document_words[i : i + MIN_RUN]))) is not None:
+                copied.update(range(start, start + MIN_RUN))
     return len(copied) / len(words) if words else 0.0
 
 

@@ -1,8 +1,8 @@
-"""Reading on: the scores of what follows several texts, each a token longer at every call, through what the model remembers.
+"""Prefill and decoding: the logits of the next token of several sequences, with a KV cache or recurrent state.
 
-Texts of different length are padded on the left. A text that outgrows the context is read anew from the context's last half on,
-and the others with it, since they share one state: of texts of many lengths, in large batches, each costs all a reading. What
-follows a text never depends on the texts beside it.
+Sequences of different length are padded on the left. A sequence that outgrows the context is truncated to the last half
+of the context and processed again, and with it all others, since they share one state; with many lengths in a large
+batch, this happens once per sequence. The logits of a sequence never depend on the others.
 """
 
 from collections.abc import Sequence
@@ -21,107 +21,109 @@ from mini_tf.system.errors import RunFault
 
 
 class DecodingState:
-    """What a decoder reads of each text: the last `context` tokens where it is longer; each text holds a token at least.
+    """A batch of sequences that a decoder extends; each starts as the last `context` tokens of a non-empty prompt.
 
-    texts: what was read in one go; what came after it is not yet among them. prefix: the tokens of the given texts all see each
-    other; those that follow do not become part of that, also where a text is read anew.
+    sequences: the ids that the last `prefill` processed; ids decoded since are not included. prefix: tokens of a prompt
+    attend to each other in both directions; decoded tokens never join the prefix, also after a truncation.
     """
 
-    def __init__(self, model: Model, texts: Sequence[Sequence[int]], context: int, prefix: bool = False) -> None:
+    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], context: int, prefix: bool = False) -> None:
         self.model, self.context = model, context
         self.device = next(model.parameters()).device
-        self.texts = [tuple(text[-context:]) for text in texts]
-        self._prefixes = [len(text) if prefix else 0 for text in self.texts]
-        self._since: list[Tensor] = []
+        self.sequences = [tuple(prompt[-context:]) for prompt in prompts]
+        self._prefixes = [len(sequence) if prefix else 0 for sequence in self.sequences]
+        self._decoded: list[Tensor] = []
         self._longest = 0
         self._decoder: FastDecoder | CachedModel
 
     @torch.inference_mode()
-    def scores(self) -> Tensor:
-        """Scores (B, V) of the tokens that follow the texts, which are read from their beginning; equal ones once.
+    def prefill(self) -> Tensor:
+        """Process all sequences from their beginning, duplicates once; logits (B, V) of the next token.
 
-        Raises RunFault where they are not finite numbers.
+        RunFault if the logits are not finite.
         """
-        both = [*zip(self.texts, self._prefixes, strict=True)]
-        different = list(dict.fromkeys(both))
-        texts, prefixes = zip(*different, strict=True)
-        self._since, self._longest = [], max(map(len, texts))
-        tokens = padded(texts, self.device)
+        keys = [*zip(self.sequences, self._prefixes, strict=True)]
+        unique = list(dict.fromkeys(keys))
+        sequences, prefixes = zip(*unique, strict=True)
+        self._decoded, self._longest = [], max(map(len, sequences))
+        tokens = pad(sequences, self.device)
         if any(prefixes):
             token_positions = tokens.token_positions or TokenPositions(tokens.ids.shape[1])
             tokens = Tokens(tokens.ids, token_positions.with_prefix(torch.tensor(prefixes, device=self.device)))
-        memory = CachedModel(self.model, self.model.start(len(different)))
-        scores = memory.read(tokens)
-        refuse_not_finite(scores)
-        if len(different) < len(self.texts):
-            rows = torch.tensor([different.index(one) for one in both])
-            scores = scores[rows]
-            memory.select(rows)
-        self._decoder = FastDecoder(self.model, memory.state, [*map(len, self.texts)]) if FastDecoder.fits(self.model) else memory
-        return scores
+        cached = CachedModel(self.model, self.model.start(len(unique)))
+        logits = cached.forward(tokens)
+        check_finite(logits)
+        if len(unique) < len(self.sequences):
+            rows = torch.tensor([unique.index(key) for key in keys])
+            logits = logits[rows]
+            cached.select(rows)
+        fast = FastDecoder.fits(self.model)
+        self._decoder = FastDecoder(self.model, cached.state, [*map(len, self.sequences)]) if fast else cached
+        return logits
 
     @torch.inference_mode()
-    def after(self, ids: Tensor) -> Tensor:
-        """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
-        self._since.append(ids)
+    def decode(self, ids: Tensor) -> Tensor:
+        """Append `ids` (B,); logits (B, V) of the next token."""
+        self._decoded.append(ids)
         self._longest += 1
         if self._longest <= self.context:
-            return self._decoder.after(ids)
-        self._begin_again()
-        return self.scores()
+            return self._decoder.decode(ids)
+        self._truncate()
+        return self.prefill()
 
     def select(self, rows: Tensor) -> None:
-        """Row i becomes what row `rows[i]` was."""
+        """Row i becomes row `rows[i]`."""
         self._decoder.select(rows)
-        self.texts, self._prefixes = ([of[row] for row in rows.tolist()] for of in (self.texts, self._prefixes))
-        if self._since:
-            self._since = list(torch.stack(self._since)[:, rows])
+        self.sequences, self._prefixes = ([items[row] for row in rows.tolist()] for items in (self.sequences, self._prefixes))
+        if self._decoded:
+            self._decoded = list(torch.stack(self._decoded)[:, rows])
 
-    def _begin_again(self) -> None:
-        """Rows that have outgrown the context begin at its last half; the others still where they began."""
-        since = torch.stack(self._since, dim=1).tolist()
-        whole = [(*text, *new) for text, new in zip(self.texts, since, strict=True)]
-        self.texts = [text if len(text) <= self.context else text[-max(1, self.context // 2) :] for text in whole]
-        n_cut = (len(before) - len(text) for before, text in zip(whole, self.texts, strict=True))
+    def _truncate(self) -> None:
+        """Truncate sequences that have outgrown the context to its last half; keep the others."""
+        decoded = torch.stack(self._decoded, dim=1).tolist()
+        whole = [(*sequence, *ids) for sequence, ids in zip(self.sequences, decoded, strict=True)]
+        self.sequences = [ids if len(ids) <= self.context else ids[-max(1, self.context // 2) :] for ids in whole]
+        n_cut = (len(before) - len(after) for before, after in zip(whole, self.sequences, strict=True))
         self._prefixes = [max(0, prefix - cut) for prefix, cut in zip(self._prefixes, n_cut, strict=True)]
 
 
 class CachedModel:
-    """Any model, going on from its `state` beside the memory of its sources, where it has some."""
+    """Any model with its `state`, and for an encoder-decoder the encoded sources (`memory`)."""
 
     def __init__(self, model: Model, state: State, memory: SourceMemory | None = None) -> None:
         self.model, self.state, self.memory = model, state, memory
 
-    def read(self, tokens: Tokens) -> Tensor:
-        """Scores (B, V) of what follows where the texts go on with `tokens` (B, L)."""
-        mixed = self.model(tokens, self.memory, state=self.state)
-        self.state = self.model.trim(mixed.state)
-        return self.model.logits(mixed.y[:, -1])
+    def forward(self, tokens: Tokens) -> Tensor:
+        """Append `tokens` (B, L); logits (B, V) of the next token."""
+        output = self.model(tokens, self.memory, state=self.state)
+        self.state = self.model.trim(output.state)
+        return self.model.logits(output.y[:, -1])
 
-    def after(self, ids: Tensor) -> Tensor:
-        """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
-        return self.read(Tokens(ids[:, None]))
+    def decode(self, ids: Tensor) -> Tensor:
+        """Append `ids` (B,); logits (B, V) of the next token."""
+        return self.forward(Tokens(ids[:, None]))
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Row i becomes what row `rows[i]` was; only these sources remain, None = all."""
+        """Row i becomes row `rows[i]`; keep only these sources, None = all."""
         self.state = states.reorder(self.state, rows) or {}
         if self.memory is not None and sources is not None:
             self.memory = self.memory.select(sources)
 
 
-def refuse_not_finite(scores: Tensor) -> None:
-    """RunFault unless all scores are numbers to choose by. Waits for the device, so it is asked once a reading."""
-    if not bool(scores.isfinite().all()):
-        raise RunFault("the model's scores are not finite numbers: its training diverged", hint="choose an earlier one: --step N")
+def check_finite(logits: Tensor) -> None:
+    """RunFault unless all values are finite. Synchronizes with the device, so it is called once per prefill."""
+    if not bool(logits.isfinite().all()):
+        raise RunFault("the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N")
 
 
-def padded(texts: Sequence[Sequence[int]], device: torch.device, left: bool = True) -> Tokens:
-    """Rows of ids, padded on one side where they are not all of one length; no query attends to the padding."""
-    longest = max(map(len, texts))
+def pad(sequences: Sequence[Sequence[int]], device: torch.device, left: bool = True) -> Tokens:
+    """A batch of sequences, padded on one side if their lengths differ; no query attends to the padding."""
+    longest = max(map(len, sequences))
 
     def tensor(rows: Sequence[Sequence[int]]) -> Tensor:
-        pads = [[0] * (longest - len(row)) for row in rows]
-        return torch.tensor([[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, pads, strict=True)], device=device)
+        padding = [[0] * (longest - len(row)) for row in rows]
+        return torch.tensor([[*pads, *row] if left else [*row, *pads] for row, pads in zip(rows, padding, strict=True)], device=device)
 
-    even = all(len(text) == longest for text in texts)
-    return Tokens(tensor(texts), None if even else TokenPositions.packed(tensor([[1] * len(text) for text in texts])))
+    equal = all(len(sequence) == longest for sequence in sequences)
+    segments = [[1] * len(sequence) for sequence in sequences]
+    return Tokens(tensor(sequences), None if equal else TokenPositions.packed(tensor(segments)))

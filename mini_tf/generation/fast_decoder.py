@@ -1,10 +1,10 @@
-"""One token more of every row, in as few operations as that takes: what the model itself would compute, several times faster.
+"""Fast decoding: the logits of the model's own forward pass for one token per row, several times faster.
 
-The step of a small model is all overhead: modules, positions, and caches that grow by being copied cost several times what the
-products do. Here keys and values lie in tensors with room ahead, what depends on the place alone is made once for all layers,
-and the sum with the residual stream is part of a product. Embedding, activation, positions and head are the model's own; norms
-and the reading of one query are written out. `FastDecoder.fits` tells which models can be read so. Prompts, and all other models, are
-read by the model itself.
+A decoding step of a small model is mostly overhead: modules, positions and caches that grow by copying cost several
+times as much as the matrix products. Here keys and values are written into preallocated tensors, positions are computed
+once for all layers, and the residual sum is part of a matrix product. Embedding, activation, positions and head are the
+model's own; norms and the attention of one query are written out. `FastDecoder.fits` checks whether a model is
+supported. Prefill, and all other models, use the model's `forward`.
 """
 
 from collections.abc import Sequence
@@ -28,26 +28,26 @@ from mini_tf.nn.tokens import Tokens
 
 
 class FastDecoder:
-    """A model that goes on from `state`, after it has read texts of these `lengths`, padded on the left to the longest."""
+    """Continues from the `state` of a prefill of sequences of these `lengths`, left-padded to the longest."""
 
     @staticmethod
     def fits(model: Model) -> bool:
-        """Whether the model, which is in eval, its mixers and its positions all declare what is computed position."""
-        one = model.fast_decoding()
-        if one is None or model.training:
+        """Whether the model is in eval mode, and it, its mixers and its positional encoding declare support."""
+        simple = model.fast_decoding()
+        if simple is None or model.training:
             return False
-        position = one.embedding.position
+        position = simple.embedding.position
         if not (position.distance_only and position.orthogonal):
             return False
-        return all(_is_fast(block) for block in one.stack.blocks)
+        return all(_is_fast(block) for block in simple.stack.blocks)
 
     def __init__(self, whole: Model, state: State, lengths: Sequence[int]) -> None:
         model = whole.fast_decoding()
         assert model is not None
         self._model, self._n = model, max(lengths)
         weight = model.embedding.tokens.weight
-        self._before: Tensor | None = state.get("before")
-        self._table = weight if _is_a_table(model.embedding) else None
+        self._last_ids: Tensor | None = state.get("before")
+        self._table = weight if _is_lookup(model.embedding) else None
         pads = [self._n - length for length in lengths]
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
         self._layers = [_Layer(block) for block in model.stack.blocks] * model.stack.n_passes
@@ -55,69 +55,71 @@ class FastDecoder:
         self._cache = KVCache([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
         self._position_cache = PositionCache(model.embedding.position, self._layers[0].dims, weight)
 
-    def after(self, ids: Tensor) -> Tensor:
-        """Scores (B, V) of the tokens that follow where the texts go on with `ids` (B,)."""
-        x, position = self._embedded(ids), self._position_cache.at(self._n, len(ids), self._pads)
-        for layer, seen in zip(self._layers, self._cache.at(self._n), strict=True):
-            x = layer(x, position, seen)
+    def decode(self, ids: Tensor) -> Tensor:
+        """Append `ids` (B,); logits (B, V) of the next token."""
+        x, position = self._embed(ids), self._position_cache.at(self._n, len(ids), self._pads)
+        for layer, cache in zip(self._layers, self._cache.at(self._n), strict=True):
+            x = layer(x, position, cache)
         self._n += 1
         return self._model.logits(self._norm(x))
 
     def select(self, rows: Tensor) -> None:
-        """Row i becomes what row `rows[i]` was."""
-        self._position_cache.forget()
+        """Row i becomes row `rows[i]`."""
+        self._position_cache.reset()
         self._cache.select(rows)
         rows = rows.to(self._model.embedding.tokens.weight.device)
-        self._pads, self._before = (None if kept is None else kept[rows] for kept in (self._pads, self._before))
+        self._pads, self._last_ids = (None if part is None else part[rows] for part in (self._pads, self._last_ids))
 
-    def _embedded(self, ids: Tensor) -> Tensor:
-        """Vectors (B, D) of the next tokens."""
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Embeddings (B, D) of the appended tokens."""
         if self._table is not None:
             return self._table.index_select(0, ids)
         token_positions = TokenPositions(1, self._n) if self._pads is None else TokenPositions(1, positions=(self._n - self._pads)[:, None])
-        inputs, before = Tokens(ids[:, None]), self._before
-        if before is not None:
-            self._before = torch.cat([before, inputs.ids], dim=1)[:, 1:]
-        embedded: Tensor = self._model.embedding(inputs, token_positions, before)[:, 0]
+        inputs, last_ids = Tokens(ids[:, None]), self._last_ids
+        if last_ids is not None:
+            self._last_ids = torch.cat([last_ids, inputs.ids], dim=1)[:, 1:]
+        embedded: Tensor = self._model.embedding(inputs, token_positions, last_ids)[:, 0]
         return embedded
 
 
 class _Layer:
-    """A block for one token of every row: (B, D) -> (B, D)."""
+    """A block for one token per row: (B, D) -> (B, D)."""
 
     def __init__(self, block: Block) -> None:
         own, feed_forward = block.own, block.feed_forward
         assert own is not None
         attention = own.part.fast_decoding()  # type: ignore[operator]
         self.dims = attention.dims
-        self._read, self._own = _Read(attention), _Around(own, attention.out)
+        self._attention, self._own = _Attention(attention), _Residual(own, attention.out)
         if feed_forward is None:
-            self._fed = None
+            self._feed_forward = None
         else:
             assert isinstance(feed_forward.part, FeedForward)
-            self._fed, up = _Around(feed_forward, feed_forward.part.down), feed_forward.part.up
+            self._feed_forward, up = _Residual(feed_forward, feed_forward.part.down), feed_forward.part.up
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
     def __call__(self, x: Tensor, position: StepPosition, cache: LayerCache) -> Tensor:
-        x = self._own.after(x, self._read(self._own.before(x), position, cache))
-        if self._fed is None:
+        x = self._own.output(x, self._attention(self._own.input(x), position, cache))
+        if self._feed_forward is None:
             return x
-        return self._fed.after(x, activate(self._activation, F.linear(self._fed.before(x), self._up, self._up_bias)))
+        hidden = activate(self._activation, F.linear(self._feed_forward.input(x), self._up, self._up_bias))
+        return self._feed_forward.output(x, hidden)
 
 
-class _Around:
-    """What a residual step does around its part, without dropout; `last` is the linear map that the part ends with."""
+class _Residual:
+    """The norm, residual sum and output layer (`last`) of a residual step, without dropout."""
 
     def __init__(self, step: ResidualStep, last: nn.Linear) -> None:
         self._norm, self._post, self._residual = fast_norm(step.norm, last.weight[:, 0]), step.post, step.residual
         self._weight, self._bias = last.weight, last.bias
         self._transposed = last.weight.t()
 
-    def before(self, x: Tensor) -> Tensor:
+    def input(self, x: Tensor) -> Tensor:
+        """The normalized residual stream, for pre-norm."""
         return x if self._post else self._norm(x)
 
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream (B, D) with what `last` makes of y (B, ..)."""
+    def output(self, x: Tensor, y: Tensor) -> Tensor:
+        """The residual stream x (B, D) plus `last` of y (B, ..)."""
         if not self._residual:
             x = F.linear(y, self._weight, self._bias)
         else:
@@ -126,9 +128,8 @@ class _Around:
         return self._norm(x) if self._post else x
 
 
-class _Read:
-    """What a mixer's heads read, (B, H V), for one token of every row; R of H queries share one of G keys, as if they stood behind
-    each other."""
+class _Attention:
+    """Output of the attention heads, (B, H V), per row; the R = H / G queries that share a key form one matrix."""
 
     def __init__(self, attention: SoftmaxAttention) -> None:
         dims, weight = attention.dims, attention.qkv.weight
@@ -144,8 +145,8 @@ class _Read:
         q_and_k = q_and_k.view(rows, -1, self._d_k)
         if self._qk_norm is not None:
             q_and_k = self._qk_norm(q_and_k)
-        if position.turn is not None:
-            q_and_k = q_and_k @ position.turn  # (B, H + G, K) @ (K, K) or (B, K, K)
+        if position.rotation is not None:
+            q_and_k = q_and_k @ position.rotation  # (B, H + G, K) @ (K, K) or (B, K, K)
         q, k = q_and_k.split_with_sizes([self._heads, self._groups], dim=1)
         own_key.copy_(k.reshape(-1, self._d_k))
         own_value.copy_(v.reshape(-1, self._d_v))
@@ -166,7 +167,7 @@ def _is_fast(block: Block) -> bool:
     return fast and block.cross is None and (feed_forward is None or type(feed_forward.part) is FeedForward)
 
 
-def _is_a_table(embedding: Embedding) -> bool:
-    """Whether nothing is done to the vectors of tokens in eval."""
-    working = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | Dropout)}
-    return working == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.applies_to
+def _is_lookup(embedding: Embedding) -> bool:
+    """Whether the embedding in eval mode is only a lookup of token embeddings."""
+    active = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | Dropout)}
+    return active == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.applies_to

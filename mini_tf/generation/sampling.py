@@ -1,10 +1,10 @@
-"""How a token is chosen from the scores of all: the likeliest, or drawn from the likely ones.
+"""Sampling: the next token from the logits, greedy or random.
 
-    repetition penalty -> temperature -> top-k -> top-p -> min-p        each on what the one before it left
+    repetition penalty -> temperature -> top-k -> top-p -> min-p        each applied to the result of the one before
 
-Only what was asked for costs anything: greedy is an argmax, and nothing is sorted but the k best unless top-p is asked for.
-Sources: penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1; top-p: Holtzman et al. 2020, arXiv:1904.09751, section 3.1;
-min-p: Nguyen et al. 2024, arXiv:2407.01082, section 3.
+Unused options cost nothing: greedy decoding is an argmax, and logits are sorted only for top-p without top-k.
+Sources: repetition penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1; top-p (nucleus sampling): Holtzman et
+al. 2020, arXiv:1904.09751, section 3.1; min-p: Nguyen et al. 2024, arXiv:2407.01082, section 3.
 """
 
 import math
@@ -16,68 +16,68 @@ from torch import Tensor
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.seeds import seed_of
 
-AHEAD = 1024
-"""Numbers that each row draws in one go."""
+BUFFER_SIZE = 1024
+"""Random numbers that are drawn at once for each row."""
 
 
-def apply_repetition_penalty(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Scores (B, V) with those of `seen` tokens (B, V) made smaller: positive ones divided by the penalty, others multiplied."""
-    return torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
+def apply_repetition_penalty(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Logits (B, V), those of `seen` tokens (B, V) divided by the penalty if positive, else multiplied by it."""
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def distribution(scores: Tensor, sampling: Generate) -> tuple[Tensor, Tensor | None]:
-    """What is drawn from: weights (B, K), and the ids (B, K) they belong to, the likeliest first; None = all ids in order.
+def distribution(logits: Tensor, settings: Generate) -> tuple[Tensor, Tensor | None]:
+    """Sampling weights (B, K) and their ids (B, K), the most probable first; ids None: all ids in order.
 
-    A row's weights sum to 1 unless top-p or min-p set some of them to 0. `sampling` must not be greedy.
+    The weights of a row sum to 1, or less if top-p or min-p set some to 0. `settings` must not be greedy.
     """
-    scores, ids = scores.float(), None
-    if sampling.top_k is not None and sampling.top_k < scores.shape[-1]:
-        scores, ids = scores.topk(sampling.top_k, dim=-1)
-    elif sampling.top_p < 1:
-        scores, ids = scores.sort(dim=-1, descending=True)
-    best = scores.amax(dim=-1, keepdim=True) if ids is None else scores[:, :1]
-    # Only differences count; a temperature as good as 0 must not make them inf - inf, nor 0 / 0 where it underflows.
-    scores = (scores - best) / max(sampling.temperature, 1e-30)
-    weights = scores.softmax(dim=-1)
-    if sampling.top_p < 1:
-        weights = weights.masked_fill(weights.cumsum(dim=-1) - weights >= max(sampling.top_p, 1e-30), 0.0)
-    if sampling.min_p > 0:
-        weights = weights.masked_fill(scores < math.log(sampling.min_p), 0.0)
+    logits, ids = logits.float(), None
+    if settings.top_k is not None and settings.top_k < logits.shape[-1]:
+        logits, ids = logits.topk(settings.top_k, dim=-1)
+    elif settings.top_p < 1:
+        logits, ids = logits.sort(dim=-1, descending=True)
+    best = logits.amax(dim=-1, keepdim=True) if ids is None else logits[:, :1]
+    # Differences, so that a tiny temperature gives neither inf - inf nor 0 / 0.
+    logits = (logits - best) / max(settings.temperature, 1e-30)
+    weights = logits.softmax(dim=-1)
+    if settings.top_p < 1:
+        weights = weights.masked_fill(weights.cumsum(dim=-1) - weights >= max(settings.top_p, 1e-30), 0.0)
+    if settings.min_p > 0:
+        weights = weights.masked_fill(logits < math.log(settings.min_p), 0.0)
     return weights, ids
 
 
-def draw(scores: Tensor, sampling: Generate, numbers: Tensor) -> Tensor:
-    """One id a row (B,) from scores (B, V), by the uniform numbers (B, 1) in [0, 1): the inverse of the summed weights."""
-    weights, ids = distribution(scores, sampling)
-    summed = weights.cumsum(dim=-1)
-    # "right" passes over tokens of weight 0, whose sum is that of the token before.
-    places = torch.searchsorted(summed, numbers * summed[:, -1:], right=True).clamp_(max=summed.shape[-1] - 1)
-    return (places if ids is None else ids.gather(1, places)).squeeze(1)
+def draw(logits: Tensor, settings: Generate, uniform: Tensor) -> Tensor:
+    """Sample one id per row (B,) from logits (B, V), by inverse transform of uniform numbers (B, 1) in [0, 1)."""
+    weights, ids = distribution(logits, settings)
+    cumulative = weights.cumsum(dim=-1)
+    # right=True skips tokens of weight 0, whose cumulative weight is that of the token before.
+    chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp_(max=cumulative.shape[-1] - 1)
+    return (chosen if ids is None else ids.gather(1, chosen)).squeeze(1)
 
 
 class UniformNumbers:
-    """UniformNumbers numbers in [0, 1), for each row from a generator of its own, which the row's `key` and the seed decide.
+    """Random numbers in [0, 1); each row has a generator of its own, seeded by `seed` and the row's key.
 
-    So a text is the same whatever is written beside it, in whichever order, and wherever the model computes.
+    So a sample depends neither on the other rows of the batch, nor on their order, nor on the device.
     """
 
     def __init__(self, seed: int, keys: Sequence[Sequence[int]], device: torch.device) -> None:
         self._device = device
         self._generators = [torch.Generator().manual_seed(seed_of("draw", seed, *key)) for key in keys]
-        self._draw_ahead()
+        self._fill_buffer()
 
-    def _draw_ahead(self) -> None:
-        numbers = torch.stack([torch.rand(AHEAD, generator=generator) for generator in self._generators])
-        self._ahead, self._next = numbers.to(self._device), 0
+    def _fill_buffer(self) -> None:
+        numbers = torch.stack([torch.rand(BUFFER_SIZE, generator=generator) for generator in self._generators])
+        self._buffer, self._next = numbers.to(self._device), 0
 
     def next(self) -> Tensor:
-        """The next number of every row: (B, 1)."""
-        if self._next == AHEAD:
-            self._draw_ahead()
+        """The next number of each row: (B, 1)."""
+        if self._next == BUFFER_SIZE:
+            self._fill_buffer()
         self._next += 1
-        return self._ahead[:, self._next - 1, None]
+        return self._buffer[:, self._next - 1, None]
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows only."""
-        self._ahead = self._ahead[rows]
+        """Keep only these rows."""
+        self._buffer = self._buffer[rows]
         self._generators = [self._generators[row] for row in rows.tolist()]

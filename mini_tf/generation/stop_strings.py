@@ -1,37 +1,37 @@
-"""Stop strings: a text ends before the first of them, also while it is still being written."""
+"""Stop strings: generated text ends before the first of them, also while it is streamed."""
 
 from collections.abc import Sequence
 
 
 class StopStringFilter:
-    """Lets a text through piece by piece, up to the stop string that is complete first; of several that end there, the longest.
+    """Passes streamed text on up to the first complete stop string; of several that end at the same place, the longest.
 
-    However the text is cut into pieces, the same comes out. What may become a stop string is held back.
+    The result does not depend on how the text is split into pieces. A possible beginning of a stop string is held back.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         if "" in stops:
-            raise ValueError("an empty stop string would end every text before it begins")
+            raise ValueError("an empty stop string would end every text at once")
         self._stops = tuple(stops)
         self._longest = max(map(len, stops), default=0)
         self._held = ""
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """What is certain now that `text` has come; nothing any more once `stopped`."""
+        """The text that is final after `text` was appended; "" once `stopped`."""
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
-        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
             self.stopped, self._held = True, ""
             return text[: min(found)[1]]
-        kept = next((n for n in range(min(len(text), self._longest - 1), 0, -1) if self._may_begin(text[-n:])), 0)
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept]
+        n_held = next((n for n in range(min(len(text), self._longest - 1), 0, -1) if self._may_begin(text[-n:])), 0)
+        self._held = text[len(text) - n_held :]
+        return text[: len(text) - n_held]
 
     def end(self) -> str:
-        """What was held back, where no more text comes."""
+        """The text that was held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 

@@ -1,7 +1,6 @@
-"""From texts of one language to texts of another: what an encoder-decoder writes, found by beam search.
+"""Translation: an encoder-decoder generates the target of a source by beam search.
 
-A source is read up to its closing separator, a target begins and ends with one. Sources of like length are translated together,
-for a padded place costs what a token costs.
+A source ends with a separator; a target begins and ends with one. Sources of similar length share a batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,22 +9,22 @@ from typing import NamedTuple
 import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.beam import Beam, Hypothesis, search
-from mini_tf.generation.decoding import CachedModel, padded
+from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search
+from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.prompt_ids import start_ids
 from mini_tf.nn.model import Model
 from mini_tf.recipe.sections import Generate
 
-ROWS = 32
-"""Sources that are translated together."""
-CHUNK = 16
-"""Batches whose sources are sorted by length."""
-LONGER = 50
-"""Tokens that a target may have more than its source (Vaswani et al. 2017, section 6.1)."""
+BATCH_SIZE = 32
+"""Default number of sources per batch."""
+SORTED_BATCHES = 16
+"""Batches whose sources are sorted by length together."""
+MAX_EXTRA_TOKENS = 50
+"""Tokens by which a target may be longer than its source (Vaswani et al. 2017, section 6.1)."""
 
 
 class SourceIds(NamedTuple):
-    """A text as the encoder reads it, with its separator; `cut`: how many of its `length` tokens were left out, from the right."""
+    """The ids of a source with its separator; `cut`: how many of its `length` tokens were truncated on the right."""
 
     ids: list[int]
     length: int
@@ -33,66 +32,69 @@ class SourceIds(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """logprob: the sum of the model's log-probabilities, the end's too; score: what translations are compared by."""
+    """logprob: summed over the tokens and the end; score: logprob with the length penalty, for ranking."""
 
     text: str
     logprob: float
     score: float
 
 
-NOTHING = Translation("", 0.0, 0.0)
-"""What a blank source says."""
+EMPTY = Translation("", 0.0, 0.0)
+"""The translation of a blank source."""
 
 
 class Translator:
-    """An encoder-decoder that translates as `options` says. context: the longest source, its separator included; default the model's."""
+    """Generates targets with an encoder-decoder. context: maximum source length with the separator."""
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, options: Generate, *, context: int | None = None
+        self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, settings: Generate, *, context: int | None = None
     ) -> None:
         assert model.needs_source
-        self.model, self.tokenizer, self.source_tokenizer, self.options = model, tokenizer, source_tokenizer, options
+        self.model, self.tokenizer, self.source_tokenizer, self.settings = model, tokenizer, source_tokenizer, settings
         self.device = next(model.parameters()).device
-        self._room, places = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
-        self.context = min(context or model.context, places)
+        self._max_length, max_source = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
+        self.context = min(context or model.context, max_source)
         [self._separator], [self._source_end] = (start_ids(one, separated=True) for one in (tokenizer, source_tokenizer))
 
-    def sources(self, texts: Sequence[str]) -> list[SourceIds]:
-        """Sources as the model reads them: the beginning of one that is longer than the context."""
-        kept = self.context - 1
+    def encode_sources(self, texts: Sequence[str]) -> list[SourceIds]:
+        """Token ids of sources; longer ones than the context are truncated on the right."""
+        limit = self.context - 1
         encoded = [ids.tolist() for ids in self.source_tokenizer.encode_batch(texts)]
-        return [SourceIds([*ids[:kept], self._source_end], len(ids), max(0, len(ids) - kept)) for ids in encoded]
+        return [SourceIds([*ids[:limit], self._source_end], len(ids), max(0, len(ids) - limit)) for ids in encoded]
 
-    def translate(self, sources: Sequence[str], rows: int = ROWS, n_best: int = 1) -> Iterator[list[Translation]]:
-        """The `n_best` translations of each source, the best first, in the order of the sources; `rows` are translated at a time.
+    def translate(self, sources: Sequence[str], batch_size: int = BATCH_SIZE, n_best: int = 1) -> Iterator[list[Translation]]:
+        """The `n_best` translations of each source, the best first, in the order of the sources.
 
-        A translation does not depend on what is translated beside it. n_best: no more than there are beams.
+        A translation does not depend on the other sources of the batch. n_best: at most num_beams.
         """
-        for first in range(0, len(sources), CHUNK * rows):
-            yield from self._translate_chunk(sources[first : first + CHUNK * rows], rows, n_best)
+        chunk = SORTED_BATCHES * batch_size
+        for first in range(0, len(sources), chunk):
+            yield from self._translate_chunk(sources[first : first + chunk], batch_size, n_best)
 
-    def _translate_chunk(self, texts: Sequence[str], rows: int, n_best: int) -> list[list[Translation]]:
+    def _translate_chunk(self, texts: Sequence[str], batch_size: int, n_best: int) -> list[list[Translation]]:
         self.model.eval()
-        sources, translations = self.sources(texts), [[NOTHING] * n_best for _ in texts]
-        asked = [number for number, text in enumerate(texts) if text.strip() and sources[number].length]
-        asked.sort(key=lambda number: len(sources[number].ids))
-        for first in range(0, len(asked), rows):
-            numbers = asked[first : first + rows]
-            for number, found in zip(numbers, self._search([sources[number] for number in numbers], n_best), strict=True):
-                translations[number] = [Translation(self.tokenizer.decode(one.ids), one.logprob, one.score) for one in found]
+        sources, translations = self.encode_sources(texts), [[EMPTY] * n_best for _ in texts]
+        order = [number for number, text in enumerate(texts) if text.strip() and sources[number].length]
+        order.sort(key=lambda number: len(sources[number].ids))
+        for first in range(0, len(order), batch_size):
+            numbers = order[first : first + batch_size]
+            for number, best in zip(numbers, self._search([sources[number] for number in numbers], n_best), strict=True):
+                translations[number] = [Translation(self.tokenizer.decode(one.ids), one.logprob, one.score) for one in best]
         return translations
 
     @torch.inference_mode()
     def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
-        options, end = self.options, self._separator
+        settings, end = self.settings, self._separator
         banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
-        beam = Beam(end, options.num_beams, n_best, options.length_penalty, options.min_new_tokens, options.no_repeat_ngram, banned)
-        memory = self.model.encode(padded([source.ids for source in sources], self.device, left=False))
+        beams = BeamSettings(
+            end, settings.num_beams, n_best, settings.length_penalty, settings.min_new_tokens, settings.no_repeat_ngram, banned
+        )
+        memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
         begin = torch.full((len(sources),), end, device=self.device)
-        targets = CachedModel(self.model, self.model.start(len(sources)), memory)
-        return search(targets, begin, [self._limit(source) for source in sources], beam)
+        decoder = CachedModel(self.model, self.model.start(len(sources)), memory)
+        return beam_search(decoder, begin, [self._limit(source) for source in sources], beams)
 
     def _limit(self, source: SourceIds) -> int:
-        """Most tokens of a translation, its end included."""
-        longest = max(len(source.ids) - 1 + LONGER, self.options.min_new_tokens)
-        return min(self.options.max_new_tokens, longest, self._room)
+        """Maximum length of a translation in tokens, its end included."""
+        longest = max(len(source.ids) - 1 + MAX_EXTRA_TOKENS, self.settings.min_new_tokens)
+        return min(self.settings.max_new_tokens, longest, self._max_length)

@@ -62,7 +62,7 @@ def keep(parts: Parts, run: Run) -> None:
     objective = parts.recipe.objective
     pipeline = objective.pipeline()
     unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {text.tokenizer.unit}"
-    figures = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    figures = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
     run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=figures)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.copying import RUN, copied_share
+from mini_tf.generation.copying import MIN_RUN, copied_share
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 
 COPY_CHECK_TOKENS = 10_000_000
@@ -18,7 +18,7 @@ _COMMON = ("loss", "bits_per_byte", "accuracy")
 def format_metrics(metrics: Mapping[str, float], objective: ObjectiveSettings) -> str:
     """The main validation metrics in one line."""
     pipeline = objective.pipeline()
-    names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SPOKEN)))
+    names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SUMMARY_METRICS)))
     return ", ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
 
 
@@ -34,7 +34,7 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     train_loss: the mean since the evaluation before. val_loss: of that evaluation, which may use a sample.
     """
     begin = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
-    unlike = " and ".join(told for name, told in objective.UNLIKE.items() if getattr(objective, name))
+    unlike = " and ".join(told for name, told in objective.TRAINING_ONLY.items() if getattr(objective, name))
     if unlike:
         return f"{begin}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss
@@ -45,7 +45,7 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
     """How much of a sample is copied from the training data."""
     share = copied_share(sample, _documents(store, tokenizer))
-    return f"{share:.0%} of the last sample is copied verbatim from the training data (runs of {RUN} words or more)"
+    return f"{share:.0%} of the last sample is copied verbatim from the training data (runs of {MIN_RUN} words or more)"
 
 
 def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:

@@ -87,7 +87,7 @@ def singles(resolved: Resolved) -> Iterator[Resolved]:
 def main_figure(figures: Figures, objective: ObjectiveSettings) -> str:
     """The metric that ranks runs: the pipeline's main metric, or the loss. All but the loss are better when larger."""
     pipeline = objective.pipeline()
-    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
     return next((name for name in names if name in figures), "val.loss")
 
 

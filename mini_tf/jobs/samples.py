@@ -29,7 +29,9 @@ class Samples:
         few = self.parts.data.val.n_documents if whole else min(wanted, self.parts.data.val.n_documents)
         try:
             with waiting(f"generating {few:,} texts to score"):
-                return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if whole else wanted, each_chunk))
+                return self.pipeline.scores(
+                    self.pipeline.generate_with_references(self.parts.data.val, None if whole else wanted, each_chunk)
+                )
         except RunFault as fault:
             self.say(f"no texts generated to score: {fault.message}")
             return {}
@@ -43,14 +45,14 @@ class Samples:
 
     def copied(self, sample: str) -> str | None:
         """How much of a sample is copied from the training data; None if samples do not continue text."""
-        if not sample or self.settings is None or not self.settings.COPIES:
+        if not sample or self.settings is None or not self.settings.CHECK_COPYING:
             return None
         with waiting("comparing the last sample with the training data"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:
-        figures = {} if self.settings is None else self.settings.WRITTEN
+        figures = {} if self.settings is None else self.settings.GENERATION_METRICS
         if lacking := left_out(*packages_of(self.settings, figures)):
             self.say(lacking)
         return can_measure(figures)

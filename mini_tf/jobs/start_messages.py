@@ -33,7 +33,7 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     for line in dataset.summary(text):
         reporter.say(line)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and (lacking := left_out(*packages_of(pipeline, pipeline.FIGURES))):
+    if pipeline is not None and (lacking := left_out(*packages_of(pipeline, pipeline.METRICS))):
         reporter.say(lacking)
     most = parts.plan.batch_size
     passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"

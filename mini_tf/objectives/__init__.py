@@ -17,7 +17,7 @@ from mini_tf.nn.state import State
 from mini_tf.recipe import kind_settings
 
 SMOOTHED = MappingProxyType({"label_smoothing": "label smoothing"})
-"""`UNLIKE` of an objective with label smoothing, which applies in training only."""
+"""`TRAINING_ONLY` of an objective with label smoothing, which applies in training only."""
 
 
 class Sums(NamedTuple):

@@ -60,7 +60,7 @@ class TaskSettings(ObjectiveSettings):
 
     DIRECTIONS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
-    UNLIKE = HIDDEN
+    TRAINING_ONLY = HIDDEN
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
     """Dropout probability before the task head, in training."""
@@ -82,7 +82,7 @@ class PooledSettings(TaskSettings):
 class ClassSettings(TaskSettings):
     """Settings of tasks that predict classes."""
 
-    UNLIKE = SMOOTHED | {"class_weights": "class weights"} | HIDDEN
+    TRAINING_ONLY = SMOOTHED | {"class_weights": "class weights"} | HIDDEN
 
     labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=2, max_length=65536)] | None = None
     """Names of the classes, in this order; null: those of the training split."""

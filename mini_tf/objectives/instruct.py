@@ -26,7 +26,7 @@ class Settings(ObjectiveSettings):
     PIPELINE, TASK = "chat", True
     TOKENS = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
-    UNLIKE = SMOOTHED
+    TRAINING_ONLY = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing: share of each target's weight that is spread evenly over the vocabulary, in training."""

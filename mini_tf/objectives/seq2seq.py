@@ -32,7 +32,7 @@ class Settings(ObjectiveSettings):
     PIPELINE, TASK = "text2text_generation", True
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
-    UNLIKE = SMOOTHED
+    TRAINING_ONLY = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing: share of each target's weight that is spread evenly over the vocabulary, in training; 0.1 in the

@@ -1,8 +1,8 @@
-"""Pipelines: inputs and outputs of trained models, named as Hugging Face names them.
+"""Pipelines: inputs and outputs of trained models, named after Hugging Face's pipelines.
 
-The contract stands here; every other file of this package is one pipeline, whose name an objective says (`PIPELINE`). A pipeline
-overrides what it can do: `generation` or `prediction` for one of the two commands, `metric_accumulator` and `written` for
-metrics, `sample` for the sample that training saves.
+The contract is here; every other file of this package is one pipeline, named by an objective (`PIPELINE`). A pipeline
+overrides what it supports: `generator` or `predictor` for one of the two commands, `metric_accumulator` and
+`generate_with_references` for metrics, `sample` for the samples that training saves.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
 
 
-class Subject(Protocol):
-    """A model and what it was made with: of a run in training, or of one that was opened."""
+class ModelBundle(Protocol):
+    """A model with its recipe, tokenizers and labels; of a run in training or of an opened one."""
 
     @property
     def recipe(self) -> Recipe: ...
@@ -37,8 +37,11 @@ class Subject(Protocol):
 
 
 class Output(NamedTuple):
-    """The output for one prompt. result: for JSON, with `notes` if the model does not read all of the prompt; lines: for a file; shown:
-    for a prompt that was an argument."""
+    """The output for one prompt.
+
+    result: for --json, with `notes` if the prompt was truncated or has unknown characters. lines: for a prompt that was
+    a line of a file. shown: for a prompt that was an argument.
+    """
 
     result: dict[str, Any]
     lines: list[str]
@@ -47,12 +50,13 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """How `minitf generate` was called.
+    """Options of `minitf generate`.
 
-    given: its options by name, as far as they were given. context: the most tokens that the model reads. by_line: each prompt is a
-    line of a file and gives lines. terminal: stdout is a terminal. json: outputs are printed as JSON. unread: is called once the
-    prompts are read, before anything is generated, with what the model does not read of them and of all prompts before. streamer:
-    prints a piece of text as soon as it is generated, where one text is generated at a time.
+    given: the options that were set, by name. context: maximum prompt length in tokens; default the model's. by_line:
+    each prompt is a line of a file. terminal: stdout is a terminal. json: outputs are printed as JSON. on_unread:
+    called after the prompts are tokenized, before generation, with the truncated tokens and unknown characters of all
+    prompts so far. streamer: prints each piece of text when it is generated; used only if one text is generated at a
+    time.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -60,24 +64,24 @@ class GenerateOptions:
     by_line: bool = False
     terminal: bool = False
     json: bool = False
-    unread: Callable[[Unread], None] = lambda unread: None
+    on_unread: Callable[[Unread], None] = lambda unread: None
     streamer: Callable[[str], None] = lambda piece: None
 
 
-class Generation(Protocol):
-    """What `minitf generate` does with prompts. ahead: prompts that are best given together."""
+class Generator(Protocol):
+    """Generates outputs for prompts (`minitf generate`). chunk_size: the number of prompts to pass at once."""
 
-    ahead: int
+    chunk_size: int
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
-        """One output for each prompt, in order. places: file and line of each prompt, if prompts are lines.
+        """One output per prompt, in order. places: file and line of each prompt, if prompts are lines.
 
-        Raises UsageFault at an unfit prompt; if prompts are lines, the outputs for those before it are yielded first.
+        UsageFault for an invalid prompt; if prompts are lines, the outputs of those before it are yielded first.
         """
 
 
 class Prediction(NamedTuple):
-    """A label, and its scores, as `minitf predict` prints them; more: what else stands in the line."""
+    """A label and its scores, as `minitf predict` prints them; more: further keys of the output line."""
 
     label: Any
     scores: Any
@@ -85,69 +89,72 @@ class Prediction(NamedTuple):
 
 
 class Predictor(Protocol):
-    """What `minitf predict` does with examples of the run's dataset. unread: what the model did not read of those so far."""
+    """Predicts labels of examples (`minitf predict`). unread: truncated tokens and unknown characters so far."""
 
     unread: Unread
 
     def reader(self, data: Data) -> Any:
-        """How rows are read whose columns `data` names; without labels unless they are judged."""
+        """A reader of rows whose columns `data` names; it reads labels only if the predictor is `labelled`."""
 
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
-        """A prediction for each example, one or more; DataFault where one cannot be read, or its true label is unknown."""
+        """One prediction per example; at least one example. DataFault for an invalid example or true label."""
 
     def scores(self) -> dict[str, float]:
-        """Figures of all predictions so far, where they are judged."""
+        """Metrics of all predictions so far; needs true labels."""
 
 
 class PipelineSettings(kind_settings.PipelineSettings):
-    def build(self, subject: Subject) -> "Pipeline":
-        return Pipeline(subject)
+    def build(self, bundle: ModelBundle) -> "Pipeline":
+        return Pipeline(bundle)
 
 
 class Pipeline:
-    """What a model can be asked for, beside its loss."""
+    """Inputs and outputs of a model beyond its loss; this base class supports none."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.recipe = subject.recipe
+    def __init__(self, bundle: ModelBundle) -> None:
+        self.bundle = bundle
+        self.recipe = bundle.recipe
 
     def metric_accumulator(self) -> MetricAccumulator | None:
-        """What makes figures of the outputs of an evaluation."""
+        """Accumulates the outputs of an evaluation into METRICS; None if there are none."""
         return None
 
-    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> "GeneratedText":
-        """What the model makes of the first `most` examples, None = all, each beside what it is compared with (`WRITTEN`).
+    def generate_with_references(
+        self, store: Store, limit: int | None = None, each_chunk: Callable[[], None] = lambda: None
+    ) -> "TextsWithReferences":
+        """Generate a text for each of the first `limit` examples (None: all), for GENERATION_METRICS.
 
-        each_chunk is called now and then; what it raises ends the work.
+        each_chunk is called regularly; an exception from it ends the work.
         """
         raise NotImplementedError
 
-    def scores(self, written: "GeneratedText") -> dict[str, float]:
-        """WRITTEN, of what `written` gave; without those whose packages are missing."""
+    def scores(self, texts: "TextsWithReferences") -> dict[str, float]:
+        """GENERATION_METRICS of generated texts; without those whose packages are missing."""
         raise NotImplementedError
 
     def signatures(self) -> dict[str, str]:
-        """By which rules these were made, as it is published beside them; `NAME_signature`."""
+        """Signatures of these metrics (sacrebleu's), named `METRIC_signature`."""
         return {}
 
-    def sample(self, held_out: Store) -> str | None:
-        """What is kept of a point in training, for people; None where the model writes nothing."""
+    def sample(self, validation: Store) -> str | None:
+        """The sample that training saves after an evaluation; None if the model generates no text."""
         return None
 
-    def generation(self, options: GenerateOptions) -> Generation:
-        """Of the command `generate`. UsageFault where the options make no sense."""
+    def generator(self, options: GenerateOptions) -> Generator:
+        """For the command `generate`. UsageFault for contradictory options."""
         raise NotImplementedError
 
-    def prediction(self, trained: Trained, judged: bool = False) -> Predictor:
-        """Of the command `predict`. judged: examples have their true labels, and `scores` then says how good predictions are."""
+    def predictor(self, trained: Trained, labelled: bool = False) -> Predictor:
+        """For the command `predict`. labelled: examples have true labels, for `scores`."""
         raise NotImplementedError
 
 
-GeneratedText = Iterator[tuple[str, Sequence[str]]]
+TextsWithReferences = Iterator[tuple[str, Sequence[str]]]
+"""Each generated text with its references."""
 
 
-def pipeline_of(subject: Subject) -> Pipeline:
-    """The pipeline of a model's objective; one that can do nothing where it has none."""
-    settings = subject.recipe.objective.pipeline()
-    built: Pipeline = Pipeline(subject) if settings is None else settings.build(subject)
+def pipeline_of(bundle: ModelBundle) -> Pipeline:
+    """The pipeline of a model's objective; the base class if it has none."""
+    settings = bundle.recipe.objective.pipeline()
+    built: Pipeline = Pipeline(bundle) if settings is None else settings.build(bundle)
     return built

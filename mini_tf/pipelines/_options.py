@@ -1,4 +1,4 @@
-"""The options of `generate`: they replace settings of the recipe, within the ranges of its keys."""
+"""Options of `generate`: they replace settings of the recipe, within the ranges of its keys."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,27 +9,27 @@ from mini_tf.recipe.parsing.faults import faults_of
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 
-ROWS = 8
-"""Texts that are answered together unless --batch-size says otherwise."""
+BATCH_SIZE = 8
+"""Default of --batch-size."""
 
 
 def option(name: str) -> str:
-    """An option as it is written: --top-k of "top_k"."""
+    """An option as typed on the command line: --top-k for "top_k"."""
     return "--" + name.replace("_", "-")
 
 
 def one_line(text: str) -> str:
-    """The text as a line that can be turned back: a backslash is written \\\\, a newline \\n."""
+    """The text as one line, reversibly: a backslash becomes \\\\, a newline \\n."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def noted(notes: Sequence[str]) -> dict[str, Any]:
-    """The notes on a prompt as a part of its result; nothing where there are none."""
+def notes_entry(notes: Sequence[str]) -> dict[str, Any]:
+    """The entry `notes` of a result; empty without notes."""
     return {"notes": [*notes]} if notes else {}
 
 
 def with_options(generate: Generate, given: Mapping[str, Any]) -> Generate:
-    """The recipe's settings, replaced by the options that were given."""
+    """The recipe's settings, replaced by the given options; UsageFault for a value out of range."""
     replaced = {name: value for name, value in given.items() if name in Generate.model_fields}
     for name, value in replaced.items():
         try:

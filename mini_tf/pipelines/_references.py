@@ -1,57 +1,58 @@
-"""Texts that a model writes, beside those that people wrote: how near they come."""
+"""Generated texts with references: the base of pipelines that have GENERATION_METRICS."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from mini_tf.data.store import Store
-from mini_tf.pipelines import GeneratedText, Pipeline, PipelineSettings
-from mini_tf.scores import OF_TEXTS, available
+from mini_tf.pipelines import Pipeline, PipelineSettings, TextsWithReferences
+from mini_tf.scores import TEXT_METRICS, available
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import signatures
 
 CHUNK = 128
-"""Examples that are written between two looks at whether to stop."""
-SHOWN = 8
-"""Examples that a sample of a run holds."""
+"""Examples generated between two calls of `each_chunk`."""
+SAMPLE_EXAMPLES = 8
+"""Examples in a sample of a run."""
 
 
-class WritingSettings(PipelineSettings):
-    """Of pipelines whose texts have references."""
-
+class ReferencePipelineSettings(PipelineSettings):
     COMMAND = "generate"
-    WRITTEN = OF_TEXTS
-    MAIN = ("chrf", "rougeL")  # chrF first: it is fair to every script, while ROUGE knows only a to z
-    SPOKEN = ("rouge1", "rougeL", "bleu", "chrf", "exact_match")
+    GENERATION_METRICS = TEXT_METRICS
+    MAIN_METRICS = ("chrf", "rougeL")  # chrF first: it works for every script, while ROUGE uses only a to z
+    SUMMARY_METRICS = ("rouge1", "rougeL", "bleu", "chrf", "exact_match")
 
 
-class Writing(Pipeline):
-    """Writes an answer to each held-out example."""
+class ReferencePipeline(Pipeline):
+    """Generates a text for each validation example and compares it with the references."""
 
-    def written(self, store: Store, most: int | None = None, each_chunk: Callable[[], None] = lambda: None) -> GeneratedText:
-        left = islice(self.recipe.objective.dataset().examples(store), most)
-        while chunk := list(islice(left, CHUNK)):
+    def generate_with_references(
+        self, store: Store, limit: int | None = None, each_chunk: Callable[[], None] = lambda: None
+    ) -> TextsWithReferences:
+        examples = islice(self.recipe.objective.dataset().examples(store), limit)
+        while chunk := list(islice(examples, CHUNK)):
             each_chunk()
-            yield from zip(self.write(chunk), map(self.references, chunk), strict=True)
+            yield from zip(self.generate(chunk), map(self.references, chunk), strict=True)
 
-    def write(self, examples: Sequence[Any]) -> Iterable[str]:
-        """What the model writes for each example."""
+    def generate(self, examples: Sequence[Any]) -> Iterable[str]:
+        """One text per example."""
         raise NotImplementedError
 
     def references(self, example: Any) -> Sequence[str]:
-        """What each text is compared with, of which one is as good as another."""
+        """The references of an example, all equally correct."""
         raise NotImplementedError
 
-    def prompt_of(self, example: Any) -> str:
-        """An example as a sample shows it, up to what the model makes of it."""
+    def format_example(self, example: Any) -> str:
+        """An example in a sample, up to the generated text."""
         raise NotImplementedError
 
-    def scores(self, written: GeneratedText) -> dict[str, float]:
-        return text_scores(written)
+    def scores(self, texts: TextsWithReferences) -> dict[str, float]:
+        return text_scores(texts)
 
     def signatures(self) -> dict[str, str]:
         return {f"{name}_signature": signature for name, signature in signatures().items()} if available("sacrebleu") else {}
 
-    def sample(self, held_out: Store) -> str:
-        prompts = map(self.prompt_of, self.recipe.objective.dataset().examples(held_out))
-        return "\n".join(f"{prompt}{text}\n" for prompt, (text, _) in zip(prompts, self.written(held_out, SHOWN), strict=False))
+    def sample(self, validation: Store) -> str:
+        examples = map(self.format_example, self.recipe.objective.dataset().examples(validation))
+        generated = self.generate_with_references(validation, SAMPLE_EXAMPLES)
+        return "\n".join(f"{example}{text}\n" for example, (text, _) in zip(examples, generated, strict=False))

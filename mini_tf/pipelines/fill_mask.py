@@ -1,74 +1,75 @@
-"""Filling masks: what an encoder puts in place of [MASK], ranked by probability."""
+"""Fill mask: an encoder predicts the tokens at each [MASK], ranked by probability."""
 
 import json
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.unread import Unread
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
-from mini_tf.pipelines import GenerateOptions, Output, Pipeline, PipelineSettings, Subject
-from mini_tf.pipelines._options import ROWS, noted, one_line
-from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, WITHOUT_BEAMS
+from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
+from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line
+from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.errors import UsageFault
 
-CANDIDATES = 5
+TOP_K = 5
+"""Default number of candidates per mask."""
 
 
 class Settings(PipelineSettings):
     COMMAND = "generate"
-    WITHOUT = WITHOUT_BEAMS | dict.fromkeys(
-        GENERATE_OPTIONS - WITHOUT_BEAMS.keys() - {"top_k", "batch_size"}, "{run} is an encoder, which fills [MASK] and continues no text"
+    UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS | dict.fromkeys(
+        GENERATE_OPTIONS - UNSUPPORTED_BEAM_OPTIONS.keys() - {"top_k", "batch_size"},
+        "{run} is an encoder, which fills [MASK] and does not continue text",
     )
-    DEFAULTS = {"top_k": CANDIDATES}
-    DOES = "fills each [MASK] of a prompt"
+    DEFAULT_OPTIONS = {"top_k": TOP_K}
+    DESCRIPTION = "fills each [MASK] of a prompt"
 
-    def build(self, subject: Subject) -> "FillMask":
-        return FillMask(subject)
+    def build(self, bundle: ModelBundle) -> "FillMask":
+        return FillMask(bundle)
 
 
 class FillMask(Pipeline):
-    def generation(self, options: GenerateOptions) -> "Filling":
-        return Filling(self.subject, options)
+    def generator(self, options: GenerateOptions) -> "MaskFillGenerator":
+        return MaskFillGenerator(self.bundle, options)
 
 
-class Filling:
-    """The generation of an encoder."""
+class MaskFillGenerator:
+    """Fills the masks of prompts with an encoder."""
 
-    def __init__(self, subject: Subject, options: GenerateOptions) -> None:
-        self.n, self.rows = options.given.get("top_k", CANDIDATES), options.given.get("batch_size", ROWS)
-        self.ahead = self.rows
-        if self.n < 1:
-            raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
-        context = options.context or subject.model.context
-        self.options, self.unread = options, Unread(subject.tokenizer, context)
-        self.filler = MaskFiller(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
+        self.top_k, self.batch_size = options.given.get("top_k", TOP_K), options.given.get("batch_size", BATCH_SIZE)
+        self.chunk_size = self.batch_size
+        if self.top_k < 1:
+            raise UsageFault(f"--top-k: must be at least 1, got {self.top_k}")
+        context = options.context or bundle.model.context
+        self.options, self.unread = options, Unread(bundle.tokenizer, context)
+        self.mask_filler = MaskFiller(bundle.model, bundle.tokenizer, not bundle.recipe.data.split.tail, context)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
-        """The candidates of each mask, or as a line the prompt filled with the likeliest."""
-        questions: list[MaskedPrompt] = []
+        """The candidates of each mask, or, as a line, the prompt filled with the most probable ones."""
+        encoded: list[MaskedPrompt] = []
         fault = None
         for number, prompt in enumerate(prompts):
             try:
-                questions.append(self.filler.masked_prompt(prompt))
+                encoded.append(self.mask_filler.encode_prompt(prompt))
             except UsageFault as error:
                 fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
                 break
-        told = [self.unread.add(question.parts) for question in questions]
-        self.options.unread(self.unread)
-        for first in range(0, len(questions) if fault is None or places else 0, self.rows):
-            asked = questions[first : first + self.rows]
-            found = self.filler.candidates(asked, self.n)
-            for prompt, notes, question, masks in zip(prompts[first:], told[first:], asked, found, strict=False):
-                named = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
+        notes = [self.unread.add(masked.parts) for masked in encoded]
+        self.options.on_unread(self.unread)
+        for first in range(0, len(encoded) if fault is None or places else 0, self.batch_size):
+            batch = encoded[first : first + self.batch_size]
+            predicted = self.mask_filler.candidates(batch, self.top_k)
+            for prompt, own_notes, masked, masks in zip(prompts[first:], notes[first:], batch, predicted, strict=False):
+                candidates = [[{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks]
+                result = {"prompt": prompt, "candidates": candidates, **notes_entry(own_notes)}
                 shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
-                yield Output(
-                    {"prompt": prompt, "candidates": named, **noted(notes)}, [one_line(self.filler.filled(question, masks))], shown
-                )
+                yield Output(result, [one_line(self.mask_filler.fill(masked, masks))], shown)
         if fault is not None:
             raise fault
 
 
 def _table(masks: Sequence[Sequence[Candidate]]) -> list[str]:
-    """A line for each candidate, and one before those of each mask where there are several."""
+    """One line per candidate; with several masks, a heading line for each."""
     lines = []
     for number, ranked in enumerate(masks, 1):
         lines += [f"[MASK] {number} of {len(masks)}"] if len(masks) > 1 else []

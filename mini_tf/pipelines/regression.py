@@ -1,4 +1,4 @@
-"""Regression: the number of a text, or of two, in its own unit."""
+"""Regression: a number for a text or a pair of texts, in the unit of the labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,40 +8,40 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch
 from mini_tf.data.labels import Labels
-from mini_tf.pipelines import Prediction, Subject
-from mini_tf.pipelines._predicting import Predicting, PredictingSettings
-from mini_tf.scores import OF_NUMBERS
+from mini_tf.pipelines import ModelBundle, Prediction
+from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
+from mini_tf.scores import REGRESSION_METRICS
 from mini_tf.scores.numbers import number_scores
 
 
-class Settings(PredictingSettings):
-    FIGURES = OF_NUMBERS
-    SPOKEN = ("pearson", "spearman")
+class Settings(PredictionPipelineSettings):
+    METRICS = REGRESSION_METRICS
+    SUMMARY_METRICS = ("pearson", "spearman")
 
-    def build(self, subject: Subject) -> "Regression":
-        return Regression(subject)
+    def build(self, bundle: ModelBundle) -> "Regression":
+        return Regression(bundle)
 
 
-class Regression(Predicting):
-    def metric_accumulator(self) -> "Numbers":
-        return Numbers(self.labels)
+class Regression(PredictionPipeline):
+    def metric_accumulator(self) -> "RegressionAccumulator":
+        return RegressionAccumulator(self.labels)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
         return [Prediction(output * self.labels.scale + self.labels.mean, {}) for output in outputs.squeeze(-1).tolist()]
 
 
-class Numbers:
-    """The numbers that were given, beside those that are right, in their own unit."""
+class RegressionAccumulator:
+    """Accumulates true and predicted numbers; metrics are in the unit of the labels."""
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
-        self._truth, self._given = list[np.ndarray](), list[np.ndarray]()
+        self._truth, self._predicted = list[np.ndarray](), list[np.ndarray]()
 
     def add(self, batch: Batch, outputs: Tensor) -> None:
         self._truth.append(batch.labels.cpu().numpy())
-        self._given.append(outputs.squeeze(-1).cpu().numpy())
+        self._predicted.append(outputs.squeeze(-1).cpu().numpy())
 
     def scores(self) -> dict[str, float]:
-        # In doubles, since numbers may be far from 0 and near to each other.
-        truth, given = (np.concatenate(side).astype(np.float64) for side in (self._truth, self._given))
-        return number_scores(*(side * self.labels.scale + self.labels.mean for side in (truth, given)))
+        # float64, since numbers may be far from 0 and close to each other.
+        truth, predicted = (np.concatenate(parts).astype(np.float64) for parts in (self._truth, self._predicted))
+        return number_scores(*(numbers * self.labels.scale + self.labels.mean for numbers in (truth, predicted)))

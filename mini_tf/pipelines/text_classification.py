@@ -1,4 +1,4 @@
-"""Text classification: the class of a text, or of two, with the probability of every class."""
+"""Text classification: a class for a text or a pair of texts, with the probabilities of all classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,35 +8,35 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch
 from mini_tf.data.labels import Labels
-from mini_tf.pipelines import Prediction, Subject
-from mini_tf.pipelines._predicting import Predicting, PredictingSettings
-from mini_tf.scores import OF_CLASSES
+from mini_tf.pipelines import ModelBundle, Prediction
+from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
+from mini_tf.scores import CLASS_METRICS
 from mini_tf.scores.classes import class_scores
 from mini_tf.training.evaluation import ClassProbabilities
 
 
-class Settings(PredictingSettings):
-    FIGURES = OF_CLASSES
-    MAIN = ("accuracy",)
-    SPOKEN = ("f1_macro",)
-    PICTURES = {"confusion": True, "calibration": False}
+class Settings(PredictionPipelineSettings):
+    METRICS = CLASS_METRICS
+    MAIN_METRICS = ("accuracy",)
+    SUMMARY_METRICS = ("f1_macro",)
+    PLOTS = {"confusion": True, "calibration": False}
 
-    def build(self, subject: Subject) -> "TextClassification":
-        return TextClassification(subject)
+    def build(self, bundle: ModelBundle) -> "TextClassification":
+        return TextClassification(bundle)
 
 
-class TextClassification(Predicting):
-    def metric_accumulator(self) -> "Classes":
-        return Classes(self.labels)
+class TextClassification(PredictionPipeline):
+    def metric_accumulator(self) -> "ClassAccumulator":
+        return ClassAccumulator(self.labels)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Any]) -> list[Prediction]:
         names, probabilities = self.labels.names, outputs.softmax(-1)
-        every = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
-        return [Prediction(names[n], scores) for n, scores in zip(probabilities.argmax(-1).tolist(), every, strict=True)]
+        by_name = [dict(zip(names, row, strict=True)) for row in probabilities.tolist()]
+        return [Prediction(names[n], scores) for n, scores in zip(probabilities.argmax(-1).tolist(), by_name, strict=True)]
 
 
-class Classes(ClassProbabilities):
-    """The classes that were named, beside those that are right; probabilities (N, C)."""
+class ClassAccumulator(ClassProbabilities):
+    """Accumulates true classes (N,) and class probabilities (N, C)."""
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels

@@ -2,28 +2,29 @@
 
 from mini_tf.data.store import Store
 from mini_tf.generation.text_generator import TextGenerator
-from mini_tf.pipelines import GenerateOptions, Pipeline, PipelineSettings, Subject
-from mini_tf.pipelines._continuing import Continuing
-from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
+from mini_tf.pipelines import GenerateOptions, ModelBundle, Pipeline, PipelineSettings
+from mini_tf.pipelines._decoder_generator import DecoderGenerator
+from mini_tf.recipe.kind_settings import UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.seeds import seed_of
 
 
 class Settings(PipelineSettings):
     COMMAND = "generate"
-    WITHOUT = WITHOUT_BEAMS
-    COPIES = True
-    DOES = "continues a prompt"
+    UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS
+    CHECK_COPYING = True
+    DESCRIPTION = "continues a prompt"
 
-    def build(self, subject: Subject) -> "TextGeneration":
-        return TextGeneration(subject)
+    def build(self, bundle: ModelBundle) -> "TextGeneration":
+        return TextGeneration(bundle)
 
 
 class TextGeneration(Pipeline):
-    def sample(self, held_out: Store) -> str:
+    def sample(self, validation: Store) -> str:
         recipe = self.recipe
-        writer = TextGenerator(self.subject.model, self.subject.tokenizer, recipe, over_borders=True)
-        [texts] = writer.write([writer.prompt(recipe.generate.prompt)], seed_of("sample"), recipe.log.samples)
-        return "\n\n".join(recipe.generate.prompt + written.text for written in texts) + "\n"
+        generator = TextGenerator(self.bundle.model, self.bundle.tokenizer, recipe, across_documents=True)
+        prompt = generator.encode_prompt(recipe.generate.prompt)
+        [texts] = generator.generate([prompt], seed_of("sample"), recipe.log.samples)
+        return "\n\n".join(recipe.generate.prompt + generated.text for generated in texts) + "\n"
 
-    def generation(self, options: GenerateOptions) -> Continuing:
-        return Continuing(self.subject, options)
+    def generator(self, options: GenerateOptions) -> DecoderGenerator:
+        return DecoderGenerator(self.bundle, options)

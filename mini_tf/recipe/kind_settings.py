@@ -191,51 +191,51 @@ class DatasetSettings(Kind):
     """Tokens of context that one needs at least, its separators among them."""
 
 
-OF_BEAMS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
-"""Options of `generate` that mean something where several texts are followed side by side."""
-WITHOUT_BEAMS = dict.fromkeys(OF_BEAMS, "it is for the translations of an encoder-decoder, and {run} is of the kind {model}")
-"""`PipelineSettings.WITHOUT` where one text is written at a time."""
+BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
+"""Options of `generate` for beam search."""
+UNSUPPORTED_BEAM_OPTIONS = dict.fromkeys(BEAM_OPTIONS, "beam search needs an encoder-decoder, and {run} is of the kind {model}")
+"""`PipelineSettings.UNSUPPORTED_OPTIONS` of models without beam search."""
 GENERATE_OPTIONS = {
-    *OF_BEAMS,
+    *BEAM_OPTIONS,
     *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
     *("logprobs", "stream", "batch_size"),
 }
 
 
 class PipelineSettings(Kind):
-    """What commands need to know of a pipeline. Figures are told by the names that --assert uses; all are better when larger."""
+    """Declarations of a pipeline for the commands. Metrics have the names that --assert uses; larger is better."""
 
     PACKAGE = "pipelines"
 
     COMMAND: ClassVar[Literal["generate", "predict"] | None] = None
-    """The command that asks such a model."""
-    WITHOUT: ClassVar[Mapping[str, str]] = {}
-    """Options of `generate` that mean nothing here, each with the reason; {run} is the run's name, {model} the kind of its model."""
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
-    """Values of options of `generate` that are not given, where they are not those of the recipe's section `generate`."""
-    DOES: ClassVar[str] = "answers prompts"
-    """What such a model does with a prompt, of the command `generate`."""
-    FIGURES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """What the outputs of an evaluation are judged by, each with the packages (`scores.PACKAGES`) that it cannot be made without; a name
-    that ends in a dot goes on with a class or a type."""
-    WRITTEN: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """What texts that the model writes are judged by, beside their references; as FIGURES."""
-    MAIN: ClassVar[tuple[str, ...]] = ()
-    """Figures by which runs are ranked, the first that is there; where none is, by the loss."""
-    SPOKEN: ClassVar[tuple[str, ...]] = ()
-    """Figures that are told in words."""
-    PICTURES: ClassVar[Mapping[str, bool]] = {}
-    """Pictures of an evaluation, and whether each is shown unasked where classes are few: `confusion`, where outputs are scores of
-    classes; `calibration`, where the judge is `training.evaluation.ClassProbabilities`."""
-    COPIES: ClassVar[bool] = False
-    """Its samples may stand word for word in the training text, so they are looked for there."""
+    """The command that runs such a model."""
+    UNSUPPORTED_OPTIONS: ClassVar[Mapping[str, str]] = {}
+    """Options of `generate` that are refused, with the reason; {run}: the run's name, {model}: its kind of model."""
+    DEFAULT_OPTIONS: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of options of `generate` that differ from the recipe's section `generate`."""
+    DESCRIPTION: ClassVar[str] = "generates text"
+    """What the model does with a prompt; the prompt loop prints it."""
+    METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Metrics of the outputs of an evaluation, each with the packages (`scores.PACKAGES`) that it needs; a name that ends
+    in a dot is completed by a class or entity type."""
+    GENERATION_METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Metrics of generated texts against their references; as METRICS."""
+    MAIN_METRICS: ClassVar[tuple[str, ...]] = ()
+    """Metrics that rank runs: the first one available, otherwise the loss."""
+    SUMMARY_METRICS: ClassVar[tuple[str, ...]] = ()
+    """Metrics of the summary line of an evaluation."""
+    PLOTS: ClassVar[Mapping[str, bool]] = {}
+    """Plots of an evaluation, and whether each is shown by default if there are few classes: `confusion`, for class
+    logits; `calibration`, for a metric accumulator that is a `training.evaluation.ClassProbabilities`."""
+    CHECK_COPYING: ClassVar[bool] = False
+    """The last sample is compared with the training data, to report verbatim copies."""
 
-    def figures(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
-        """FIGURES, or those of them that there are with these classes."""
-        return tuple(self.FIGURES)
+    def metrics_for(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Names of METRICS that exist with these classes; None: all."""
+        return tuple(self.METRICS)
 
-    def classes_of(self, figure: str, classes: Sequence[str]) -> Sequence[str]:
-        """What may stand behind the dot of a figure's name, of a run with these classes."""
+    def classes_of(self, metric: str, classes: Sequence[str]) -> Sequence[str]:
+        """Names that may complete a metric's name after its dot, for a run with these classes."""
         return classes
 
 
@@ -268,8 +268,8 @@ class ObjectiveSettings(Kind):
     """That part has every token of a text as a target once, so that it can be given in bits per byte."""
     METRICS: ClassVar[tuple[str, ...]] = ()
     """What its task measures besides, by the names that --assert uses; the pipeline has figures of its own."""
-    UNLIKE: ClassVar[Mapping[str, str]] = {}
-    """Settings that make the training loss another than the validation loss, each with its name in words."""
+    TRAINING_ONLY: ClassVar[Mapping[str, str]] = {}
+    """Settings that change only the training loss, not the validation loss, each with its name in words."""
 
     def dataset(self) -> Any:
         """What a row of its data is, as settings of the package `data.datasets`."""

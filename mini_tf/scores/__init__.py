@@ -18,30 +18,35 @@ PACKAGES = {
 }
 """What the extra `scores` installs, and its metrics."""
 _F1, _ENTITIES = ("scikit-learn",), ("scikit-learn", "seqeval")
-OF_TEXTS = {
+TEXT_METRICS = {
     **dict.fromkeys(("bleu", "chrf", "exact_match"), ("sacrebleu",)),
     **dict.fromkeys(("rouge1", "rouge2", "rougeL"), ("rouge-score",)),
 }
 """Metrics of generated texts with references."""
-OF_ENTITIES = dict.fromkeys(("entity_f1", "entity_f1.", "entity_precision", "entity_recall"), _ENTITIES)
+ENTITY_METRICS = dict.fromkeys(("entity_f1", "entity_f1.", "entity_precision", "entity_recall"), _ENTITIES)
 """Metrics of entity tags; other tags have f1_macro instead."""
-OF_CLASSES = {"accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1.", "matthews"), _F1)}
-OF_NUMBERS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
-OF_TAGS = {"accuracy": (), "f1_macro": _F1} | OF_ENTITIES
+CLASS_METRICS = {"accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1.", "matthews"), _F1)}
+REGRESSION_METRICS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
+TAG_METRICS = {"accuracy": (), "f1_macro": _F1} | ENTITY_METRICS
 COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
 """Metrics of several kinds of objectives."""
 
 
-def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
+def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
     """Metrics of an evaluation with these classes, if known; a name that ends in a dot is completed by a class or type."""
     of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
     pipeline = objective.pipeline()
-    return ("loss", *of_tokens, *objective.METRICS, *(() if pipeline is None else (*pipeline.figures(classes), *pipeline.WRITTEN)))
+    return (
+        "loss",
+        *of_tokens,
+        *objective.METRICS,
+        *(() if pipeline is None else (*pipeline.metrics_for(classes), *pipeline.GENERATION_METRICS)),
+    )
 
 
 def packages_of(pipeline: PipelineSettings | None, figures: Iterable[str]) -> tuple[str, ...]:
     """Packages that one of these metrics needs."""
-    known = {} if pipeline is None else {**pipeline.FIGURES, **pipeline.WRITTEN}
+    known = {} if pipeline is None else {**pipeline.METRICS, **pipeline.GENERATION_METRICS}
     needed = {package for name in figures for package in known.get(name, known.get(f"{name.partition('.')[0]}.", ()))}
     return tuple(package for package in PACKAGES if package in needed)
 

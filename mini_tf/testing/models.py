@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.generation.decoding import CachedModel, padded
+from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection.capture import attention_kinds, capture
 from mini_tf.nn.layers.dropout import Dropout
@@ -252,7 +252,7 @@ def the_fast_decoder_gives_the_same_logits(settings: ModelSettings) -> None:
     prompts = [random_ids(1, length, seed=length)[0].tolist() for length in (3, 6)]
     fast, plain = (_decoder(model, prompts, fast=which) for which in (True, False))
     for step in range(ids.shape[1]):
-        assert_same(fast.after(ids[:, step]), plain.after(ids[:, step]), f"step {step + 1}: the fast decoder must match forward", 1e-8)
+        assert_same(fast.decode(ids[:, step]), plain.decode(ids[:, step]), f"step {step + 1}: the fast decoder must match forward", 1e-8)
 
 
 def _declares_fast_decoding(model: Model) -> bool:
@@ -263,5 +263,5 @@ def _declares_fast_decoding(model: Model) -> bool:
 
 
 def _decoder(model: Model, prompts: list[list[int]], fast: bool) -> FastDecoder | CachedModel:
-    state = model(padded(prompts, torch.device("cpu")), state=model.start(len(prompts))).state
+    state = model(pad(prompts, torch.device("cpu")), state=model.start(len(prompts))).state
     return FastDecoder(model, state, [*map(len, prompts)]) if fast else CachedModel(model, state)

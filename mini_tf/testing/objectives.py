@@ -25,7 +25,7 @@ from mini_tf.nn.weights.objective_network import objective_tensors, trained_modu
 from mini_tf.objectives import Objective, ObjectiveSettings, Sums
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.scores import figures_of
+from mini_tf.scores import metrics_of
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing import datasets as dataset_contract
 from mini_tf.testing.datasets import Row
@@ -169,7 +169,7 @@ def parts_are_counted(tried: Tried) -> None:
     """Every part of the loss has a count, which is 0 only if the part is; metrics have the declared names."""
     case = tiny_objective(tried)
     settings = case.objective.settings
-    declared, accumulator = figures_of(settings), case.metric_accumulator
+    declared, accumulator = metrics_of(settings), case.metric_accumulator
     for rows in (case.rows, *case.cut(1)):
         batch, sums = case.sums(rows, training=False)
         assert sums.parts, "the loss must have a part"

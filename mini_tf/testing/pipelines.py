@@ -68,13 +68,13 @@ class PipelineFixture:
         return pipeline_of(self.trained)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = (), **options: Any) -> list[Output]:
-        return [*self.pipeline.generation(GenerateOptions({"batch_size": 3}, 128, **options)).outputs(prompts, places)]
+        return [*self.pipeline.generator(GenerateOptions({"batch_size": 3}, 128, **options)).outputs(prompts, places)]
 
 
 def implements_its_command(fixture: PipelineFixture) -> None:
-    methods = {"generate": "generation", "predict": "prediction"}
-    unknown = fixture.settings.WITHOUT.keys() - GENERATE_OPTIONS
-    assert not unknown, f"WITHOUT: generate has no options {unknown}"
+    methods = {"generate": "generator", "predict": "predictor"}
+    unknown = fixture.settings.UNSUPPORTED_OPTIONS.keys() - GENERATE_OPTIONS
+    assert not unknown, f"UNSUPPORTED_OPTIONS: generate has no options {unknown}"
     for command, name in methods.items():
         has = getattr(type(fixture.pipeline), name) is not getattr(Pipeline, name)
         assert has == (command == fixture.settings.COMMAND), f"COMMAND must be {command} if and only if the pipeline defines {name}"
@@ -90,8 +90,8 @@ def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
         batched, single = json.dumps(_rounded(output.result)), json.dumps(_rounded(alone.result))
         assert batched == single, f"an output must not depend on the batch: {batched} {single}"
     reports = list[Unread]()
-    fixture.outputs(fixture.prompts, unread=reports.append)
-    assert len(reports) == 1, "options.unread must be called once, however many prompts there are"
+    fixture.outputs(fixture.prompts, on_unread=reports.append)
+    assert len(reports) == 1, "options.on_unread must be called once, however many prompts there are"
     places = [f"stdin:{number}" for number, _ in enumerate(fixture.prompts, 1)]
     by_line = fixture.outputs(fixture.prompts, places, by_line=True)
     assert all(output.lines for output in by_line), "a line of input must give a line of output"
@@ -101,7 +101,7 @@ def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     if fixture.settings.COMMAND != "predict":
         return
-    predictor = fixture.pipeline.prediction(fixture.trained)
+    predictor = fixture.pipeline.predictor(fixture.trained)
     examples = fixture.data.examples[:7]
     together = predictor.predict(examples)
     alone = [predictor.predict([one])[0] for one in examples]
@@ -112,22 +112,22 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 
 
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
-    declared, written = (*fixture.settings.FIGURES,), (*fixture.settings.WRITTEN,)
-    known = {*declared, *written, *fixture.objective.METRICS}
-    unknown = {*fixture.settings.MAIN, *fixture.settings.SPOKEN} - known
-    assert not unknown, f"MAIN and SPOKEN must be declared metrics: {unknown} are not"
+    declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
+    known = {*declared, *generated, *fixture.objective.METRICS}
+    unknown = {*fixture.settings.MAIN_METRICS, *fixture.settings.SUMMARY_METRICS} - known
+    assert not unknown, f"MAIN_METRICS and SUMMARY_METRICS must be declared metrics: {unknown} are not"
     trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
-    assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if FIGURES are declared"
-    if "calibration" in fixture.settings.PICTURES:
-        assert isinstance(accumulator, ClassProbabilities), "PICTURES: calibration needs a ClassProbabilities accumulator"
+    assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if METRICS are declared"
+    if "calibration" in fixture.settings.PLOTS:
+        assert isinstance(accumulator, ClassProbabilities), "PLOTS: calibration needs a ClassProbabilities accumulator"
     packing = pack(trained.recipe, fixture.data.store, trained.tokenizer, trained.objective)
-    figures = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
-    assert all(math.isfinite(value) for value in figures.values()), f"metrics must be finite: {figures}"
+    metrics = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
+    assert all(math.isfinite(value) for value in metrics.values()), f"metrics must be finite: {metrics}"
     own = {} if accumulator is None else accumulator.scores()
     undeclared = [name for name in own if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
-    assert not undeclared, f"FIGURES must declare {undeclared}"
+    assert not undeclared, f"METRICS must declare {undeclared}"
     if accumulator is not None and fixture.settings.COMMAND == "predict":
-        predictor = fixture.pipeline.prediction(trained, judged=True)
+        predictor = fixture.pipeline.predictor(trained, labelled=True)
         for one in fixture.data.examples:
             predictor.predict([one])
         found = predictor.scores()
@@ -136,15 +136,15 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
 
 
 def generates_texts_with_references(fixture: PipelineFixture) -> None:
-    if not fixture.settings.WRITTEN:
+    if not fixture.settings.GENERATION_METRICS:
         return
     chunks = list[None]()
-    written = [*fixture.pipeline.written(fixture.data.store, 5, lambda: chunks.append(None))]
-    assert len(written) == 5, f"five examples must give five texts, not {len(written)}"
+    generated = [*fixture.pipeline.generate_with_references(fixture.data.store, 5, lambda: chunks.append(None))]
+    assert len(generated) == 5, f"five examples must give five texts, not {len(generated)}"
     assert chunks, "each_chunk must be called"
-    assert all(isinstance(text, str) and references for text, references in written), "each text must come with references"
-    undeclared = fixture.pipeline.scores(iter(written)).keys() - {*fixture.settings.WRITTEN}
-    assert not undeclared, f"WRITTEN must declare {undeclared}"
+    assert all(isinstance(text, str) and references for text, references in generated), "each text must come with references"
+    undeclared = fixture.pipeline.scores(iter(generated)).keys() - {*fixture.settings.GENERATION_METRICS}
+    assert not undeclared, f"GENERATION_METRICS must declare {undeclared}"
 
 
 def samples_are_deterministic_text(fixture: PipelineFixture) -> None:

@@ -127,7 +127,7 @@ def minitf(shape: Shape, reference: Any, tokenizer: Any, letters: list[str]) -> 
     def write(m: int) -> list[list[int]]:
         wish = Generate(temperature=0.0, max_new_tokens=m)
         writer = TextGenerator(model, tokenizer, recipe.model_copy(update={"generate": wish}))
-        answers = writer.write([writer.prompt(letter) for letter in letters], 0, rows=len(letters))
+        answers = writer.generate([writer.encode_prompt(letter) for letter in letters], 0, batch_size=len(letters))
         return [tokenizer.encode(written.text).tolist() for [written] in answers]
 
     return write

@@ -71,5 +71,6 @@ def generate(
         return 0
     file = None if input == Path("-") else input
     with session.printing_notes():
-        generate_from_lines(partial(session.print_outputs, generation), file, default_lookahead(file, generation.ahead, batch_size or 1))
+        lookahead = default_lookahead(file, generation.chunk_size, batch_size or 1)
+        generate_from_lines(partial(session.print_outputs, generation), file, lookahead)
     return 0

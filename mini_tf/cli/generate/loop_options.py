@@ -33,7 +33,7 @@ class LoopOptions:
     def change(self, assignment: str) -> list[str]:
         """Apply "temperature 0.7"; returns lines with the new values. UsageFault changes nothing."""
         if not assignment:
-            return [*self._lines(name for name in self._parameters if name not in self._session.settings.WITHOUT)]
+            return [*self._lines(name for name in self._parameters if name not in self._session.settings.UNSUPPORTED_OPTIONS)]
         found = _SET.fullmatch(assignment)
         name = found[1].replace("-", "_") if found else assignment
         if found is None or name not in self._parameters:
@@ -57,7 +57,7 @@ class LoopOptions:
         try:
             self._session.open(changed)
         except UsageFault as fault:
-            own = name in self._session.settings.WITHOUT
+            own = name in self._session.settings.UNSUPPORTED_OPTIONS
             hint = "/set shows the options of this model" if own else fault.hint or self._reset_hint(name)
             raise UsageFault(fault.message, hint=hint) from None
         self.given = changed
@@ -87,7 +87,7 @@ class LoopOptions:
         trained, width = self._session.trained, max(map(len, self._parameters))
         own = {"context": trained.model.context, "num_samples": 1, "greedy": False, "seed": "a new one per prompt"}
         own |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
-        own |= trained.recipe.generate.model_dump() | self._session.settings.DEFAULTS
+        own |= trained.recipe.generate.model_dump() | self._session.settings.DEFAULT_OPTIONS
         for name in names:
             value = _format(self.given[name]) if name in self.given else f"{_format(own.get(name))} (default)"
             yield f"{name.replace('_', '-'):<{width}}  {value}"

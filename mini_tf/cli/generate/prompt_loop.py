@@ -56,7 +56,7 @@ def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
 def _banner(session: PromptSession) -> list[str]:
     trained, recipe = session.trained, session.trained.recipe
     step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
-    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DOES}"
+    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
     return [f"{trained.folder.name}, {step}: {what}", "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"]
 
 
@@ -100,7 +100,7 @@ class _Loop:
 
     def _retry(self) -> None:
         """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
-        given, recipe, without = self.options.given, self.session.trained.recipe, self.session.settings.WITHOUT
+        given, recipe, without = self.options.given, self.session.trained.recipe, self.session.settings.UNSUPPORTED_OPTIONS
         if self.last is None:
             raise UsageFault("/retry: no prompt has been given yet")
         if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:
@@ -115,7 +115,7 @@ class _Loop:
         given = self.options.given
         self.seed = given.get("seed", self.seed + 1) if seed is None else seed
         self.last = prompt
-        if "seed" not in self.session.settings.WITHOUT:
+        if "seed" not in self.session.settings.UNSUPPORTED_OPTIONS:
             given = given | {"seed": self.seed}
         console = self.session.console
         try:

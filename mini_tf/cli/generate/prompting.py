@@ -10,7 +10,7 @@ from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.unread import Unread
-    from mini_tf.pipelines import Generation
+    from mini_tf.pipelines import Generator
     from mini_tf.trained.opening import Trained
 
 
@@ -27,7 +27,7 @@ class PromptSession:
             hint = f"use `minitf predict {name}`" if predicts else None
             raise UsageFault(f"{name} was trained with the objective {objective.kind}, which generates no text", hint=hint)
 
-    def open(self, given: Mapping[str, Any]) -> "Generation":
+    def open(self, given: Mapping[str, Any]) -> "Generator":
         """A generation with these options, by name; UsageFault for a value out of range or an option that the model
         does not support.
         """
@@ -37,7 +37,7 @@ class PromptSession:
             self.refuse_unsupported(name)
         options = {name: value for name, value in given.items() if name != "context"}
         console, terminal = self.console, sys.stdout.isatty() and not self.by_line and not self.console.json
-        return pipeline_of(self.trained).generation(
+        return pipeline_of(self.trained).generator(
             GenerateOptions(
                 options,
                 self._context(given.get("context")),
@@ -49,7 +49,7 @@ class PromptSession:
             )
         )
 
-    def print_outputs(self, generation: "Generation", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
+    def print_outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
         """Generate from prompts and print each result as soon as it is ready. where: file and line of each prompt."""
         for one in generation.outputs(prompts, where):
             if self.console.json:
@@ -68,8 +68,8 @@ class PromptSession:
 
     def refuse_unsupported(self, name: str) -> None:
         """UsageFault for an option that this model does not support."""
-        if name in self.settings.WITHOUT:
-            why = self.settings.WITHOUT[name].format(run=self.trained.folder.name, model=self.trained.recipe.model.kind)
+        if name in self.settings.UNSUPPORTED_OPTIONS:
+            why = self.settings.UNSUPPORTED_OPTIONS[name].format(run=self.trained.folder.name, model=self.trained.recipe.model.kind)
             raise UsageFault(f"--{name.replace('_', '-')}: {why}", hint="leave it out")
 
     def _note(self, unread: "Unread") -> None:

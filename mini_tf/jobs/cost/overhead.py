@@ -46,7 +46,7 @@ def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
     tokens = parts.held_out_tokens
     rate = _evaluated_per_second(parts, tokens)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and pipeline.WRITTEN:
+    if pipeline is not None and pipeline.GENERATION_METRICS:
         (sample, last), text = _answer(parts), ""
     else:
         (sample, text), last = _continue(parts), 0.0

@@ -1,0 +1,96 @@
+"""`minitf generate` with a decoder: continuations as streamed text, as lines, or as JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mini_tf.data.tokenization.unread import Unread
+from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
+from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
+from mini_tf.pipelines._options import BATCH_SIZE, notes_entry, one_line, option, with_options
+from mini_tf.system.errors import UsageFault
+
+BETWEEN_SAMPLES = "---"
+
+
+class DecoderGenerator:
+    """Generates text with a decoder. chat: a prompt is a chat message, and the answer to it is generated."""
+
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions, chat: bool = False) -> None:
+        given = options.given
+        self.bundle, self.options = bundle, options
+        self.samples, self.batch_size = given.get("num_samples", 1), given.get("batch_size", BATCH_SIZE)
+        self.seed: int = given.get("seed", 0)
+        self.top_logprobs: int | None = given.get("logprobs")
+        self.chunk_size = self.batch_size
+        generate = with_options(bundle.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
+        recipe = bundle.recipe.model_copy(update={"generate": generate})
+        self.text_generator = TextGenerator(
+            bundle.model, bundle.tokenizer, recipe, context=options.context, top_logprobs=self.top_logprobs, chat=chat
+        )
+        self.unread = Unread(bundle.tokenizer, self.text_generator.context)
+        self._check_options()
+        self.streams = given.get("stream", options.terminal and self.samples == 1)
+
+    def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
+        encoded = [self.encode(text) for text in prompts]
+        notes = [
+            self.unread.add(self.texts_of(text), prompt.length, prompt.cut, place)
+            for text, prompt, place in zip(prompts, encoded, places or [""] * len(encoded), strict=True)
+        ]
+        self.options.on_unread(self.unread)
+        batch_size, streamer = (1, self._stream) if self.streams else (self.batch_size, None)
+        generated = self.text_generator.generate(encoded, self.seed, self.samples, batch_size, streamer)
+        for number, (prompt_text, own_notes, samples) in enumerate(zip(prompts, notes, generated, strict=True)):
+            yield self._output(prompt_text, own_notes, samples, first=number == 0)
+
+    def encode(self, text: str) -> Prompt:
+        return self.text_generator.encode_prompt(text)
+
+    def texts_of(self, prompt: str) -> Sequence[str]:
+        """The texts that a prompt consists of, as they are tokenized."""
+        return [prompt]
+
+    def _output(self, prompt: str, notes: Sequence[str], samples: Sequence[GeneratedText], first: bool) -> Output:
+        result: dict[str, Any] = {"prompt": prompt, "texts": [sample.text for sample in samples], **notes_entry(notes)}
+        if self.top_logprobs is not None:
+            result["tokens"] = [[self._token_json(token) for token in sample.tokens] for sample in samples]
+        lines, shown = list[str](), list[str]()
+        for number, sample in enumerate(samples):
+            lines.append("" if self.streams else one_line(sample.text))
+            between = self.samples > 1 and not (first and number == 0)
+            tokens = [self._token_line(token) for token in sample.tokens]
+            shown += [*([BETWEEN_SAMPLES] if between else []), "" if self.streams else sample.text, *tokens]
+        return Output(result, lines, shown)
+
+    def _stream(self, text: str) -> None:
+        self.options.streamer(one_line(text) if self.options.by_line else text)
+
+    def _token_line(self, token: ScoredToken) -> str:
+        """A token with its log-probability, then the most probable tokens with theirs."""
+        own, *others = [json.dumps(piece, ensure_ascii=False) for piece in self._pieces(token)]
+        top = "".join(f"  {logprob:.4f} {piece}" for piece, (_, logprob) in zip(others, token.top, strict=True))
+        return f"{token.logprob:9.4f} {own:<16}{top}".rstrip()
+
+    def _token_json(self, token: ScoredToken) -> dict[str, Any]:
+        own, *others = self._pieces(token)
+        top = [{"token": piece, "logprob": logprob} for piece, (_, logprob) in zip(others, token.top, strict=True)]
+        return {"token": own, "id": token.id, "logprob": token.logprob, "top": top}
+
+    def _pieces(self, token: ScoredToken) -> list[str]:
+        return self.bundle.tokenizer.pieces([token.id, *(id for id, _ in token.top)])
+
+    def _check_options(self) -> None:
+        """UsageFault for contradictory options."""
+        given = self.options.given
+        sampling = [name for name in ("temperature", "top_k", "top_p", "min_p") if given.get(name)]
+        if given.get("greedy") and sampling:
+            raise UsageFault(f"--greedy is --temperature 0; {option(sampling[0])} {given[sampling[0]]:g} was given too")
+        if self.samples > 1 and self.text_generator.settings.greedy:
+            raise UsageFault(f"--num-samples {self.samples}: greedy decoding gives identical samples", hint="give a --temperature above 0")
+        if given.get("stream"):
+            several = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
+            if others := [*(["--json"] if self.options.json else []), *several]:
+                raise UsageFault(f"--stream prints one text while it is generated; {others[0]} was given too", hint="remove one of them")
+        if self.top_logprobs is not None and self.options.by_line and not self.options.json:
+            raise UsageFault("--logprobs do not fit into one output line per input line", hint="--json prints them")
