@@ -33,7 +33,7 @@ def result(*arguments: str) -> Any:
 def test_the_next_token_is_asked_for_at_every_place(recipe: str) -> None:
     shown = result("show", recipe, "--split", "val")
     assert shown["sees"] == "each token sees only what stands before and itself, in its document within the row"
-    places = shown["rows"][0]["places"]
+    places = shown["rows"][0]["positions"]
     assert [place["target"] for place in places[:-1]] == [place["reads"] for place in places[1:]]
     assert places[0]["reads"] == "</s>"
     assert "".join(place["reads"] for place in places if place["document"] == 1).removeprefix("</s>") in SENTENCES
@@ -42,7 +42,7 @@ def test_the_next_token_is_asked_for_at_every_place(recipe: str) -> None:
 def test_masked_places_show_what_stood_there(recipe: str) -> None:
     masked = ["model.kind=encoder", "objective.kind=masked", "objective.scheme=whole_word", "objective.mask_rate=0.3"]
     shown = result("show", recipe, *masked, "--rows", "4")
-    places = [place for row in shown["rows"] for place in row["places"]]
+    places = [place for row in shown["rows"] for place in row["positions"]]
     asked = [place for place in places if place["target"] is not None]
     assert 0.15 < len(asked) / len(places) < 0.35
     assert all(place["replaced"] in (None, place["target"]) for place in asked)
@@ -57,7 +57,7 @@ def test_the_table_stands_for_the_same_row(recipe: str) -> None:
     first, *_, last = row["documents"]
     n_rows = result("show", recipe)["n_rows"]
     assert table[2] == f"row {row['row']} of {n_rows} (counted from 0), documents {first} to {last}: 48 tokens"
-    assert [line.split()[0] for line in table[4:]] == [str(place["place"]) for place in row["places"]]
+    assert [line.split()[0] for line in table[4:]] == [str(place["position"]) for place in row["positions"]]
 
 
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])
@@ -113,13 +113,13 @@ def test_a_pair_is_shown_as_it_is_read_and_asked_for(pairs: str, split: str) -> 
     counted = result("stats", pairs, "data.split=30%")
     assert shown["n_rows"] == counted[split]["pairs"]
     assert len(shown["rows"]) == shown["n_rows"] if split == "val" else 1 < len(shown["rows"]) <= 100 // 10
-    found = [("".join(p["reads"] for p in row["source"]["places"]), row["places"]) for row in shown["rows"]]
+    found = [("".join(p["reads"] for p in row["source"]["positions"]), row["positions"]) for row in shown["rows"]]
     for source, places in found:
         read, asked = [place["reads"] for place in places], [place["target"] for place in places]
         assert (read[0], asked[-1], read[1:]) == ("</s>", "</s>", asked[:-1])
         assert (source.removesuffix("</s>"), "".join(read[1:])) in PAIRS
         assert source.endswith("</s>")
-    assert len({len(row["places"]) + row["padding"] for row in shown["rows"]}) == 1
+    assert len({len(row["positions"]) + row["padding"] for row in shown["rows"]}) == 1
     assert split == "train" or any(row["padding"] for row in shown["rows"])
 
 
@@ -127,13 +127,13 @@ def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
     [row] = result("show", pairs, "--split", "val")["rows"]
     lines = CliRunner().invoke(app, ["show", pairs, "--split", "val", "-q"]).stdout.splitlines()
     assert lines[0].startswith("val, seq2seq, pairs: each token of a target sees what stands before it and itself, and its whole source;")
-    n_source, n_target = len(row["source"]["places"]), len(row["places"])
+    n_source, n_target = len(row["source"]["positions"]), len(row["positions"])
     assert (
         lines[2]
         == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0), pair 1: source {n_source} tokens, target {n_target} tokens"
     )
     assert len(lines[4:]) == max(n_source, n_target)
-    first = f"{0:>7}  {row['source']['places'][0]['reads']!r:<20} {'</s>'!r:<20} {row['places'][0]['target']!r}"
+    first = f"{0:>7}  {row['source']['positions'][0]['reads']!r:<20} {'</s>'!r:<20} {row['positions'][0]['target']!r}"
     assert lines[4] == first
 
 

@@ -40,7 +40,7 @@ def turns(folder: Path) -> tuple[str, ...]:
 
 
 def text_of(row: dict[str, Any]) -> str:
-    return "".join(place["reads"] for place in row["places"]).replace("</s>", "|")
+    return "".join(place["reads"] for place in row["positions"]).replace("</s>", "|")
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
@@ -50,7 +50,7 @@ def test_the_class_of_a_text_is_asked_for_at_the_separator_before_it(tmp_path: P
     assert len(shown["rows"]) == (shown["n_rows"] if split == "val" else 8)
     known = {f"|{row['text']}|": row["label"] for row in OPINIONS}
     for row in shown["rows"]:
-        first, *others = row["places"]
+        first, *others = row["positions"]
         assert first["target"] == known[text_of(row)]
         assert all(place["target"] is None for place in others)
 
@@ -58,23 +58,23 @@ def test_the_class_of_a_text_is_asked_for_at_the_separator_before_it(tmp_path: P
 def test_what_training_hides_is_shown_with_what_stood_there(tmp_path: Path) -> None:
     arguments = (*classes(tmp_path), "train.context=64", "objective.token_dropout_rate=0.5")
     [row], [plain] = (data("show", *given)["rows"] for given in (arguments, arguments[:-1]))
-    hidden = [place for place in row["places"] if place["replaced"] is not None]
-    assert 0 < len(hidden) < len(row["places"])
+    hidden = [place for place in row["positions"] if place["replaced"] is not None]
+    assert 0 < len(hidden) < len(row["positions"])
     assert len({place["reads"] for place in hidden}) == 1
-    assert [place["replaced"] or place["reads"] for place in row["places"]] == [place["reads"] for place in plain["places"]]
-    assert all(place["replaced"] is None for place in plain["places"])
+    assert [place["replaced"] or place["reads"] for place in row["positions"]] == [place["reads"] for place in plain["positions"]]
+    assert all(place["replaced"] is None for place in plain["positions"])
     shown = minitf("data", "show", "bert-nano", *SMALL, *arguments, "-q").stdout
     assert "original" in shown
     assert sum(repr(place["replaced"]) in shown for place in hidden) == len(hidden)
     judged = data("show", *arguments, "--split", "val")["rows"]
-    assert all(place["replaced"] is None for one in judged for place in one["places"]), "nothing is hidden there"
+    assert all(place["replaced"] is None for one in judged for place in one["positions"]), "nothing is hidden there"
 
 
 def test_a_number_is_shown_in_its_own_unit(tmp_path: Path) -> None:
     shown = data("show", *numbers(tmp_path), "train.context=64", "--rows", "1000", "--split", "val")
     known = {f"|{row['text']}|": row["stars"] for row in OPINIONS}
     assert len(shown["rows"]) == shown["n_rows"] > 5
-    assert all(row["places"][0]["target"] == pytest.approx(known[text_of(row)], rel=1e-5) for row in shown["rows"])
+    assert all(row["positions"][0]["target"] == pytest.approx(known[text_of(row)], rel=1e-5) for row in shown["rows"])
 
 
 def test_a_tag_is_asked_for_at_the_first_token_of_its_word(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_a_tag_is_asked_for_at_the_first_token_of_its_word(tmp_path: Path) -> No
     known = {f"|{' '.join(words)}|": (words, tags) for words, tags in NAMES}
     for row in shown["rows"]:
         words, asked = known[text_of(row)]
-        assert [place["target"] for place in row["places"] if place["target"] is not None] == asked
-        starts = np.cumsum([0, *(len(place["reads"].replace("</s>", "|")) for place in row["places"]), 0])
+        assert [place["target"] for place in row["positions"] if place["target"] is not None] == asked
+        starts = np.cumsum([0, *(len(place["reads"].replace("</s>", "|")) for place in row["positions"]), 0])
         begins = [1 + len(" ".join(words[:n])) + (n > 0) for n in range(len(words))]
-        places = [n for n, place in enumerate(row["places"]) if place["target"] is not None]
+        places = [n for n, place in enumerate(row["positions"]) if place["target"] is not None]
         assert all(starts[n] <= begin < starts[n + 1] for n, begin in zip(places, begins, strict=True))
 
 
@@ -94,9 +94,9 @@ def test_of_a_conversation_only_the_response_and_its_end_are_targets(tmp_path: P
     said = {f"{turn['prompt']}|{turn['response']}": turn["response"] for turn in TURNS}
     assert len(shown["rows"]) == shown["n_rows"] > 3
     for row in shown["rows"]:
-        asked = "".join(place["target"] or "" for place in row["places"]).replace("</s>", "|")
+        asked = "".join(place["target"] or "" for place in row["positions"]).replace("</s>", "|")
         assert asked == said[text_of(row).removeprefix("|")] + "|"
-        assert row["places"][0]["target"] is None
+        assert row["positions"][0]["target"] is None
 
 
 def test_the_tables_stand_for_the_same_and_steer_nothing(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_the_tables_stand_for_the_same_and_steer_nothing(tmp_path: Path) -> None
         [row] = data("show", *kind(tmp_path))["rows"]
         shown = minitf("data", "show", *arguments, "-q").stdout
         places = [line for line in shown.splitlines() if line.startswith("   ") and line.split()[0].isdigit()]
-        assert len(places) == len(row["places"])
-        asked = [place["target"] for place in row["places"] if place["target"] is not None]
+        assert len(places) == len(row["positions"])
+        asked = [place["target"] for place in row["positions"] if place["target"] is not None]
         assert all(repr(target) in shown for target in asked)
         shown += minitf("data", "stats", *arguments, "-q").stdout
         assert not set(shown) & (set(STEERING) - {"\n"}), "though one class is called with an escape sequence"
@@ -144,5 +144,5 @@ def test_statistics_count_examples_and_labels_on_both_sides(tmp_path: Path) -> N
     shown, counted = (
         data(command, *turns(tmp_path), *more) for command, more in (("show", ("--rows", "99", "--split", "val")), ("stats", ()))
     )
-    asked = sum(place["target"] is not None for row in shown["rows"] for place in row["places"])
+    asked = sum(place["target"] is not None for row in shown["rows"] for place in row["positions"])
     assert counted["val"]["labels"]["tokens_asked_for"] == asked > 10

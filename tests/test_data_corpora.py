@@ -34,13 +34,13 @@ def test_the_entropy_of_the_grammar_is_the_mean_surprise_of_its_sentences(senten
 
 
 def test_probabilities_sum_to_one_at_every_place_of_the_grammar() -> None:
-    waiting, seen = [grammar.Place()], set()
+    waiting, seen = [grammar.State()], set()
     while waiting:
         here = waiting.pop()
         if here in seen:
             continue
         seen.add(here)
-        options = grammar.choices(here)
+        options = grammar.transitions(here)
         assert not options or sum(p for p, _, _ in options) == pytest.approx(1)
         assert len({word for _, word, _ in options}) == len(options)
         waiting += [there for _, _, there in options]

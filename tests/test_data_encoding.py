@@ -69,7 +69,7 @@ def refused(form: str, example: Example, labels: Labels = CLASSES, used: Tokeniz
 
 def labels_of(form: str, answers: Iterable[str], wanted: tuple[str, ...] | None = None) -> Labels:
     dataset = dataset_of(form, **({} if wanted is None else {"labels": wanted}))
-    labels = dataset.labels_of(Example(["a"], [answer], f"f:{n}") for n, answer in enumerate(answers))
+    labels = dataset.fit_labels(Example(["a"], [answer], f"f:{n}") for n, answer in enumerate(answers))
     assert labels is not None
     return labels
 
@@ -289,8 +289,8 @@ def test_a_conversation_ends_with_what_the_assistant_says_last_and_is_known_by_w
         return dataset_of("chats").example({"messages": messages}, "f:1", {"messages": "messages"}, labelled=True)
 
     one = read("user", ASSISTANT, "user", ASSISTANT, "user", "system")
-    assert (one.labels, one.texts[-1], one.n_later) == (["user", ASSISTANT, "user", ASSISTANT], "assistant 3", 2)
-    assert read("user", ASSISTANT, "user", ASSISTANT) == one._replace(n_later=0)
+    assert (one.labels, one.texts[-1], one.n_dropped) == (["user", ASSISTANT, "user", ASSISTANT], "assistant 3", 2)
+    assert read("user", ASSISTANT, "user", ASSISTANT) == one._replace(n_dropped=0)
     known_by = dataset_of("chats").known_by
     assert known_by(one._replace(texts=[*one.texts[:-1], "another"])) == known_by(one)
     assert known_by(read("user", ASSISTANT)) != known_by(one)

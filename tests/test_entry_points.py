@@ -339,7 +339,7 @@ def test_what_a_package_encodes_is_made_anew_once_its_files_are_others(
 def read(shown: Done) -> list[str]:
     """The letters of a row."""
     [row] = json.loads(shown.stdout)["result"]["rows"]
-    return [place["reads"] for place in row["places"] if place["reads"].isalpha()]
+    return [place["reads"] for place in row["positions"] if place["reads"].isalpha()]
 
 
 def test_the_tokenizer_and_the_corpus_of_a_package_are_recorded(tmp_path: Path) -> None:

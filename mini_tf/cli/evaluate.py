@@ -86,7 +86,7 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
     from mini_tf.training.evaluation import pack
 
     dataset, context = trained.recipe.objective.dataset(), trained.model.context
-    n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_longer if dataset.CUTS else 0
+    n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_too_long if dataset.TRUNCATES else 0
     told = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} and are cut there"
     return [f"{n_cut:,} {told}"] if n_cut else []
 

@@ -1,38 +1,40 @@
-"""What one row of data is before it is ids; a document is a `formats.documents.Document`."""
+"""Examples before tokenization. An example of the dataset `text` is a `formats.documents.Document`."""
 
 from typing import NamedTuple
 
 ASSISTANT = "assistant"
-"""Whose turns of a conversation are learnt."""
+"""The role whose chat messages are targets."""
 
 
 class Pair(NamedTuple):
-    """`where` names the line that the pair, or its source, stands in; alignment: links between words, where the data have some.
+    """A source and its target.
 
-    further: other targets that are as good; `target` is the one that is learnt.
+    where: file and line of the pair, or of its source. alignment: the gold word alignment, if the data have one.
+    alternatives: further references; training uses `target` only.
     """
 
     source: str
     target: str
     where: str
     alignment: str | None = None
-    further: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All targets, the learnt one first."""
-        return self.target, *self.further
+        """All reference targets; the first is the training target."""
+        return self.target, *self.alternatives
 
 
 class Example(NamedTuple):
-    """texts: one or two texts, words, or turns; answers: the class, the number, a tag for each word, or who says each turn.
+    """One or two texts, the words of a sentence, or the messages of a chat, with their labels.
 
-    answers is empty where they are not known. where: the line it stands in. further: of a conversation, what the assistant could say
-    last as well. n_later: turns behind the assistant's last one, which are left out since nothing is learnt there.
+    labels: the class, the number, one tag per word, or the role of each message; empty if unknown. where: file and
+    line. alternatives: other references for the last message of the assistant. n_dropped: messages after the last one
+    of the assistant, which are dropped because they contain no target.
     """
 
     texts: list[str]
     labels: list[str]
     where: str
-    further: tuple[str, ...] = ()
-    n_later: int = 0
+    alternatives: tuple[str, ...] = ()
+    n_dropped: int = 0

@@ -1,4 +1,4 @@
-"""From a store to rows: what everything that reads rows of data asks, whatever a row is."""
+"""Packing: how the documents of a store become rows for training and evaluation."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,9 +15,10 @@ from mini_tf.system.seeds import seed_of
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of `context` tokens and `lookahead` more, which are predicted but not read.
+    """Rows of `context` input tokens and `lookahead` further tokens, which are targets only.
 
-    pack: as `data.pack`. seed: of where epochs begin. word_starts_of: finds out where words begin, if the objective asks for it.
+    pack: `data.pack`. seed: decides the offset of each epoch. word_starts_of: finds word starts in ids, if the
+    objective needs them.
     """
 
     context: int
@@ -29,13 +30,13 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """A store in rows; subclasses say how."""
+    """Base class: the rows of a store."""
 
     store: Store
     shape: Shape
 
-    n_longer = 0
-    """Examples that are longer than the context."""
+    n_too_long = 0
+    """Examples longer than the context."""
 
     @property
     def pack(self) -> str:
@@ -43,71 +44,71 @@ class Packing:
 
     @property
     def n_rows(self) -> int:
-        """Rows an epoch, the same for all epochs."""
+        """Rows per epoch, the same for all epochs."""
         return len(self.lengths)
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n_rows,): tokens that each row reads; of rows with a source, on the longer side."""
+        """(n_rows,): input tokens of each row; the longer of source and target."""
         raise NotImplementedError
 
     @property
     def row_tokens(self) -> float:
-        """Tokens that a row reads, on average; of rows with a source, that are predicted."""
+        """Mean input tokens per row; of rows with a source, of the target."""
         raise NotImplementedError
 
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
-        """These rows (B,) of an epoch, each with the key (B,) it will draw from."""
+        """The rows with these indices (B,) in an epoch; keys (B,): a random seed for each."""
         raise NotImplementedError
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Which documents (from 0, each once) these rows (B,) of an epoch read; none where the text has not several."""
+        """The distinct documents (from 0) in these rows (B,) of an epoch; empty if the store has a single one."""
         raise NotImplementedError
 
     @property
-    def held_out_tokens(self) -> np.ndarray:
-        """(n,): of each row of evaluation, the tokens that count for `eval.tokens`."""
+    def eval_row_tokens(self) -> np.ndarray:
+        """(n,): tokens of each evaluation row, as counted for `eval.tokens`."""
         raise NotImplementedError
 
-    def held_out(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
-        """These rows (B,) of evaluation."""
+    def take_eval(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
+        """The evaluation rows with these indices (B,)."""
         return self.take(rows, 0, keys)
 
-    def eval_numbers(self, tokens: int | None = None) -> np.ndarray:
-        """(n,): the numbers of the rows that an evaluation on `tokens` reads."""
-        of_rows = self.held_out_tokens
-        return np.arange(len(of_rows)) if tokens is None else spread(of_rows, tokens)
+    def eval_row_indices(self, tokens: int | None = None) -> np.ndarray:
+        """(n,): indices of the rows of an evaluation on at least `tokens` tokens; None = all."""
+        of_rows = self.eval_row_tokens
+        return np.arange(len(of_rows)) if tokens is None else evenly_spaced(of_rows, tokens)
 
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
-        """Every target once, in order, in batches; with `tokens` only of rows that have so many together, spread evenly over all.
+        """Batches with every target once, in order; with `tokens` only evenly spaced rows with at least so many tokens.
 
-        A row's key depends on its number alone, so what is masked is the same for every run, sample and batch size.
+        A row's key depends on its index alone, so the same tokens are masked in every run, sample and batch size.
         """
-        chosen = self.eval_numbers(tokens)
-        for begin in range(0, len(chosen), batch_size):
-            numbers = chosen[begin : begin + batch_size]
-            yield self.held_out(numbers, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))
+        indices = self.eval_row_indices(tokens)
+        for begin in range(0, len(indices), batch_size):
+            batch = indices[begin : begin + batch_size]
+            yield self.take_eval(batch, np.array([seed_of("example", int(i)) for i in batch], np.uint64))
 
 
-def spread(of_rows: np.ndarray, tokens: int) -> np.ndarray:
-    """Which of the rows with so many tokens each (n,) to take, evenly spread, to have `tokens` together; all where there are fewer.
+def evenly_spaced(of_rows: np.ndarray, tokens: int) -> np.ndarray:
+    """Indices of evenly spaced rows with at least `tokens` tokens in total, at most all. of_rows (n,): tokens of each.
 
-    Held-out data that are given may be sorted, by class or by origin: the first rows would not stand for the others.
+    Evenly spaced, because validation data may be sorted by class or origin: the first rows would not be representative.
     """
     n = len(of_rows)
     m = min(n, math.ceil(tokens / max(of_rows.mean(), 1e-9)))
     while True:
-        chosen: np.ndarray = (2 * np.arange(m) + 1) * n // (2 * m)
-        if m == n or of_rows[chosen].sum() >= tokens:
-            return chosen
+        indices: np.ndarray = (2 * np.arange(m) + 1) * n // (2 * m)
+        if m == n or of_rows[indices].sum() >= tokens:
+            return indices
         m = min(n, m + max(1, m // 64))
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Of each row (n_rows,): its document, the first of its ids in the store and the one after its last, separators apart.
+    """For each row (n_rows,): its document and the range [first, last) of its ids in the store, without separators.
 
-    closed: whether the closing separator stands behind them. From the id at `gap` on so many are `skipped`.
+    closed: True if the closing separator follows. `skipped` ids from index `gap` on are left out.
     """
 
     documents: np.ndarray
@@ -119,44 +120,47 @@ class Spans:
 
     @classmethod
     def of(cls, first: np.ndarray, last: np.ndarray, documents: np.ndarray | None = None, closed: np.ndarray | None = None) -> "Spans":
-        """Rows that skip nothing; by default a row is a document, in order, and closed."""
+        """Rows without a gap; by default row n is the whole document n, closed."""
         documents = np.arange(len(first)) if documents is None else documents
         closed = np.ones(len(first), bool) if closed is None else closed
         return cls(documents, first, last, closed, last, np.zeros_like(first))
 
-    def chosen(self, rows: np.ndarray) -> "Spans":
-        """Some of them, by number or where True."""
+    def select(self, rows: np.ndarray) -> "Spans":
+        """A subset, by indices or by a boolean mask."""
         return Spans(*(array[rows] for array in vars(self).values()))
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n_rows,): ids of each row, its opening separator left out."""
+        """(n_rows,): ids of each row, without its opening separator."""
         lengths: np.ndarray = self.last - self.first - self.skipped + self.closed
         return lengths
 
 
 @dataclass(frozen=True, eq=False)
-class OneEach(Packing):
-    """An example a row, between its separators, or a part of one; `sources`: rows that are read besides, which no separator opens."""
+class ExampleRows(Packing):
+    """One example per row, between separators, or a part of one.
+
+    sources: the source of each row, without an opening separator.
+    """
 
     spans: Spans
     sources: Spans | None = None
-    n_longer: int = 0
+    n_too_long: int = 0
 
     pack = "none"
 
     @cached_property
-    def held_out_tokens(self) -> np.ndarray:
+    def eval_row_tokens(self) -> np.ndarray:
         tokens: np.ndarray = self.spans.lengths + 1 - self.shape.lookahead
         return tokens
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        return self.held_out_tokens if self.sources is None else np.maximum(self.held_out_tokens, self.sources.lengths)
+        return self.eval_row_tokens if self.sources is None else np.maximum(self.eval_row_tokens, self.sources.lengths)
 
     @cached_property
     def row_tokens(self) -> float:
-        return float(self.held_out_tokens.mean())
+        return float(self.eval_row_tokens.mean())
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         return np.unique(self.spans.documents[rows])
@@ -164,26 +168,26 @@ class OneEach(Packing):
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         """The same in every epoch."""
         self.store.check()
-        store, spans = self.store, self.spans.chosen(rows)
+        store, spans = self.store, self.spans.select(rows)
         ids, segments, index = _read(store, spans)
         labels, source = None, None
         if store.labels is not None:
             labels = np.asarray(store.labels[index])
             labels[:, 0] = np.nan
-            # A cut may fall where something else goes on.
+            # Behind a cut the store has the label of the next id, not of the separator.
             ends = spans.last == (store.starts + 1 + store.lengths)[spans.documents]
             labels[np.arange(len(rows))[~ends], spans.lengths[~ends]] = np.nan
             if segments is not None:
                 labels[segments == 0] = np.nan
         if self.sources is not None and store.source is not None:
-            source_ids, source_segments, _ = _read(store.source, self.sources.chosen(rows))
+            source_ids, source_segments, _ = _read(store.source, self.sources.select(rows))
             source = Rows(source_ids[:, 1:], keys, None if source_segments is None else source_segments[:, 1:])
         row_labels = None if store.row_labels is None else np.asarray(store.row_labels[spans.documents])
         return Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=spans.documents.astype(np.int64))
 
 
 def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """ids (B, n) with their separators, padded on the right; which of them are real (None = all); and where they stand in the store."""
+    """ids (B, n) with separators, right-padded; the padding mask (0 = padding, None = none); indices in the store."""
     lengths, at = spans.lengths[:, None], np.arange(int(spans.lengths.max()) + 1)
     real, closing = at <= lengths, (at == lengths) & spans.closed[:, None]
     index = spans.first[:, None] - 1 + at

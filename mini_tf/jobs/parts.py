@@ -45,11 +45,11 @@ class Parts:
     @property
     def tokenizer(self) -> Tokenizer:
         """Of what the model predicts."""
-        return self.data.used.target
+        return self.data.tokenizers.target
 
     @property
     def source_tokenizer(self) -> Tokenizer:
-        return self.data.used.source
+        return self.data.tokenizers.source
 
     @property
     def labels(self) -> Labels | None:
@@ -91,7 +91,7 @@ class Parts:
     @property
     def held_out_tokens(self) -> int:
         """Of the held-out text, what an evaluation of all of it reads."""
-        return int(self.val.held_out_tokens.sum())
+        return int(self.val.eval_row_tokens.sum())
 
     @cached_property
     def sample_tokens(self) -> int | None:
@@ -101,7 +101,7 @@ class Parts:
     @property
     def sample_size(self) -> int:
         """Tokens that an evaluation during training really reads: whole rows."""
-        return int(self.val.held_out_tokens[self.val.eval_numbers(self.sample_tokens)].sum())
+        return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Figures of the model on the held-out text, or on `tokens` spread over it, as every evaluation of a run takes them."""

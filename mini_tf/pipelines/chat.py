@@ -39,7 +39,7 @@ class Chat(Writing):
         return [texts[number] for number in range(len(prompts))]
 
     def references(self, example: Example) -> Sequence[str]:
-        return [example.texts[len(before(example))], *example.further]
+        return [example.texts[len(before(example))], *example.alternatives]
 
     def prompt_of(self, example: Example) -> str:
         turns = [f"{who}: {said}" for who, said in before(example)]

@@ -18,7 +18,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Dataset, TokenizedData
-from mini_tf.data.encoding import write
+from mini_tf.data.encoding import write_stores
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store, Tokenizers, in_memory, open_store
@@ -66,7 +66,7 @@ class Trial:
 
     def known(self, examples: Iterable[Any]) -> list[tuple[str, ...]]:
         """All that is known of examples but their places."""
-        return [(self.dataset.whole(one), self.dataset.known_by(one), *self.dataset.texts(one)) for one in examples]
+        return [(self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples]
 
     @cached_property
     def used(self) -> Tokenizers:
@@ -77,14 +77,14 @@ class Trial:
 
     @cached_property
     def labels(self) -> Labels | None:
-        return self.dataset.labels_of(iter(self.examples))
+        return self.dataset.fit_labels(iter(self.examples))
 
     @cached_property
     def store(self) -> Store:
         """All examples, written into files and opened."""
         folder = self.folder / "store"
         folder.mkdir()
-        facts = write(folder, self.dataset, (("val", one) for one in self.examples), self.used, self.labels, True)["stores"]
+        facts = write_stores(folder, self.dataset, (("val", one) for one in self.examples), self.used, self.labels, True)["stores"]
         source = open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary) if "val.source" in facts else None
         return open_store(folder, "val", facts["val"], self.used.target.vocabulary, source)
 
@@ -163,10 +163,10 @@ def holds_out_by_what_an_example_is_known_by(trial: Trial) -> None:
     assert n >= 12, "the contract needs twelve rows at least"
 
     def sides(examples: list[Any]) -> dict[str, set[str]]:
-        division = dataset.divide(lambda: iter(examples), None, Split(share=0.3))
+        division = dataset.split(lambda: iter(examples), None, Split(share=0.3))
         found: dict[str, set[str]] = {}
         for side, one in division.read():
-            found.setdefault(dataset.known_by(one), set()).add(side)
+            found.setdefault(dataset.split_key(one), set()).add(side)
         return found
 
     whole = sides(trial.examples)
@@ -179,10 +179,10 @@ def holds_out_by_what_an_example_is_known_by(trial: Trial) -> None:
 
 def leaves_out_of_the_held_out_side_what_is_learnt(trial: Trial) -> None:
     train, val = trial.examples[:8], trial.examples[6:]
-    division = trial.dataset.divide(lambda: iter(train), lambda: iter(val), Split(share=0.3))
-    held_out = [trial.dataset.whole(one) for side, one in division.read() if side == "val"]
-    assert held_out == [trial.dataset.whole(one) for one in trial.examples[8:]], "what stands in data.train must be left out of data.val"
-    fault = _fault(lambda: trial.dataset.divide(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
+    division = trial.dataset.split(lambda: iter(train), lambda: iter(val), Split(share=0.3))
+    held_out = [trial.dataset.content_key(one) for side, one in division.read() if side == "val"]
+    assert held_out == [trial.dataset.content_key(one) for one in trial.examples[8:]], "what is in data.train must be left out of data.val"
+    fault = _fault(lambda: trial.dataset.split(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
     assert fault is not None, "held-out data that all stand in data.train must be a DataFault"
 
 
@@ -241,8 +241,8 @@ def keeps_rows_within_the_context(trial: Trial) -> None:
 def reads_every_example_in_evaluation(trial: Trial) -> None:
     packing = trial.packing()
     batches = [*packing.eval_rows(5)]
-    assert sum(map(len, batches)) == len(packing.held_out_tokens), "evaluation must read every row once"
-    assert packing.n_longer == 0, "of rows that fit into the context none is longer"
+    assert sum(map(len, batches)) == len(packing.eval_row_tokens), "evaluation must read every row once"
+    assert packing.n_too_long == 0, "of rows that fit into the context none is longer"
     numbers = np.concatenate([packing.documents(np.arange(packing.n_rows), 0)])
     assert [*numbers] == [*range(len(trial.examples))], "an epoch must read every example"
     keys = np.concatenate([rows.keys for rows in batches])
@@ -258,7 +258,7 @@ def tells_what_it_holds(trial: Trial) -> None:
     lines, facts = trial.dataset.stats(text, packings)
     assert lines, "stats must have lines"
     assert json.dumps(facts), "and be JSON"
-    assert str(len(trial.examples)) in trial.dataset.opened(text), "opened must say how many there are"
+    assert str(len(trial.examples)) in trial.dataset.size_summary(text), "opened must say how many there are"
     if trial.labels is not None:
         kept = trial.dataset.read_labels({"labels": json.loads(json.dumps(trial.labels.to_json()))})
         assert kept == trial.labels, "read_labels must read what config.json keeps"

@@ -1,4 +1,4 @@
-"""What datasets of labelled examples share: their labels, how they are refused, and what people are told of them."""
+"""Base classes and functions of datasets of labelled examples."""
 
 import itertools
 from collections import Counter
@@ -10,12 +10,12 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import TEXTS, Dataset, TokenizedData
+from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, TokenizedData
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
 from mini_tf.data.labels import Labels, unknown_label
-from mini_tf.data.packing import OneEach, Packing, Shape, Spans
+from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import caption
@@ -23,246 +23,252 @@ from mini_tf.system.errors import DataFault
 from mini_tf.system.safe_text import safe_text
 from mini_tf.system.strict_json import short
 
-MOST = 12
-"""Labels that are told one by one."""
-MOST_CLASSES = 20
-"""More different labels than this, and than half of all labels, are no classes."""
-LISTED = 50
-"""Labels that the table of `data stats` names."""
+MAX_SUMMARY_LABELS = 12
+"""Classes listed at the start of a run."""
+MAX_CLASSES = 20
+"""More distinct labels than this, and than half of all labels, are refused: they are not classes."""
+MAX_TABLE_LABELS = 50
+"""Classes listed by `data stats`."""
 
 
-class Labelled(Dataset):
-    """Examples with texts and answers."""
+class LabelledDataset(Dataset):
+    """Base class of datasets whose examples are `Example`."""
 
     REQUIRED: ClassVar[tuple[str, ...]] = ("text", "label")
     LABELS = frozenset({"label"})
-    LIKELY: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": TEXTS,
+    COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": TEXT_COLUMNS,
         "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
         "text_pair": ("sentence2", "hypothesis"),
     }
     SHORTEST = 8
-    LEAST_CLASSES: ClassVar[int] = 0
-    """Classes that a run has learnt at least."""
+    MIN_CLASSES: ClassVar[int] = 0
+    """Minimum number of classes of a run."""
+    CAPTIONS: ClassVar[Mapping[str, str]] = {}
+    """What `data stats` calls a key of `label_statistics`, if not by its key in --json."""
 
     def to_json(self, example: Example) -> list[Any]:
-        return [example.texts, example.labels, example.further]
+        return [example.texts, example.labels, example.alternatives]
 
     def of_json(self, given: Any, where: str) -> Example:
-        texts, answers, further = given
-        return Example(texts, answers, where, tuple(further))
+        texts, labels, alternatives = given
+        return Example(texts, labels, where, tuple(alternatives))
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
         return example.texts
 
-    def known_by(self, example: Example) -> str:
+    def split_key(self, example: Example) -> str:
         return "\0".join(example.texts)
 
-    def whole(self, example: Example) -> str:
+    def content_key(self, example: Example) -> str:
         return "\0".join([*example.texts, "", *example.labels])
 
-    def labels_of(self, examples: Iterable[Example]) -> Labels:
-        """None of their own, unless a subclass says otherwise."""
+    def fit_labels(self, examples: Iterable[Example]) -> Labels:
+        """Default: no classes."""
         return Labels()
 
     def read_labels(self, config: Mapping[str, Any]) -> Labels:
         labels = Labels.of_json(config["labels"])
-        if len(labels.names) < self.LEAST_CLASSES:
-            raise ValueError(f"labels.names must be {self.LEAST_CLASSES} classes at least")
+        if len(labels.names) < self.MIN_CLASSES:
+            raise ValueError(f"labels.names must have at least {self.MIN_CLASSES} classes")
         return labels
 
-    def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
-        """What is known of the labels of a store, by name: how often each class stands there, unless a subclass says otherwise."""
-        counts = np.bincount(labels_in(store).astype(int), minlength=len(labels.names)).tolist()
+    def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
+        """Statistics of the labels of a store, by name; default: the number of labels of each class."""
+        counts = np.bincount(stored_labels(store).astype(int), minlength=len(labels.names)).tolist()
         return dict(zip(labels.names, counts, strict=True))
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        yield f"data: {text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
-        yield f"lengths: {describing.lengths(text.train)}"
-        labels = text.labels
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield f"data: {data.train.n_documents:,} training {self.UNIT}, {data.val.n_documents:,} validation {self.UNIT}"
+        yield f"lengths: {describing.length_summary(data.train)}"
+        labels = data.labels
         if labels is not None and labels.names:
-            held_out = [*self.label_figures(text.val, labels).values()]
-            order = np.argsort([-count for count in labels.counts], kind="stable")[:MOST]
-            told = ", ".join(f"{_named(labels.names[n])} {labels.counts[n]:,} (+{held_out[n]:,})" for n in order)
-            yield f"labels: {told}{f' and {len(labels.names) - MOST} more' if len(labels.names) > MOST else ''}"
+            val_counts = [*self.label_statistics(data.val, labels).values()]
+            order = np.argsort([-count for count in labels.counts], kind="stable")[:MAX_SUMMARY_LABELS]
+            counts = ", ".join(f"{_printable(labels.names[n])} {labels.counts[n]:,}/{val_counts[n]:,}" for n in order)
+            more = len(labels.names) - MAX_SUMMARY_LABELS
+            yield f"labels (training/validation): {counts}{f' and {more} more' if more > 0 else ''}"
             if missing := [name for name, count in zip(labels.names, labels.counts, strict=True) if not count]:
-                yield f"no example to learn from: {', '.join(map(_named, missing[:MOST]))}"
+                yield f"classes without training examples: {', '.join(map(_printable, missing[:MAX_SUMMARY_LABELS]))}"
 
-    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        """A cut example loses a part, or makes several rows."""
-        assert text.labels is not None
-        sides = {side: describing.measure(store) | {"cut": packings[side].n_longer} for side, store in text.sides.items()}
-        figures = {side: self.label_figures(store, text.labels) for side, store in text.sides.items()}
-        known = ({self.known_by(one) for one in self.examples(store)} for store in text.sides.values())
-        becomes = f"loses its {self.CUTS}" if self.CUTS else "makes several rows"
-        shared, size = len(set.intersection(*known)), text.tokenizer.vocabulary.size
+    def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+        assert data.labels is not None
+        splits = {split: describing.store_statistics(store) | {"cut": packings[split].n_too_long} for split, store in data.splits.items()}
+        of_labels = {split: self.label_statistics(store, data.labels) for split, store in data.splits.items()}
+        keys = ({self.split_key(one) for one in self.examples(store)} for store in data.splits.values())
+        consequence = f"is cut and loses its {self.TRUNCATES}" if self.TRUNCATES else "is split into several rows"
+        shared, size = len(set.intersection(*keys)), data.tokenizer.vocabulary.size
+        names = [*of_labels["train"]]
+        listed = {
+            split: {self.CAPTIONS.get(name, caption(name)): numbers[name] for name in names[:MAX_TABLE_LABELS]}
+            for split, numbers in of_labels.items()
+        }
         lines = [
-            *describing.columns(sides),
-            f"cut: longer than train.context {packings['train'].shape.context}; such an example {becomes}",
+            *describing.format_statistics(splits),
+            f"an example longer than train.context ({packings['train'].shape.context} tokens) {consequence}",
             f"vocabulary: {size:,} tokens",
-            f"{self.KNOWN_BY or self.UNIT} on both sides: {shared}",
+            f"{self.SPLIT_UNIT or self.UNIT} in both splits: {shared}",
             "",
-            *describing.columns({side: {caption(name): figures[side][name] for name in list(figures[side])[:LISTED]} for side in figures}),
+            *describing.format_columns(listed),
         ]
-        if (left := len(figures["train"]) - LISTED) > 0:
-            lines.append(f"and {left:,} labels more; --json has them all")
-        told = {side: sides[side] | {"labels": figures[side]} for side in sides}
-        return lines, {**told, "vocabulary": size, "examples_on_both_sides": shared}
+        if (more := len(names) - MAX_TABLE_LABELS) > 0:
+            lines.append(f"and {more:,} more labels; --json lists all of them")
+        result = {split: splits[split] | {"labels": of_labels[split]} for split in splits}
+        return lines, {**result, "vocabulary": size, "examples_on_both_sides": shared}
 
     def labels_of_row(self, rows: Rows, row: int, labels: Labels) -> list[Any]:
-        """What is predicted at each place of a row, as people read it, None = nothing: a class, unless a subclass says otherwise."""
-        given = rows.labels[row] if rows.labels is not None else np.full(rows.ids.shape[1], np.nan)
+        """The label of each position of a row, decoded; None = no label."""
+        stored = rows.labels[row] if rows.labels is not None else np.full(rows.ids.shape[1], np.nan)
         if rows.row_labels is not None:
-            given = np.append(rows.row_labels[row, 0], given[1:])
-        return [None if np.isnan(label) else self.label(float(label), labels) for label in given]
+            stored = np.append(rows.row_labels[row, 0], stored[1:])
+        return [None if np.isnan(label) else self.decode_label(float(label), labels) for label in stored]
 
-    def label(self, stored: float, labels: Labels) -> Any:
-        """One label as people read it."""
+    def decode_label(self, stored: float, labels: Labels) -> Any:
+        """A stored label in its original form; default: the name of the class."""
         return labels.names[int(stored)]
 
-    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
-        """`target` is the label where it is predicted."""
-        assert text.labels is not None
-        original = describing.without_padding(rows, row)
-        drawn = batch.draws.get("ids") if training else None  # only training hides something
-        # Of a row that the objective divides, the parts are not where the row is.
-        read = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
-        targets, hidden = self.labels_of_row(rows, row, text.labels), describing.hidden(text.tokenizer, read, original)
-        places = [
-            one | {"target": target, "replaced": replaced}
-            for one, target, replaced in zip(describing.read_of(text.tokenizer, read), targets, hidden, strict=False)
+    def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+        """`target` is the label, at the position where it is predicted."""
+        assert data.labels is not None
+        original = describing.ids_without_padding(rows, row)
+        drawn = batch.draws.get("ids") if training else None  # ids are replaced in training only
+        # If the objective makes several rows of one, the drawn ids are not aligned with this row.
+        inputs = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
+        targets, replaced = self.labels_of_row(rows, row, data.labels), describing.replaced_tokens(data.tokenizer, inputs, original)
+        positions = [
+            one | {"target": target, "replaced": before}
+            for one, target, before in zip(describing.tokens_by_position(data.tokenizer, inputs), targets, replaced, strict=False)
         ]
-        return {"padding": rows.ids.shape[1] - len(places), "places": places}
+        return {"padding": rows.ids.shape[1] - len(positions), "positions": positions}
 
-    def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """An example, with its label beside the token where it is predicted, and what is hidden from the model."""
-        hides = any(place["replaced"] is not None for place in row["places"])
-        names = (f"{'place':>7}", ("reads", "is asked for", *(["original"] if hides else [])))
-        cells = ((f"{one['place']:>7}", (one["reads"], one["target"], one["replaced"])) for one in row["places"])
-        return [f"{head}: {describing.size_of(row)}", *describing.table([names, *cells])]
+    def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        """The column `original` is left out if no token is replaced."""
+        replaces = any(one["replaced"] is not None for one in row["positions"])
+        names = (f"{'position':>8}", ("input", "target", *(["original"] if replaces else [])))
+        cells = ((f"{one['position']:>8}", (one["reads"], one["target"], one["replaced"])) for one in row["positions"])
+        return [f"{head}: {describing.row_size(row)}", *describing.format_table([names, *cells])]
 
 
-class Texts(Labelled):
-    """A text, or two, with one label for all of it."""
+class LabelledTexts(LabelledDataset):
+    """Base class of datasets with one text or two and one label per example."""
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("text_pair",)
-    ADVICE = "a text and its class are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
+    ADVICE = "classification reads a text and its class: {text: COLUMN, label: COLUMN}, and text_pair if there are two texts"
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]
-        return Example(texts, [self.answer(row["label"], where, names["label"])] if labelled else [], where)
+        return Example(texts, [self.parse_label(row["label"], where, names["label"])] if labelled else [], where)
 
-    def answer(self, cell: Cell, where: str, name: str) -> str:
-        """The label of a cell."""
+    def parse_label(self, cell: Cell, where: str, name: str) -> str:
+        """The label in a cell; DataFault if it is invalid."""
         raise NotImplementedError
 
-    def labels_of(self, examples: Iterable[Example]) -> Labels:
-        """Whether there are two texts is said by the first example."""
-        left = iter(examples)
-        first = next(left)
-        return replace(self.learnt(one.labels for one in itertools.chain([first], left)), n_texts=len(first.texts))
+    def fit_labels(self, examples: Iterable[Example]) -> Labels:
+        """The first example decides the number of texts per example."""
+        rest = iter(examples)
+        first = next(rest)
+        return replace(self.labels_from(one.labels for one in itertools.chain([first], rest)), n_texts=len(first.texts))
 
-    def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
-        """What there is to predict, by the answers of the training side."""
+    def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
+        """values: the labels of each training example."""
         raise NotImplementedError
 
     def packing(self, store: Store, shape: Shape) -> Packing:
-        """Of a text its beginning; of two the beginnings of both, of which the longer one gives way until they are alike."""
-        room, first, lengths = room_of(shape), store.starts + 1, store.lengths
-        last, n_longer = first + lengths, int((room < lengths).sum())
+        """Truncates at the end; of two texts the longer one first, until both are equally long."""
+        limit, first, lengths = max_example_ids(shape), store.starts + 1, store.lengths
+        last, n_too_long = first + lengths, int((limit < lengths).sum())
         borders = np.flatnonzero(store.ids == store.vocabulary.separator)
         borders = np.setdiff1d(borders, np.append(store.starts, len(store) - 1))
         if not len(borders):
-            return OneEach(store, shape, Spans.of(first, np.minimum(last, first + room)), None, n_longer)
-        one, other = borders - first, last - borders - 1
-        kept = np.minimum(one, np.maximum(room - 1 - other, room // 2))
-        spans = Spans.of(first, borders + 1 + np.minimum(other, room - 1 - kept))
-        return OneEach(store, shape, replace(spans, gap=first + kept, skipped=one - kept), None, n_longer)
+            return ExampleRows(store, shape, Spans.of(first, np.minimum(last, first + limit)), None, n_too_long)
+        n_first, n_second = borders - first, last - borders - 1
+        n_used = np.minimum(n_first, np.maximum(limit - 1 - n_second, limit // 2))
+        spans = Spans.of(first, borders + 1 + np.minimum(n_second, limit - 1 - n_used))
+        return ExampleRows(store, shape, replace(spans, gap=first + n_used, skipped=n_first - n_used), None, n_too_long)
 
-    def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, answers: Iterable[Any], n_texts: int) -> list[Encoded]:
-        """As many texts as the training side has, separators between, each example with its answer (k,)."""
+    def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Iterable[Any], n_texts: int) -> list[Encoded]:
+        """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""
         for one in examples:
             if len(one.texts) != n_texts:
-                told = "is missing; examples have two texts" if n_texts == 2 else "is one too many; examples have one text"
-                raise DataFault(f"{one.where}: 'text_pair' {told}", hint="all rows have the same columns", where=(one.where,))
-        ids = [joined(parts, tokenizer) for parts in encoded_parts(examples, tokenizer)]
-        return [Encoded(one, row_labels=np.atleast_1d(np.float32(answer))) for one, answer in zip(ids, answers, strict=True)]
+                fault = "is missing; examples must have two texts" if n_texts == 2 else "is not used; examples must have one text"
+                raise DataFault(f"{one.where}: 'text_pair' {fault}", hint="all rows must have the same columns", where=(one.where,))
+        ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
+        return [Encoded(one, row_labels=np.atleast_1d(np.float32(label))) for one, label in zip(ids, labels, strict=True)]
 
 
 def text_of(cell: Cell, where: str, name: str) -> str:
-    """A text that is not empty."""
+    """The text of a cell; DataFault if it is blank."""
     text = cells.text_of(cell, where, name)
     if not text.strip():
-        raise DataFault(f"{where}: {short(name)!r} is empty", hint="take the row out", where=(where,))
+        raise DataFault(f"{where}: {short(name)!r} is empty", hint="remove the row", where=(where,))
     return text
 
 
-def room_of(shape: Shape) -> int:
-    """Ids of an example that a row has room for, beside its two separators."""
+def max_example_ids(shape: Shape) -> int:
+    """Maximum ids of an example in a row, without its two separators."""
     return shape.context + shape.lookahead - 2
 
 
-def cut_rows(store: Store, shape: Shape, spans: Spans) -> OneEach:
-    """Rows of which those with no label are left out; DataFault where all are."""
+def rows_with_targets(store: Store, shape: Shape, spans: Spans) -> ExampleRows:
+    """The rows that have a label; DataFault if there are none."""
     assert store.labels is not None
-    labelled = np.append(0, np.cumsum(~np.isnan(store.labels)))
-    asks = labelled[spans.last] > labelled[spans.first]
-    if not asks.any():
-        raise DataFault(f"in none of {store.n_documents:,} examples is anything asked for, as far as {shape.context} tokens reach")
-    return OneEach(store, shape, spans.chosen(asks), None, int((room_of(shape) < store.lengths).sum()))
+    n_labels = np.append(0, np.cumsum(~np.isnan(store.labels)))
+    has_labels = n_labels[spans.last] > n_labels[spans.first]
+    if not has_labels.any():
+        raise DataFault(f"none of {store.n_documents:,} examples has a target within the context ({shape.context} tokens)")
+    return ExampleRows(store, shape, spans.select(has_labels), None, int((max_example_ids(shape) < store.lengths).sum()))
 
 
-def labels_in(store: Store) -> np.ndarray:
+def stored_labels(store: Store) -> np.ndarray:
     """(n,): all labels of a store."""
     found = np.asarray(store.labels if store.row_labels is None else store.row_labels)
-    there: np.ndarray = found[~np.isnan(found)].astype(float)
-    return there
+    labels: np.ndarray = found[~np.isnan(found)].astype(float)
+    return labels
 
 
-def class_labels(answers: Iterable[Sequence[str]], wanted: Sequence[str] | None) -> Labels:
-    """The classes among the answers of the training side; wanted: all of them, where the recipe names them, in its order."""
-    found = Counter(name for one in answers for name in one)
-    if not wanted and len(found) > max(MOST_CLASSES, found.total() / 2):
-        told = f"{len(found):,} different labels among {found.total():,}: their column seems to hold something else"
-        raise DataFault(told, hint="data.fields={text: COLUMN, label: COLUMN} says which it is; objective.labels names classes")
-    whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
-    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
+def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -> Labels:
+    """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
+    found = Counter(name for one in values for name in one)
+    if not names and len(found) > max(MAX_CLASSES, found.total() / 2):
+        fault = f"{len(found):,} distinct labels in {found.total():,} examples: the label column seems to hold something else"
+        raise DataFault(fault, hint="data.fields={text: COLUMN, label: COLUMN} selects the columns; objective.labels lists the classes")
+    integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
+    order = list(names) if names else sorted(found, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:
-        hint = "give data.val a file of its own, or another data.split, if another class was held out"
-        told = f"all labels to learn from are {short(order[0])!r}" if order else "no example to learn from has a label"
-        raise DataFault(f"{told}; there must be two classes at least", hint=hint)
+        hint = "if the validation split has the other classes, set data.val to another file, or change data.split"
+        fault = f"all training labels are {short(order[0])!r}" if order else "no training example has a label"
+        raise DataFault(f"{fault}; at least two classes are needed", hint=hint)
     return Labels(tuple(order), tuple(found[name] for name in order))
 
 
-def class_numbers(example: Example, labels: Labels) -> list[int]:
-    """The numbers of the classes that an example names; DataFault where one is unknown."""
-    numbers = {name: n for n, name in enumerate(labels.names)}
+def class_ids(example: Example, labels: Labels) -> list[int]:
+    """The ids of an example's classes; DataFault if one is unknown."""
+    ids = {name: n for n, name in enumerate(labels.names)}
     for name in example.labels:
-        if name not in numbers:
+        if name not in ids:
             raise unknown_label(name, labels.names, example.where)
-    return [numbers[name] for name in example.labels]
+    return [ids[name] for name in example.labels]
 
 
-def encoded_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
-    """The ids of each text of each example; DataFault where nothing is left of one."""
+def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
+    """The ids of each text of each example; DataFault if a text has no tokens."""
     encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
     for one in examples:
         parts = [next(encoded) for _ in one.texts]
         if not all(ids.size for ids in parts):
-            raise nothing_left(one)
+            raise no_tokens(one)
         yield parts
 
 
-def joined(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.ndarray:
-    """Texts with a separator between each two."""
+def join_by_separators(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.ndarray:
     separator = np.array([tokenizer.vocabulary.separator], np.int32)
     return np.concatenate([piece for part in parts for piece in (separator, part)][1:])
 
 
-def nothing_left(example: Example) -> DataFault:
-    return DataFault(f"{example.where}: the tokenizer leaves nothing of the text", where=(example.where,))
+def no_tokens(example: Example) -> DataFault:
+    return DataFault(f"{example.where}: the tokenizer returns no token for the text", where=(example.where,))
 
 
-def _named(label: str) -> str:
-    """A label on one line, cut where it is long."""
+def _printable(label: str) -> str:
+    """A label on one line, shortened if long."""
     return safe_text(short(label)).replace("\n", "\\n").replace("\t", "\\t")

@@ -1,11 +1,11 @@
-"""A text, or two, and their number: sep text (sep text) sep, labelled as a whole by (number - mean) / scale."""
+"""Regression, of one text or two: sep text (sep text) sep, with one label per example, (number - mean) / scale."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.datasets._labelled import Texts, labels_in
+from mini_tf.data.datasets._labelled import LabelledTexts, stored_labels
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -14,37 +14,37 @@ from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.system.errors import DataFault
 
 
-class Settings(Texts):
-    ADVICE = "a text and its number are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
+class Settings(LabelledTexts):
+    ADVICE = "regression reads a text and a number: {text: COLUMN, label: COLUMN}, and text_pair if there are two texts"
 
-    def answer(self, cell: Cell, where: str, name: str) -> str:
+    def parse_label(self, cell: Cell, where: str, name: str) -> str:
         return repr(cells.number_of(cell, where, name))
 
-    def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
-        numbers = np.array([float(one[0]) for one in answers])
+    def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
+        numbers = np.array([float(one[0]) for one in values])
         with np.errstate(over="ignore", invalid="ignore"):
             mean, scale = float(numbers.mean()), float(numbers.std())
         if numbers.min() == numbers.max():
-            raise DataFault(f"data.train: all labels are {numbers[0]:g}; there is nothing to learn from them")
+            raise DataFault(f"data.train: all labels are {numbers[0]:g}; regression needs different labels")
         if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large, or too close, to compute with")
+            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} have no finite, positive standard deviation")
         return Labels(mean=mean, scale=scale)
 
-    def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
         numbers = [(float(one.labels[0]) - labels.mean) / labels.scale if one.labels else 0.0 for one in examples]
-        return self.encode_texts(examples, used.target, numbers, labels.n_texts)
+        return self.encode_texts(examples, tokenizers.target, numbers, labels.n_texts)
 
-    def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
-        """How the numbers are spread."""
-        numbers = labels_in(store) * labels.scale + labels.mean
+    def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
+        """Mean, standard deviation, minimum and maximum of the numbers."""
+        numbers = stored_labels(store) * labels.scale + labels.mean
         return {name: float(f"{getattr(numbers, name)():.6g}") for name in ("mean", "std", "min", "max")}
 
-    def label(self, stored: float, labels: Labels) -> float:
-        """In its own unit, as far as single precision goes."""
+    def decode_label(self, stored: float, labels: Labels) -> float:
+        """In its original unit, to the digits of float32."""
         return float(f"{stored * labels.scale + labels.mean:.6g}")
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        yield from super().summary(text)
-        if text.labels is not None:
-            yield f"labels: mean {text.labels.mean:.4g}, standard deviation {text.labels.scale:.4g}"
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield from super().summary(data)
+        if data.labels is not None:
+            yield f"labels: mean {data.labels.mean:.4g}, standard deviation {data.labels.scale:.4g}"

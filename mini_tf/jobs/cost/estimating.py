@@ -15,7 +15,7 @@ def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -
     """What a run would take, from its own beginning and `seconds` of its steps, which are then forgotten."""
     text = opened(recipe, reporter)
     began = time.monotonic()
-    reopen(recipe.data, text.used, recipe.objective, text.hashes)  # out of the cache, as a run will find it
+    reopen(recipe.data, text.tokenizers, recipe.objective, text.hashes)  # out of the cache, as a run will find it
     parts = build(recipe, text, settle(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return cost_of(parts, time.monotonic() - began, seconds)
