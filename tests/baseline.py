@@ -1,4 +1,4 @@
-"""A count model that sees both neighbours: what a masked language model must beat at the same masked places."""
+"""A count model that sees both neighbours: what a masked language model must beat at the same masked positions."""
 
 from collections import Counter, defaultdict
 

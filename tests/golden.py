@@ -24,19 +24,19 @@ Rule = Callable[[Tensor, Tensor], None]
 
 
 def previous(query: Tensor, key: Tensor) -> None:
-    _places(query, key, lambda i: i - 1)
+    _positions(query, key, lambda i: i - 1)
 
 
 def following(query: Tensor, key: Tensor) -> None:
-    _places(query, key, lambda i: i + 1)
+    _positions(query, key, lambda i: i + 1)
 
 
 def itself(query: Tensor, key: Tensor) -> None:
-    _places(query, key, lambda i: i)
+    _positions(query, key, lambda i: i)
 
 
 def first(query: Tensor, key: Tensor) -> None:
-    _places(query, key, lambda i: 0)
+    _positions(query, key, lambda i: 0)
 
 
 def uniform(query: Tensor, key: Tensor) -> None:
@@ -75,7 +75,7 @@ def with_heads(kind: str, *layers: tuple[Rule, ...]) -> Model:
     return model.eval()
 
 
-def _places(query: Tensor, key: Tensor, target: Callable[[int], int]) -> None:
+def _positions(query: Tensor, key: Tensor, target: Callable[[int], int]) -> None:
     for i in range(T):
         if 0 <= target(i) < T:
             query[PLACE[target(i)], PLACE[i]] = SHARP

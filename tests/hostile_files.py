@@ -229,7 +229,7 @@ def _deep(n: int) -> Any:
 
 @st.composite
 def changed(draw: st.DrawFn, sound: Any, more: st.SearchStrategy[Any] | None = None, most: int = 3) -> Any:
-    """A tree of JSON changed at one to `most` places. more: further values to put there."""
+    """A tree of JSON changed at one to `most` positions. more: further values to put there."""
     tree = json.loads(json.dumps(sound))
     values = mostly(st.sampled_from(ODD), TEXTS, 3) if more is None else st.one_of(st.sampled_from(ODD), more)
     for _ in range(draw(st.integers(1, most))):

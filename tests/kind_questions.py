@@ -4,7 +4,7 @@ A package of kinds is a folder whose files have a class `Settings`; the files' n
 ("linear", "none", "window"), so a string alone is no finding: counted are comparisons, match cases and tables whose other side is a
 declaration (`.kind`, `.DATASET`, `.PIPELINE`, `getattr` of these, or a name that was bound to one, or is `kind`), collections of
 words of one package, `isinstance` and `type(x) is` on a class of a kind, and `getattr` by a name that only kinds declare. Not counted is
-`.attaches`, whose "rotary" is a place to attach, and what reaches its test as an argument.
+`.applies_to`, whose "rotary" is a place to attach, and what reaches its test as an argument.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import NamedTuple
 DECLARED = {"DATASET": "datasets", "PIPELINE": "pipelines"}
 """What kinds declare of themselves, and whose declaration it is; to compare it with a literal is to ask which kind it is."""
 CONTRACTS = {"Mixer": "attention", "PositionalEncoding": "positions", "Model": "models", "Objective": "objectives", "Pipeline": "pipelines"}
-"""The classes that every kind of a package is; what stands between them and a kind (`Headed`, `OneStack`) is some kinds' class."""
+"""The classes that every kind of a package is; classes between them and a kind (`MultiHeadAttention`, `OneStack`) belong to some kinds."""
 _GATHERED = (ast.Tuple, ast.List, ast.Set)
 
 

@@ -37,8 +37,8 @@ def run_id(recipe: str) -> str:
 def defaults() -> dict[str, Any]:
     """Every key that decides a result, with the default that an id leaves out."""
     found: dict[str, Any] = {}
-    places: list[tuple[str, type[Section]]] = [("", Recipe)]
-    for name, section in places:  # grows while it is read
+    positions: list[tuple[str, type[Section]]] = [("", Recipe)]
+    for name, section in positions:  # grows while it is read
         given = first_defaults(section)
         if issubclass(section, Kind):
             found[name.removesuffix(".")] = KIND
@@ -49,9 +49,9 @@ def defaults() -> dict[str, Any]:
             package, part = package_of(field), part_of(field.annotation)
             if package is not None:
                 kinds = [(f"{package}/{word}.", settings_of(package, word)) for word in listing(package)]
-                places += [one for one in kinds if one not in places]
+                positions += [one for one in kinds if one not in positions]
             elif part is not None and path not in ("data.train", "data.val", "data.split"):
-                places.append((f"{path}.", part))
+                positions.append((f"{path}.", part))
                 if field.is_required() or isinstance(given[key], Section):
                     continue
             found[path] = REQUIRED if field.is_required() else _written(section, key, given[key])

@@ -77,8 +77,8 @@ def test_no_folder_has_more_files_than_one_can_look_through() -> None:
     assert {folder: n for folder, n in counts.items() if n > MOST_FILES} == {}
 
 
-def test_the_readme_shows_the_floors_that_are_held() -> None:
-    assert picture() in (ROOT / "README.md").read_text()
+def test_the_page_shows_the_floors_that_are_held() -> None:
+    assert picture() in (ROOT / "mini_tf" / "README.md").read_text()
 
 
 def test_imports_go_down_the_floors_and_never_to_a_neighbour() -> None:
@@ -102,8 +102,8 @@ def test_files_of_a_package_of_kinds_do_not_know_each_other() -> None:
 
 def test_only_the_commands_import_our_own_modules_inside_functions() -> None:
     """torch takes a second to import, and --help must not. The other one draws by matplotlib: as slow."""
-    places = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and part_of(one.file) != "cli"}
-    assert places == {"run/folder.py"}
+    positions = {one.file.relative_to(PACKAGE).as_posix() for one in OWN if one.local and part_of(one.file) != "cli"}
+    assert positions == {"run/folder.py"}
 
 
 def test_one_function_imports_by_a_word() -> None:

@@ -33,7 +33,7 @@ def test_packages_of_kinds_are_found_by_the_settings_of_their_files() -> None:
 
 MADE = Kinds(
     words={"models": {"decoder", "encoder"}, "attention": {"softmax", "window", "none"}, "schedules": {"linear", "constant"}},
-    classes={"Window": "attention", "Headed": "attention", "OneStack": "models"},
+    classes={"Window": "attention", "MultiHeadAttention": "attention", "OneStack": "models"},
     settings={"window": "attention", "pool": "objectives"},
 )
 ASKING = {
@@ -58,7 +58,7 @@ ASKING = {
     "keys": ("MOMENTS = {'linear': 2, 'constant': 1}", ["schedules"]),
     "values": ("DEFAULT = {'left': 'decoder', 'both': 'encoder'}", ["models"]),
     "isinstance": ("isinstance(part, Window)", ["attention"]),
-    "isinstance of several": ("isinstance(part, heads.Headed | nn.Linear)", ["attention"]),
+    "isinstance of several": ("isinstance(part, multi_head_attention.MultiHeadAttention | nn.Linear)", ["attention"]),
     "the very class": ("type(model) is OneStack", ["models"]),
     "a subclass": ("issubclass(type(model), (OneStack, Other))", ["models"]),
     "a name of some kinds": ("hasattr(mixer, 'window')", ["attention"]),
@@ -87,7 +87,7 @@ def test_a_question_of_every_sort_is_found(sort: str) -> None:
         "('linear', 'quadratic')",
         "{'decoder': parts}",
         "isinstance(part, Mixer)",
-        "'rotary' in position.attaches",
+        "'rotary' in position.applies_to",
         "getattr(error, 'strerror', None)",
         "settings_of('attention', word)",
         "say(f'{mixer.kind} attention')",

@@ -70,10 +70,10 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     assert answer["label"] == ["sad", "odd"] or set(answer["label"]) == {"sad", "odd"}
     assert minitf("predict", run, "-i", file, "--assert", "f1_micro>0.9").exit_code == 0
     shown = minitf("data", "show", *recipe, "train.context=32").stdout
-    assert "multi_label, one example a row" in shown
+    assert "multi_label, one example per row" in shown
     assert minitf("data", "stats", *recipe, "train.context=32", "--json").exit_code == 0
     refused(minitf("generate", run, "x"), "was trained to multi_label, and writes no text; minitf predict", exit_code=2)
-    refused(minitf("evaluate", run, "--assert", "bleu>1"), "evaluate measures no such figure; it does loss, exact, f1_micro", exit_code=2)
+    refused(minitf("evaluate", run, "--assert", "bleu>1"), "not a metric of evaluate; available: loss, exact, f1_micro", exit_code=2)
 
 
 def test_a_recipe_names_all_of_them(folder: Path, tmp_path: Path) -> None:

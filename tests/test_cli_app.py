@@ -76,11 +76,14 @@ def test_wrong_usage_with_json_is_an_envelope() -> None:
     assert (done.returncode, envelope["ok"], envelope["exit_code"], envelope["command"]) == (2, False, 2, "runs show")
 
 
-def test_a_group_alone_shows_its_help() -> None:
-    for arguments in ((), ("runs",)):
-        done = minitf(*arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("Usage: minitf")
+def test_minitf_alone_shows_a_start_page_and_a_group_alone_its_help() -> None:
+    done = minitf()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "minitf pretrain" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    done = minitf("runs")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.lstrip().startswith("Usage: minitf runs")
 
 
 @pytest.fixture
@@ -113,7 +116,7 @@ def two_runs(tmp_path: Path) -> Path:
 def test_runs_list_is_a_line_a_run_and_passes_over_what_is_none(two_runs: Path) -> None:
     done = minitf("runs", "list", folder=two_runs)
     assert done.stdout.splitlines() == [
-        "run    recipe      state   step  val.loss  unit        figure           params",
+        "run    recipe      state   step  val.loss  unit        metric           params",
         "alpha  quickstart  done     200    1.3000  nats/label  accuracy 0.7500  2.56M",
         "beta               killed    10",
     ]
@@ -125,7 +128,7 @@ def test_runs_list_is_a_line_a_run_and_passes_over_what_is_none(two_runs: Path) 
 def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
     done = minitf("runs", "list", folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "no runs in outputs; `minitf pretrain` makes one\n"
+    assert done.stderr == "no runs in outputs; `minitf pretrain` creates one\n"
     assert minitf("runs", "list", "nowhere", folder=tmp_path).returncode == 5
 
 

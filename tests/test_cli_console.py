@@ -117,7 +117,7 @@ def test_a_bug_shows_its_traceback_only_with_debug_and_keeps_it_in_the_log_and_i
         raise KeyError(f"\x1b[2J{len(secret)}\nof two lines")
 
     exit_code, _, stderr = run_with(body)
-    assert (exit_code, stderr) == (1, f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; {tmp_path}/crash.txt says where\n")
+    assert (exit_code, stderr) == (1, f"a bug in minitf: KeyError: '\\x1b[2J6\\nof two lines'; traceback: {tmp_path}/crash.txt\n")
     kept = (tmp_path / "crash.txt").read_text()
     assert kept.startswith("Traceback")
     assert "in body\n" in kept
@@ -146,14 +146,14 @@ def test_without_a_run_folder_that_takes_it_a_traceback_goes_into_the_cache(
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     exit_code, _, stderr = run_with(body)
     [kept] = (tmp_path / "cache" / "crashes").glob("crash-*.txt")
-    assert (exit_code, stderr) == (1, f"a bug in minitf: AssertionError: of; {kept} says where\n")
+    assert (exit_code, stderr) == (1, f"a bug in minitf: AssertionError: of; traceback: {kept}\n")
     assert kept.read_text().endswith("AssertionError: of\nmany\nlines\n")
 
 
 def test_a_traceback_that_can_be_kept_nowhere_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "file" / "cache"))
-    assert run_with(failing_with(KeyError("x"))) == (1, "", "a bug in minitf: KeyError: 'x'; --debug shows where\n")
+    assert run_with(failing_with(KeyError("x"))) == (1, "", "a bug in minitf: KeyError: 'x'; --debug prints the traceback\n")
 
 
 def test_out_of_memory_tells_the_way_out_in_one_line() -> None:
@@ -166,7 +166,7 @@ def test_out_of_memory_tells_the_way_out_in_one_line() -> None:
 def test_json_is_exactly_one_object_with_null_for_nan() -> None:
     def body(console: Console) -> None:
         console.say("working")
-        console.answer("loss nan", run=Path("/runs/a"), metrics={"loss": float("nan")}, result=[{"x": float("-inf"), "y": "\x7f\x9b"}])
+        console.output("loss nan", run=Path("/runs/a"), metrics={"loss": float("nan")}, result=[{"x": float("-inf"), "y": "\x7f\x9b"}])
 
     exit_code, stdout, stderr = run_with(body, "--json")
     assert (exit_code, stderr) == (0, "working\n")
@@ -179,7 +179,7 @@ def test_json_is_exactly_one_object_with_null_for_nan() -> None:
 
 def test_a_refusal_with_json_is_an_envelope_that_keeps_what_was_reached() -> None:
     def body(console: Console) -> None:
-        console.answer("folder", run="/runs/a", metrics={"val.loss": 2.0})
+        console.output("folder", run="/runs/a", metrics={"val.loss": 2.0})
         raise GateMissed("val.loss is 2.0", hint="train longer", where=["--assert"])
 
     exit_code, stdout, stderr = run_with(body, "--json")
@@ -207,7 +207,7 @@ def test_jsonl_is_one_envelope_a_line() -> None:
 
 def test_a_returned_exit_code_counts_and_says_so_in_json() -> None:
     def body(console: Console) -> int:
-        console.answer("/runs/a", run="/runs/a")
+        console.output("/runs/a", run="/runs/a")
         return 143
 
     assert run_with(body)[:2] == (143, "/runs/a\n")
@@ -229,7 +229,7 @@ def test_quiet_keeps_warnings_and_verbose_adds_details() -> None:
 def test_a_command_has_its_own_arguments_besides_the_common_options() -> None:
     def body(console: Console, recipe: Annotated[str, typer.Argument(help="A recipe.")], rows: Annotated[int, typer.Option()] = 3) -> None:
         """Say what the recipe holds."""
-        console.answer(f"{recipe} {rows}")
+        console.output(f"{recipe} {rows}")
 
     assert run_with(body, "tiny", "--rows", "5", "-q")[1] == "tiny 5\n"
     help_text = run_with(body, "--help")[1]
@@ -277,7 +277,7 @@ def toy(console: Console, lines: int) -> None:
     console.say("a line on stderr")
     with console.bar(lines) as bar:
         for i in range(lines):
-            console.print_product("é line " + str(i))
+            console.print_output("é line " + str(i))
             console.say("after it")
             bar.update()
     open(sys.argv[1] + "/survived", "w").close()
@@ -351,10 +351,10 @@ from rich.text import Text
 def toy(console: Console, lines: int = 1) -> None:
     words = ["é", " \\x1b[31m", "[bold]"]
     for _ in range(lines):
-        console.picture(heat_map, Panel("", words, words, np.eye(3)), Scale())
-        console.picture(Text("\\x1b[2J careless"))
-        console.picture(Text("=" * console.width))
-    console.answer(result={"width": console.width})
+        console.show(heat_map, Panel("", words, words, np.eye(3)), Scale())
+        console.show(Text("\\x1b[2J careless"))
+        console.show(Text("=" * console.width))
+    console.output(result={"width": console.width})
 shell.main(["toy", *sys.argv[2:]])
 """
 

@@ -32,21 +32,21 @@ def result(*arguments: str) -> Any:
 
 def test_the_next_token_is_asked_for_at_every_place(recipe: str) -> None:
     shown = result("show", recipe, "--split", "val")
-    assert shown["sees"] == "each token sees only what stands before and itself, in its document within the row"
-    places = shown["rows"][0]["positions"]
-    assert [place["target"] for place in places[:-1]] == [place["reads"] for place in places[1:]]
-    assert places[0]["reads"] == "</s>"
-    assert "".join(place["reads"] for place in places if place["document"] == 1).removeprefix("</s>") in SENTENCES
+    assert shown["sees"] == "each token attends to only earlier tokens and itself, in its document within the row"
+    positions = shown["rows"][0]["positions"]
+    assert [place["target"] for place in positions[:-1]] == [place["reads"] for place in positions[1:]]
+    assert positions[0]["reads"] == "</s>"
+    assert "".join(place["reads"] for place in positions if place["document"] == 1).removeprefix("</s>") in SENTENCES
 
 
-def test_masked_places_show_what_stood_there(recipe: str) -> None:
+def test_masked_positions_show_what_stood_there(recipe: str) -> None:
     masked = ["model.kind=encoder", "objective.kind=masked", "objective.scheme=whole_word", "objective.mask_rate=0.3"]
     shown = result("show", recipe, *masked, "--rows", "4")
-    places = [place for row in shown["rows"] for place in row["positions"]]
-    asked = [place for place in places if place["target"] is not None]
-    assert 0.15 < len(asked) / len(places) < 0.35
+    positions = [place for row in shown["rows"] for place in row["positions"]]
+    asked = [place for place in positions if place["target"] is not None]
+    assert 0.15 < len(asked) / len(positions) < 0.35
     assert all(place["replaced"] in (None, place["target"]) for place in asked)
-    assert all(place["replaced"] is None for place in places if place["target"] is None)
+    assert all(place["replaced"] is None for place in positions if place["target"] is None)
     assert "[MASK]" in {place["reads"] for place in asked}
     assert shown == result("show", recipe, *masked, "--rows", "4")
 
@@ -69,7 +69,9 @@ def test_the_rows_of_the_held_out_text_are_all_counted(recipe: str, pack: str) -
 def test_what_a_mixer_leaves_out_is_said_of_each_mixer(recipe: str) -> None:
     model = "model={kind: encoder, attention: [{kind: window, window: 2}, softmax]}"
     shown = result("show", recipe, model, "data.pack=concat")
-    words = "each token sees both sides and itself, in its row (window: at most 2 tokens away, then softmax: all of these)"
+    words = (
+        "each token attends to earlier and later tokens and itself, in its row (window: at most 2 tokens away, then softmax: unrestricted)"
+    )
     assert shown["sees"] == words
     stream = ["model={kind: decoder, attention: window}", "data.pack=concat", "train.stream=true"]
     assert "in its row, and earlier rows of the stream (window: at most 128 tokens away)" in result("show", recipe, *stream)["sees"]
@@ -114,8 +116,8 @@ def test_a_pair_is_shown_as_it_is_read_and_asked_for(pairs: str, split: str) -> 
     assert shown["n_rows"] == counted[split]["pairs"]
     assert len(shown["rows"]) == shown["n_rows"] if split == "val" else 1 < len(shown["rows"]) <= 100 // 10
     found = [("".join(p["reads"] for p in row["source"]["positions"]), row["positions"]) for row in shown["rows"]]
-    for source, places in found:
-        read, asked = [place["reads"] for place in places], [place["target"] for place in places]
+    for source, positions in found:
+        read, asked = [place["reads"] for place in positions], [place["target"] for place in positions]
         assert (read[0], asked[-1], read[1:]) == ("</s>", "</s>", asked[:-1])
         assert (source.removesuffix("</s>"), "".join(read[1:])) in PAIRS
         assert source.endswith("</s>")
@@ -126,21 +128,21 @@ def test_a_pair_is_shown_as_it_is_read_and_asked_for(pairs: str, split: str) -> 
 def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
     [row] = result("show", pairs, "--split", "val")["rows"]
     lines = CliRunner().invoke(app, ["show", pairs, "--split", "val", "-q"]).stdout.splitlines()
-    assert lines[0].startswith("val, seq2seq, pairs: each token of a target sees what stands before it and itself, and its whole source;")
+    assert lines[0].startswith("val, seq2seq, pairs: each target token attends to earlier target tokens and itself, and to the whole ")
     n_source, n_target = len(row["source"]["positions"]), len(row["positions"])
     assert (
         lines[2]
         == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0), pair 1: source {n_source} tokens, target {n_target} tokens"
     )
     assert len(lines[4:]) == max(n_source, n_target)
-    first = f"{0:>7}  {row['source']['positions'][0]['reads']!r:<20} {'</s>'!r:<20} {row['positions'][0]['target']!r}"
+    first = f"{0:>8}  {row['source']['positions'][0]['reads']!r:<20} {'</s>'!r:<20} {row['positions'][0]['target']!r}"
     assert lines[4] == first
 
 
 def test_what_is_seen_of_pairs_is_said_of_either_side(pairs: str) -> None:
     blind = result("show", pairs, "model.cross_attention=null", "model.encoder.attention={kind: window, window: 3}")["sees"]
-    assert "itself, and nothing of the source; " in blind
-    assert blind.endswith("each token of a source sees both sides and itself (window: at most 3 tokens away)")
+    assert "itself, but not to the source; " in blind
+    assert blind.endswith("each source token attends to all source tokens (window: at most 3 tokens away)")
 
 
 def test_statistics_of_pairs_count_either_side(pairs: str) -> None:
@@ -155,7 +157,7 @@ def test_statistics_of_pairs_count_either_side(pairs: str) -> None:
     assert counted["source_vocabulary"] > 256 > counted["vocabulary"]
     table = CliRunner().invoke(app, ["stats", pairs, "-q"]).stdout
     assert table.splitlines()[0].split() == ["train", "source", "train", "target", "val", "source", "val", "target"]
-    assert f"vocabulary: {counted['vocabulary']} tokens of the target, {counted['source_vocabulary']} of the source" in table
+    assert f"vocabulary: source {counted['source_vocabulary']} tokens, target {counted['vocabulary']} tokens" in table
 
 
 def test_sources_on_both_sides_are_counted(pairs: str, tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_a_line_without_partner_is_one_line_and_exit_code_4(pairs: str, tmp_path
     (tmp_path / "xx").write_text("one\n")
     done = CliRunner().invoke(app, ["stats", pairs])
     assert done.exit_code == 4
-    assert f"{tmp_path}/en:2: this line has no partner: it has 60 lines, {tmp_path}/xx 1" in done.stderr
+    assert f"{tmp_path}/en:2: no corresponding line: this file has 60 lines, {tmp_path}/xx 1" in done.stderr
 
 
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])

@@ -36,10 +36,10 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
     refused(done)
     assert done.stderr.splitlines() == [
         f"{folder}/train.tsv:44: byte {len(ROWS) + 16} is not UTF-8; {NOT_UTF8}",
-        f"{folder}/train.tsv:41: 'text' is empty; take the row out",
+        f"{folder}/train.tsv:41: 'text' is empty; remove the row",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
-        f"{folder}/val.tsv:2: 'label' is empty; take the row out",
-        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); there are: 0, 1; objective.labels names all classes",
+        f"{folder}/val.tsv:2: 'label' is empty; remove the row",
+        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); the classes are: 0, 1; objective.labels lists all classes",
     ]
 
 
@@ -48,7 +48,7 @@ def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None
     done = check("data.train=train.tsv", "--faults", "3")
     assert done.exit_code == 4
     assert [line.split(": ")[0] for line in done.stderr.splitlines()[:3]] == [f"{folder}/train.tsv:{n}" for n in (41, 42, 43)]
-    assert done.stderr.splitlines()[3:] == ["30 faults, of which 3 are printed; --faults 30 prints all"]
+    assert done.stderr.splitlines()[3:] == ["30 faults, 3 printed; --faults 30 prints all"]
     envelope = json.loads(check("data.train=train.tsv", "--json").stdout)
     assert (envelope["ok"], envelope["exit_code"], envelope["result"]["faults"]) == (False, 4, 30)
     assert len(envelope["error"]["faults"]) == 20
@@ -57,7 +57,7 @@ def test_the_first_faults_are_printed_and_the_rest_counted(folder: Path) -> None
 def test_a_missing_column_is_named_with_the_nearest_one(folder: Path) -> None:
     (folder / "train.csv").write_text("sentence,lable\nfine,1\n")
     done = check("data.train=train.csv", "data.fields={text: sentence, label: label}")
-    refused(done, "train.csv:1: no column 'label'; there are: sentence, lable; what follows it was not read")
+    refused(done, "train.csv:1: no column 'label'; there are: sentence, lable; the rest was not read")
     (folder / "train.jsonl").write_text('{"text": "fine", "lable": 1}\n{"text": 3, "label": 1}\nnot JSON\n')
     lines = check("data.train=train.jsonl", "data.fields={text: text, label: label}").stderr.splitlines()
     assert [line.split(": ")[0].rsplit(":")[-1] for line in lines] == ["1", "2", "3"]
@@ -74,7 +74,7 @@ def test_empty_lines_of_pairs_and_a_line_without_partner_are_all_reported(folder
     (folder / "en").write_text("one\n\nthree\nfour\n")
     (folder / "de").write_text("eins\nzwei\n \n")
     done = check("data.train={source: en, target: de}", "data.val=null", recipe="multi30k-en-de")
-    refused(done, f"{folder}/en:2: the line is empty", f"{folder}/de:3: the line is empty", f"{folder}/en:4: this line has no partner")
+    refused(done, f"{folder}/en:2: the line is empty", f"{folder}/de:3: the line is empty", f"{folder}/en:4: no corresponding line")
     assert len(done.stderr.splitlines()) == 3
 
 
@@ -98,12 +98,12 @@ def test_sound_files_are_counted(folder: Path) -> None:
     assert (val["examples"], val["repeated"], val["labels"]) == (2, 0, {"1": 1, "0": 1})
     assert (val["longest"], val["longer"], train["longer"]) == (90, 1, 0)
     table = check("data.train=train.tsv", "data.val=val.tsv").stdout
-    assert "1 examples of data.val are in data.train too; training leaves them out of val\n" in table
-    assert table.endswith("what is longer than train.context 64 loses its end\n")
+    assert "1 examples of data.val are also in data.train; training removes them from val\n" in table
+    assert table.endswith("examples longer than train.context 64 are truncated: they lose their end\n")
 
 
 @pytest.mark.parametrize("recipe", ["quickstart", "transformer-nano", "instruct-nano"])
 def test_built_in_data_have_no_faults(recipe: str) -> None:
     done = check(recipe=recipe)
     assert done.exit_code == 0, done.stderr
-    assert "\nno faults; val is held out of data.train (5%)\n" in done.stdout
+    assert "\nno faults; validation data is split off data.train (5%)\n" in done.stdout

@@ -85,8 +85,8 @@ def test_a_tag_is_asked_for_at_the_first_token_of_its_word(tmp_path: Path) -> No
         assert [place["target"] for place in row["positions"] if place["target"] is not None] == asked
         starts = np.cumsum([0, *(len(place["reads"].replace("</s>", "|")) for place in row["positions"]), 0])
         begins = [1 + len(" ".join(words[:n])) + (n > 0) for n in range(len(words))]
-        places = [n for n, place in enumerate(row["positions"]) if place["target"] is not None]
-        assert all(starts[n] <= begin < starts[n + 1] for n, begin in zip(places, begins, strict=True))
+        positions = [n for n, place in enumerate(row["positions"]) if place["target"] is not None]
+        assert all(starts[n] <= begin < starts[n + 1] for n, begin in zip(positions, begins, strict=True))
 
 
 def test_of_a_conversation_only_the_response_and_its_end_are_targets(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_the_tables_stand_for_the_same_and_steer_nothing(tmp_path: Path) -> None
         arguments = ("bert-nano", *SMALL, *kind(tmp_path))
         [row] = data("show", *kind(tmp_path))["rows"]
         shown = minitf("data", "show", *arguments, "-q").stdout
-        places = [line for line in shown.splitlines() if line.startswith("   ") and line.split()[0].isdigit()]
-        assert len(places) == len(row["positions"])
+        positions = [line for line in shown.splitlines() if line.startswith("   ") and line.split()[0].isdigit()]
+        assert len(positions) == len(row["positions"])
         asked = [place["target"] for place in row["positions"] if place["target"] is not None]
         assert all(repr(target) in shown for target in asked)
         shown += minitf("data", "stats", *arguments, "-q").stdout

@@ -61,7 +61,7 @@ def test_pictures_are_written_and_a_few_classes_are_shown_without_a_file(classif
     refused(minitf("evaluate", classifier, "--confusion", png), f"--confusion {png}: exists", exit_code=2)
     assert minitf("evaluate", classifier, "--confusion", png, "--force").exit_code == 0
     refused(minitf("evaluate", classifier, "--calibration", "a.gif"), "--calibration a.gif: its suffix must be", exit_code=2)
-    refused(minitf("evaluate", classifier, "--confusion", svg, "--calibration", svg, "--force"), "name one file", exit_code=2)
+    refused(minitf("evaluate", classifier, "--confusion", svg, "--calibration", svg, "--force"), "name the same file", exit_code=2)
 
 
 def test_confusions_of_tags_are_counted_by_word(tagger: Path, tmp_path: Path) -> None:
@@ -74,7 +74,11 @@ def test_confusions_of_tags_are_counted_by_word(tagger: Path, tmp_path: Path) ->
     assert answer["result"]["confusion"] == {"names": names, "counts": confusion_matrix(true, given, labels=names).tolist()}
     assert {"entity_f1", "entity_precision", "entity_recall", "entity_f1.PER", "accuracy", "loss"} <= answer["metrics"].keys()
     assert evaluated(tagger)["result"] is None
-    refused(minitf("evaluate", tagger, "--calibration", tmp_path / "c.png"), "it is of classes, and run was trained on tag", exit_code=2)
+    refused(
+        minitf("evaluate", tagger, "--calibration", tmp_path / "c.png"),
+        "needs classes, but run was trained with the objective tag",
+        exit_code=2,
+    )
 
 
 def test_gates_hold_tasks_to_their_own_figures(classifier: Path, regressor: Path, tagger: Path) -> None:
@@ -86,10 +90,10 @@ def test_gates_hold_tasks_to_their_own_figures(classifier: Path, regressor: Path
     assert minitf("evaluate", regressor, "--assert", "rmse<99", "--assert", "pearson<=1", "--assert", "spearman<=1").exit_code == 0
     assert minitf("evaluate", tagger, "--assert", "entity_f1<=1", "--assert", "entity_f1.PER<=1").exit_code == 0
     for run, gate, told in (
-        (classifier, "rmse<1", "evaluate measures no such figure; it does loss, accuracy, f1_macro"),
-        (regressor, "accuracy>0", "evaluate measures no such figure"),
-        (tagger, "perplexity>0", "evaluate measures no such figure"),
-        (tagger, "f1_macro>0", "evaluate measures no such figure"),
+        (classifier, "rmse<1", "not a metric of evaluate; available: loss, accuracy, f1_macro"),
+        (regressor, "accuracy>0", "not a metric of evaluate"),
+        (tagger, "perplexity>0", "not a metric of evaluate"),
+        (tagger, "f1_macro>0", "not a metric of evaluate"),
         (tagger, "entity_f1.ORG>0", "there is no class 'ORG'"),
         (classifier, "f1.god>0", "there is no class 'god'"),
     ):
@@ -99,7 +103,7 @@ def test_gates_hold_tasks_to_their_own_figures(classifier: Path, regressor: Path
 def test_what_training_will_not_measure_is_told_once_the_labels_are_known(tmp_path: Path) -> None:
     tags, classes = tiny_tasks.names(tmp_path / "names.conll"), tiny_tasks.opinions(tmp_path / "opinions.jsonl")
     for file, kind, gate, told in (
-        (tags, "tag", "val.f1_macro>0", "training measures no such figure; it does val.loss, val.accuracy, val.entity_f1"),
+        (tags, "tag", "val.f1_macro>0", "not a metric of training; available: val.loss, val.accuracy, val.entity_f1"),
         (tags, "tag", "val.entity_f1.ORG>0", "there is no class 'ORG'"),
         (classes, "classify", "val.f1.god>0", "there is no class 'god'"),
     ):
@@ -117,7 +121,7 @@ def test_a_file_of_another_layout_is_read_by_fields(classifier: Path, tmp_path: 
         csv.writer(file).writerows([["stars", "review"], *([row["label"], row["text"]] for row in OPINIONS)])
     for name, fields in (("bare.csv", "{text: 2, label: 0}"), ("headed.csv", "{text: review, label: stars}")):
         assert evaluated(classifier, "--data", tmp_path / name, "--fields", fields)["metrics"] == pytest.approx(own)
-    refused(minitf("evaluate", classifier, "--fields", "{text: 2, label: 0}"), "the run knows the columns of its own data", exit_code=2)
+    refused(minitf("evaluate", classifier, "--fields", "{text: 2, label: 0}"), "used without --data", exit_code=2)
     done = minitf("evaluate", classifier, "--data", tmp_path / "bare.csv", "--fields", "{words: 2}")
     refused(done, "no such role 'words'", exit_code=3)
     (tmp_path / "bare.csv").write_text("good,x,a nice room\nnice,x,a nice room\n")

@@ -13,7 +13,7 @@ import pytest
 from commands import ROOT, minitf, tiny_model, trained
 
 from mini_tf.cli.app import main
-from mini_tf.cli.generate.lines import ahead_by_default
+from mini_tf.cli.generate.prompt_lines import default_lookahead
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.pipelines._options import one_line
 from mini_tf.system.safe_text import safe_text
@@ -124,8 +124,8 @@ def test_a_pipe_is_answered_line_by_line(decoder: Path, monkeypatch: pytest.Monk
 def test_of_a_file_several_lines_are_answered_together(tmp_path: Path) -> None:
     (tmp_path / "prompts.txt").write_text("a\n")
     os.mkfifo(tmp_path / "pipe")
-    assert ahead_by_default(tmp_path / "prompts.txt", 8) == 8
-    assert ahead_by_default(tmp_path / "pipe", 8) == ahead_by_default(tmp_path / "none", 8) == 1
+    assert default_lookahead(tmp_path / "prompts.txt", 8) == 8
+    assert default_lookahead(tmp_path / "pipe", 8) == default_lookahead(tmp_path / "none", 8) == 1
 
 
 def test_what_comes_before_a_broken_line_is_answered(decoder: Path, encoder: Path, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_positions_that_end_are_read_no_farther(encoder: Path, encoder_of_a_tail
         assert minitf("generate", run, "O[MASK]", "--context", str(end)).exit_code == 0
         refused = minitf("generate", run, "O[MASK]", "--context", str(end + 1))
         assert refused.exit_code == 2
-        assert refused.stderr.startswith(f"--context {end + 1}: the model's learned positions end at {end}; positions that run on, as ")
+        assert refused.stderr.startswith(f"--context {end + 1}: the model's learned positions end at {end}; rotary, alibi and sinusoidal ")
 
 
 def test_an_encoder_reads_the_context_that_was_asked_for_and_a_separator_only_if_it_was_trained_with_it(
@@ -218,17 +218,17 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--greedy", "--top-p", "0.9"), "--greedy is --temperature 0; --top-p 0.9 was given too"),
         (("--greedy", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
         (("--top-k", "1", "--num-samples", "2"), "--num-samples 2: the likeliest text is always the same; give a --temperature above 0"),
-        (("--stop", ""), "--stop is empty; it would end every text before it begins"),
-        (("--stop", r"\d"), r"--stop \d: there is no escape \d; \n is a newline, \t a tab, \\ a backslash"),
-        (("--stop", "a\\"), "--stop a\\: there is no escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
+        (("--stop", ""), "--stop is empty"),
+        (("--stop", r"\d"), r"--stop \d: unknown escape \d; \n is a newline, \t a tab, \\ a backslash"),
+        (("--stop", "a\\"), "--stop a\\: unknown escape \\; \\n is a newline, \\t a tab, \\\\ a backslash"),
         (("--stop", "\udcff"), "a stop string is not UTF-8: \\udcff"),
-        (("--stop", "a") * 65, "--stop: 65 were given; at most 64 are taken"),
+        (("--stop", "a") * 65, "--stop: 65 strings given, at most 64 allowed"),
         (
             ("--stream", "--num-samples", "2"),
-            "--stream prints one text as it is written; --num-samples was given too; leave out one of them",
+            "--stream prints one text as it is written; --num-samples was given too; remove one of them",
         ),
-        (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; leave out one of them"),
-        (("-i", "prompts.txt"), "prompts were given and --input prompts.txt too; give one of them"),
+        (("--stream", "--batch-size", "8"), "--stream prints one text as it is written; --batch-size was given too; remove one of them"),
+        (("-i", "prompts.txt"), "both prompts and --input prompts.txt were given; give one of them"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_line(decoder: Path, options: tuple[str, ...], told: str) -> None:

@@ -137,9 +137,9 @@ def test_align_is_held_to_its_error_rate(run: Path, gold: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--target", "A"), "--target belongs to a SOURCE"),
+        (("--target", "A"), "--target needs a SOURCE"),
         (("a", "--data", "x.jsonl"), "give one of them"),
-        (("a", "--gold", "g"), "links the words of a target that is known"),
+        (("a", "--gold", "g"), "needs the target text"),
         (("  ",), "SOURCE has no word"),
         (("a", "--target", " "), "--target has no word"),
         (("--layer", "7"), "--layer 7: there is no 7; they are 0 to 1"),
@@ -162,9 +162,13 @@ def test_gold_files_that_do_not_fit_are_refused_with_their_line(run: Path, gold:
 
 
 def test_a_model_of_one_stack_has_no_pairs_to_look_at(decoder: Path) -> None:
-    refused(view("align", decoder), "a model of the kind decoder reads no source", exit_code=2)
-    refused(view("align", decoder, "a"), "a model of the kind decoder reads no source", exit_code=2)
-    refused(view("attention", decoder, "a", "--target", "b"), "--target: a model of the kind decoder reads one text", exit_code=2)
+    refused(view("align", decoder), "has no cross-attention (decoder)", exit_code=2)
+    refused(view("align", decoder, "a"), "has no cross-attention (decoder)", exit_code=2)
+    refused(
+        view("attention", decoder, "a", "--target", "b"),
+        "--target needs an encoder_decoder, but this model is of kind decoder",
+        exit_code=2,
+    )
     refused(view("positions", decoder, "--stack", "encoder"), "--stack encoder: a model of the kind decoder has one stack", exit_code=2)
 
 
@@ -235,7 +239,7 @@ def test_attention_translates_texts_whose_target_is_not_given(run: Path) -> None
     assert done.exit_code == 0, done.stderr
     samples = result("attention", run, "the cat", "a dog")["samples"]
     assert [sample["source"] for sample in samples] == ["the cat", "a dog"]
-    refused(view("attention", run, "a", "b", "--target", "c"), "--target is one text, but there are 2 sources", exit_code=2)
+    refused(view("attention", run, "a", "b", "--target", "c"), "--target is one text for 2 sources", exit_code=2)
     long = view("attention", run, "x" * 99, "--target", "y" * 99)
     assert "note: the source has 100 tokens; the first 64, the model's context, are looked at\n" in long.stderr
     assert "note: the target has 100 tokens; the first 64, the model's context, are looked at\n" in long.stderr

@@ -75,7 +75,7 @@ def read(sample: dict[str, Any]) -> bytes:
 def test_both_names_are_one_command() -> None:
     helps = [minitf(*name, "--help").stdout for name in (("inspect", "attention"), ("inspect-attention",))]
     assert helps[0].replace("minitf inspect attention", "minitf inspect-attention") == helps[1]
-    assert "--query WORD" in helps[1]
+    assert "--query" in helps[1]
 
 
 def test_json_has_every_head_and_with_full_its_map(run: Path, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "places"),
+    ("options", "positions"),
     [
         (("--layer", "-1"), [(1, 0), (1, 1)]),
         (("--layer", "0-1", "--head", "1"), [(0, 1), (1, 1)]),
@@ -120,10 +120,10 @@ def test_an_encoder_is_shown_with_all_its_mixers(encoder: Path) -> None:
         (("--kind", "decoder.self", "--layer", "0"), [(0, 0), (0, 1)]),
     ],
 )
-def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], places: list[tuple[int, int]]) -> None:
+def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], positions: list[tuple[int, int]]) -> None:
     heads = result(run, TEXT, *options)["samples"][0]["heads"]
-    assert [(head["layer"], head["head"]) for head in heads] == places
-    assert inspect(run, TEXT, *options).stdout.count("attention weight") == len(places)
+    assert [(head["layer"], head["head"]) for head in heads] == positions
+    assert inspect(run, TEXT, *options).stdout.count("attention weight") == len(positions)
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_layers_heads_and_kinds_are_chosen(run: Path, options: tuple[str, ...], 
         (("--kind", "cross"), "--kind cross: the model has decoder.self only"),
         (("--query", "dog"), "--query dog: no such word in the text; it has </s>, the, cat, heard, bear; or give a number, 0 to 22"),
         (("--query", "23"), "--query 23: no such word"),
-        (("--query", ""), "--query is empty; name a word of the text, or a number"),
+        (("--query", ""), "--query is empty; give a word of the text or a token index"),
         (("--layer", "١"), "must be numbers and ranges"),
-        (("--full",), "--full: the weights go to JSON; add --json or -o FILE.json"),
-        (("-i", "there.txt"), "texts were given and --input there.txt too"),
+        (("--full",), "--full needs JSON output; add --json or -o FILE.json"),
+        (("-i", "there.txt"), "both texts and --input there.txt were given"),
         (("-o", "maps.gif"), "maps.gif: its suffix must be .png or .svg or .json or .safetensors"),
-        (("-o", "maps.png", "another"), "a picture shows one text at one step"),
-        (("-o", "maps.svg", "--step", "all"), "a picture shows one text at one step"),
+        (("-o", "maps.png", "another"), "a picture shows one text at one checkpoint"),
+        (("-o", "maps.svg", "--step", "all"), "a picture shows one text at one checkpoint"),
         (("a \udcff b",), "a text is not UTF-8"),
         (("--query", "\udcff"), "--query is not UTF-8"),
     ],
@@ -175,7 +175,7 @@ def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
     os.close(ours)
     os.close(theirs)
     hint = 'give one: "a text", or -i FILE'
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"there is no text to look at; {hint}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"no text given; {hint}\n")
 
 
 def test_an_empty_text_is_its_separator_where_the_model_knows_one(run: Path, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_a_terminal_shows_the_grid_and_the_most_structured_heads(run: Path) -> N
 
 
 def test_a_difference_that_is_too_large_is_a_warning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "largest difference of scores, weights written out against fused: "
+    told = "largest difference of logits, explicit against fused attention: "
     assert inspect(run, TEXT, "-v").stderr.startswith(told)
     assert inspect(run, TEXT).stderr == ""
     monkeypatch.setattr(attention_command, "TOLERANCE", -1.0)

@@ -99,7 +99,7 @@ def test_word_says_what_it_cannot_do(runs: dict[str, Path], tmp_path: Path) -> N
     assert "text 2: the word 'bears' does not stand in it" in refused(2, "word", run, "bears", "bears", "Bears")
     assert f"{file}:2: the word 'bears' does not stand in it" in refused(4, "word", run, "bears", "-i", file)
     assert "-i FILE" in refused(2, "word", run, "bears")
-    assert "are compared, not 1" in refused(2, "word", run, "bears", "one of bears")
+    assert "can be compared, got 1" in refused(2, "word", run, "bears", "one of bears")
     assert "WORD is empty" in refused(2, "word", run, " ", "a b", "c d")
     assert "give one of them" in refused(2, "word", run, "bears", "bears", "-i", file)
     assert "--layer 3: must be 0 (the embedding) to 2" in refused(2, "word", run, "bears", "bears", "bears", "--layer", "3")
@@ -162,7 +162,7 @@ def test_model_counts_what_training_counted(runs: dict[str, Path]) -> None:
         assert (result["memory"]["state"] is None) == (kind == "learned")
         text = shown("model", run)
         assert f"{result['parameters']:,}" in text
-        assert re.search(r"^work +[0-9.]+ kFLOP a token, [0-9.]+ kFLOP of it in the output layer$", text, re.M)
+        assert re.search(r"^compute +[0-9.]+ kFLOP per token forward, [0-9.]+ kFLOP of it in the output layer$", text, re.M)
 
 
 def test_a_head_of_one_number_is_no_vocabulary_and_its_few_operations_have_a_unit(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_head_of_one_number_is_no_vocabulary_and_its_few_operations_have_a_uni
         "finetune", TINY, f"data.train={rows}", fields, "objective=regress", *tiny_tasks.SMALL, "train.steps=1", "-d", tmp_path / "run"
     )
     assert done.exit_code == 0, done.stderr
-    [work] = [line for line in shown("model", tmp_path / "run").splitlines() if line.startswith("work")]
+    [work] = [line for line in shown("model", tmp_path / "run").splitlines() if line.startswith("compute")]
     assert re.search(r", [0-9.]+ k?FLOP of it in the output layer$", work)
 
 
@@ -213,7 +213,7 @@ def test_texts_that_are_not_utf_8_are_refused(runs: dict[str, Path], tmp_path: P
     for command in ("tokens", "softmax"):
         assert "a text is not UTF-8" in refused(2, command, runs["none"], "a\udcff")
         assert "is not UTF-8" in refused(4, command, runs["none"], "-i", broken)
-        assert "there is no text to look at" in refused(2, command, runs["none"])
+        assert "no text given" in refused(2, command, runs["none"])
     assert "the text is not UTF-8" in refused(2, "simple", "a\udcff")
     assert "no such run" in refused(5, "tokens", "nothing", "a")
 
@@ -240,14 +240,14 @@ def test_tokens_opens_whatever_encode_opens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
-    files = [tmp_path / f"places.{suffix}" for suffix in ("json", "png", "svg")]
+    files = [tmp_path / f"positions.{suffix}" for suffix in ("json", "png", "svg")]
     if kind == "none":
         said = " ".join(shown("positions", runs[kind], "--curve").split())
-        assert said.startswith("positions: none; this model is given no positions, so there is no curve over distance;")
+        assert said.startswith("positions: none; this model is given no positions, so curve over distance;")
         assert "`minitf inspect attention`" in said
         asked = minitf("inspect", "positions", runs[kind], "-o", files[0], "-o", files[1])
         assert (asked.exit_code, asked.stdout) == (2, "")
-        assert f"--output {files[1]}: none positions have no curve or map to draw" in asked.stderr
+        assert f"--output {files[1]}: none positions have nothing to plot" in asked.stderr
         assert not files[0].exists()
         assert result_of("positions", runs[kind]) == {"positions": "none", "context": 48}
         return
@@ -268,7 +268,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
 def test_rows_that_were_never_trained_are_known_from_the_checkpoint_or_else_from_the_context(runs: dict[str, Path], tmp_path: Path) -> None:
     run = runs["learned"]
     result = result_of("positions", run)
-    assert (result["n_places"], result["never_trained"]) == (60, list(range(48, 60)))
+    assert (result["n_positions"], result["never_trained"]) == (60, list(range(48, 60)))
     assert result["never_trained_by"] == "the optimizer's state after step 2"
     assert "never trained: 48-59" in shown("positions", run)
     (run / "checkpoints").rename(tmp_path / "elsewhere")

@@ -56,15 +56,15 @@ def test_a_figure_has_both_names_in_every_command(classifier: Path, tmp_path: Pa
             assert minitf(*command, "--assert", f"{name}>=0").exit_code == 0
             missed = minitf(*command, "--assert", f"{name}<0")
             assert (missed.exit_code, missed.stderr.splitlines()[-1].endswith(", but must be < 0")) == (8, True), missed.stderr
-    refused(minitf("evaluate", tmp_path / "run", "--assert", "val.val.loss<9"), "evaluate measures no such figure", exit_code=2)
-    refused(minitf("evaluate", tmp_path / "run", "--assert", "train.loss<9"), "evaluate measures no such figure", exit_code=2)
+    refused(minitf("evaluate", tmp_path / "run", "--assert", "val.val.loss<9"), "not a metric of evaluate", exit_code=2)
+    refused(minitf("evaluate", tmp_path / "run", "--assert", "train.loss<9"), "not a metric of evaluate", exit_code=2)
 
 
 def test_statistics_of_seeds_have_both_names(tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, "train.steps=1", "log.samples=0", "train.seeds=2", "-d", tmp_path, "--assert", "loss.mean<0")
     assert done.exit_code == 8, done.stderr
     assert "loss.mean is " in done.stderr
-    refused(minitf("pretrain", TINY, "--assert", "loss.mean<0"), "one seed has no mean", exit_code=2)
+    refused(minitf("pretrain", TINY, "--assert", "loss.mean<0"), "mean needs several seeds", exit_code=2)
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:

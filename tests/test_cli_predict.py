@@ -109,8 +109,8 @@ def test_assert_holds_predictions_to_the_labels_of_the_input(classifier: Path, t
     assert len(done.stdout.splitlines()) == len(OPINIONS)
     missed = minitf("predict", classifier, "-i", file, "--assert", "matthews>1")
     assert (missed.exit_code, len(missed.stdout.splitlines())) == (8, len(OPINIONS))
-    refused(minitf("predict", classifier, "text", "--assert", "accuracy>0"), "has no label to be judged by")
-    refused(minitf("predict", classifier, "text", "--assert", "loss<1"), "predict measures no such figure", exit_code=2)
+    refused(minitf("predict", classifier, "text", "--assert", "accuracy>0"), "has no label")
+    refused(minitf("predict", classifier, "text", "--assert", "loss<1"), "not a metric of predict", exit_code=2)
     refused(minitf("predict", classifier, "text", "--assert", "f1.nice<1"), "there is no class 'nice'", exit_code=2)
     unknown = tiny_tasks.opinions(tmp_path / "unknown.jsonl", [OPINIONS[0], OPINIONS[1] | {"label": "nice"}])
     done = minitf("predict", classifier, "-i", unknown, "--assert", "accuracy>0")
@@ -120,7 +120,7 @@ def test_assert_holds_predictions_to_the_labels_of_the_input(classifier: Path, t
 
 
 def test_texts_come_from_one_place(classifier: Path, tmp_path: Path) -> None:
-    refused(minitf("predict", classifier, "text", "-i", tmp_path / "x"), "texts were given and --input", exit_code=2)
+    refused(minitf("predict", classifier, "text", "-i", tmp_path / "x"), "both texts and --input", exit_code=2)
     refused(minitf("predict", classifier, "-i", tmp_path / "none.csv"), "none.csv: no such file")
     refused(minitf("predict", classifier, "-i", tmp_path / "none.txt"), "none.txt: No such file")
     assert predicted(classifier, stdin="") == []

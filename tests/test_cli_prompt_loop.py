@@ -195,8 +195,8 @@ def asked_once(run: Path, prompt: str, *options: str) -> Any:
 
 def test_a_banner_says_which_model_answers_and_how_to_leave(decoder: Path) -> None:
     _, said = in_the_loop("/help")(decoder)
-    assert said[0] == "decoder, step 20: decoder, next_token; it continues a prompt"
-    assert said[1] == "/help shows the commands, Ctrl-C ends an answer, Ctrl-D leaves"
+    assert said[0] == "decoder, step 20: decoder, next_token; continues a prompt"
+    assert said[1] == "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"
     assert [word for word in ("/set", "/retry", "/exit", '"""', "//TEXT") if not any(line.startswith(word) for line in said[2:])] == []
     _, quiet = in_the_loop("/help")(decoder, "-q")
     assert quiet == said[2:-1]
@@ -213,7 +213,7 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
     ]
     assert [one["result"] for one in answers if one["ok"]] == [asked_once(decoder, "Once", *given) for given in options]
     assert [line.split() for line in said[2:6]] == [["temperature", "2.0"], ["max-new-tokens", "3"], ["stop", "'e'"], said[5].split()]
-    assert said[5].startswith("--greedy is --temperature 0; --temperature 2 was given too; /set OPTION default takes the other back")
+    assert said[5].startswith("--greedy is --temperature 0; --temperature 2 was given too; /set OPTION default resets the other option")
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
         ("/set num-beams 2", "the kind decoder; /set shows the options of this model"),
         ("/set num-samples 2 3", "'--num-samples'"),
         ("/set greedy perhaps", "/set greedy: must be on, off or default, got perhaps"),
-        ("/set stop \\q", "there is no escape \\q"),
+        ("/set stop \\q", "unknown escape \\q"),
         ("/sat", "no such command: /sat; /help shows them; //TEXT is the prompt /TEXT"),
-        ("/retry", "/retry: there was no prompt yet"),
+        ("/retry", "/retry: no prompt has been given yet"),
     ],
 )
 def test_what_a_command_cannot_take_is_told_in_a_line_and_changes_nothing(decoder: Path, typed: str, words: str) -> None:
@@ -256,7 +256,7 @@ def test_retry_answers_the_last_prompt_with_another_seed(decoder: Path) -> None:
         expected = [asked_once(decoder, "Once", *options, "--seed", str(first + n)) for n in range(3)]
         assert [one["result"] for one in answers] == expected
     answers, said = in_the_loop("Once", "/retry")(decoder, "--greedy")
-    assert "/retry: the most probable text is always the same" in said[2]
+    assert "/retry: greedy decoding does not depend on the seed" in said[2]
 
 
 def test_prompts_of_several_lines_and_prompts_that_begin_with_a_slash(decoder: Path) -> None:

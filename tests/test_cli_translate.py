@@ -13,7 +13,7 @@ from commands import minitf, refused, tiny_model, trained
 from test_cli_prompt_loop import Terminal
 
 from mini_tf.cli.app import main
-from mini_tf.cli.generate.lines import ahead_by_default, answer_lines
+from mini_tf.cli.generate.prompt_lines import default_lookahead, generate_from_lines
 from mini_tf.generation.translation import Translator
 from mini_tf.pipelines._options import one_line
 from mini_tf.system.safe_text import safe_text
@@ -129,7 +129,7 @@ def test_positions_that_end_are_written_no_farther(run_that_ends: Path) -> None:
     assert done.exit_code == 0
     assert done.stderr == "the source has 40 tokens; the last 9 are cut off, the model reads the others\n"
     told = minitf("generate", run_that_ends, "a", "--context", "33")
-    refused(told, "--context 33: the model's learned positions end at 32; positions that run on, as ", exit_code=2)
+    refused(told, "--context 33: the model's learned positions end at 32; rotary, alibi and sinusoidal ", exit_code=2)
 
 
 def told_of_beams(name: str) -> str:
@@ -205,9 +205,9 @@ def test_of_ten_thousand_lines_no_more_are_held_than_are_translated_together(
     file.write_text("".join(f"{n}\n" for n in range(10_000)))
     with file.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert ahead_by_default(None, 512) == ahead_by_default(file, 512) == 512
+        assert default_lookahead(None, 512) == default_lookahead(file, 512) == 512
         held: list[list[str]] = []
-        answer_lines(lambda texts, places: held.append([*texts, *places[:1]]), None, 512)
+        generate_from_lines(lambda texts, positions: held.append([*texts, *positions[:1]]), None, 512)
     assert [len(texts) - 1 for texts in held] == [512] * 19 + [272]
     assert held[1] == [*map(str, range(512, 1024)), "stdin:513"]
     file.write_text("\n" * 10_000)

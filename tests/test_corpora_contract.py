@@ -78,9 +78,9 @@ class Unread(Short):
 
 
 BROKEN: dict[str, tuple[type[Short], str]] = {
-    "is_made_once_and_the_same_each_time": (Remembers, "the same corpus must have the same bytes"),
-    "has_the_columns_that_it_declares": (Unnamed, r"a row has \['text'\], COLUMNS are \('source', 'target'\)"),
-    "declares_columns_that_are_read": (Unread, r"nothing reads \('words',\)"),
+    "is_written_once_and_deterministic": (Remembers, "the same corpus must have the same bytes"),
+    "has_the_declared_columns": (Unnamed, r"a row has \['text'\], COLUMNS are \('source', 'target'\)"),
+    "declares_supported_columns": (Unread, r"no dataset reads \('words',\)"),
 }
 
 

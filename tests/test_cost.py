@@ -136,7 +136,7 @@ def test_a_head_works_only_where_something_is_asked() -> None:
     few, many = (training_of(*ENCODER, f"objective.mask_rate={rate}") for rate in (0.1, 0.5))
     asked = [sum(len(batch.labels) for batch in training.feed.micro_batches(0)) for _, training in (few, many)]
     scores = 3 * 2 * 32 * few[0].data.tokenizer.vocabulary.size
-    # What the last layer computes at the asked places alone comes on top of the scores.
+    # What the last layer computes at the asked positions alone comes on top of the scores.
     assert step_flops(*many).flops - step_flops(*few).flops >= scores * (asked[1] - asked[0]) > 0
 
 

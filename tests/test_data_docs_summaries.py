@@ -187,7 +187,7 @@ def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkey
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "library").mkdir()
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "library")})
-    with pytest.raises(Unavailable, match="docs-summaries: this Python comes without its library's sources"):
+    with pytest.raises(Unavailable, match="docs-summaries: this Python is installed without the source files"):
         dataset_of("pairs").find("docs-summaries", "data.train")
     assert not list((tmp_path / "cache").iterdir())
 

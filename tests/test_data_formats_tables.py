@@ -257,7 +257,7 @@ def test_columns_of_conll_have_numbers_and_the_usual_ones_names(tmp_path: Path) 
     assert row.optional == [["B-ORG", "O"], ["B-NP", "B-VP"], None, None]
 
 
-def test_conll_u_names_its_columns_by_their_places_and_repeats_no_word(tmp_path: Path) -> None:
+def test_conll_u_names_its_columns_by_their_positions_and_repeats_no_word(tmp_path: Path) -> None:
     lines = ["# text = Don't go", "1-2 Don't _ _ _ _ _ _ _ _", "1 Do do AUX VB _ 3 aux _ _", "2 n't not PART RB _ 3 advmod _ _"]
     lines += ["3 go go VERB VB _ 0 root _ _", "3.1 on on ADP _ _ _ _ _ _"]
     file = write(tmp_path / "a.conllu", "".join(line.replace(" ", "\t") + "\n" for line in lines[1:]))

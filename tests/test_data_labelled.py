@@ -233,7 +233,7 @@ def test_of_few_texts_the_last_is_held_out_with_all_that_equal_it(n: int, tmp_pa
     text = opened(table(tmp_path / "a.jsonl", [rows[-1] | {"label": "a"}, *rows]), fields={})
     assert {texts[0] for texts, _ in raw(text.val)} == {f"text {n - 1}"}
     assert (text.train.n_documents, text.val.n_documents) == (n - 1, 2)
-    assert "fewer than 10 different examples: the last is held out" in text.notes
+    assert "fewer than 10 different examples: the last one is the validation data" in text.notes
 
 
 def test_examples_that_are_all_alike_cannot_be_divided(tmp_path: Path) -> None:
@@ -247,11 +247,11 @@ def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_
     other_label = {"review": REVIEWS[0]["review"], "stars": "2"}
     val = table(tmp_path / "b.csv", [*[{key: row[key] for key in ("review", "stars")} for row in REVIEWS[:2]], *fresh, other_label])
     text = opened(train, val=val)
-    assert "2 of 6 examples of data.val also stand in data.train; they were left out of it" in text.notes
+    assert "2 of 6 examples of data.val are also in data.train; they were removed from data.val" in text.notes
     assert raw(text.val) == [([row["review"]], [row["stars"]]) for row in [*fresh, other_label]]
     assert raw(text.train) == [([row["review"]], [row["stars"]]) for row in REVIEWS]
     copy = table(tmp_path / "c.csv", REVIEWS)
-    assert refusal(train, val=copy).startswith("data.val: all of its 60 examples also stand in data.train (leave data.val out")
+    assert refusal(train, val=copy).startswith("data.val: all of its 60 examples are also in data.train (remove data.val")
 
 
 def known_by(store: Store) -> set[str]:
@@ -283,7 +283,7 @@ def test_further_responses_are_kept_and_later_turns_are_left_out_and_counted(tmp
     chats = table(tmp_path / "b.jsonl", [{"messages": [{"role": "system", "content": f"{n}"}, *turns]} for n in range(20)])
     text = opened(chats, "chats", fields={})
     assert all(answers == ["system", "user", "assistant"] for _, answers in both(text))
-    assert "20 turns behind the assistant's last one were left out: nothing is asked for there" in text.notes
+    assert "20 messages after the assistant's last one were dropped" in text.notes
 
 
 # One text, or two
@@ -297,10 +297,10 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
     assert {n: text.labels.n_texts for n, text in texts.items()} == {1: 1, 2: 2}
     for val in (table(tmp_path / "val.jsonl", [{"text": "c", "text_pair": "d", "label": "x"}, {"text": "c", "label": "x"}]),):
         assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; examples have two texts")
-        assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is one too many; examples have one text")
+        assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is not allowed; examples have one text")
     with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
         encoded(Data(train=other), texts[2].tokenizers, "classes", texts[2].labels)
-    with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is one too many"):
+    with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is not allowed"):
         encoded(Data(train=train), texts[1].tokenizers, "classes", texts[1].labels)
 
 
@@ -315,12 +315,12 @@ def second(kind: str) -> str:
 @pytest.mark.parametrize(
     ("form", "column", "cell", "words"),
     [
-        ("classes", "review", " ", "'review' is empty (take the row out)"),
-        ("classes", "stars", "", "'stars' is empty (take the row out)"),
+        ("classes", "review", " ", "'review' is empty (remove the row)"),
+        ("classes", "stars", "", "'stars' is empty (remove the row)"),
         ("numbers", "stars", "x", "'stars' must be a number, not 'x'"),
-        ("numbers", "review", "", "'review' is empty (take the row out)"),
-        ("tags", "review", "", "'review' is empty (take the row out)"),
-        ("tags", "stars", " ", "'stars' is empty (take the row out)"),
+        ("numbers", "review", "", "'review' is empty (remove the row)"),
+        ("tags", "review", "", "'review' is empty (remove the row)"),
+        ("tags", "stars", " ", "'stars' is empty (remove the row)"),
     ],
 )
 def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, cell: str, words: str, kind: str, tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, c
         ("chats", {"messages": "chat"}, {"chat": None}, "'chat' must be a list of"),
         ("chats", {}, {"prompt": "x"}, "needs prompt and response, or messages"),
         ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b c"], "t": ["O", "O"]}, "'w': word 2 'b c' holds white space"),
-        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags; each word has one"),
+        ("tags", {"text": "w", "label": "t"}, {"w": ["a", "b"], "t": ["O"]}, "2 words, but 1 tags; the numbers must be equal"),
     ],
 )
 def test_a_row_that_is_no_example_is_refused_by_its_columns_names(
@@ -360,7 +360,7 @@ def test_columns_without_names_are_called_by_their_numbers(tmp_path: Path) -> No
 
 def test_a_file_of_lines_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n\nb\n")
-    assert refusal(str(tmp_path / "a.txt")).startswith(f"data.train: {tmp_path / 'a.txt'} is no table (jsonl, csv, tsv, parquet, conll)")
+    assert refusal(str(tmp_path / "a.txt")).startswith(f"data.train: {tmp_path / 'a.txt'} is not a table (jsonl, csv, tsv, parquet, conll)")
 
 
 def test_texts_without_labels_can_be_read_where_nothing_is_asked(tmp_path: Path) -> None:
@@ -368,6 +368,17 @@ def test_texts_without_labels_can_be_read_where_nothing_is_asked(tmp_path: Path)
     dataset = dataset_of("classes")
     reader = dataset.reader(Data(train=file, fields=FIELDS), labelled=False)
     assert list(reader.read(dataset.find(file, "--data"))) == [Example(["a"], [], f"{file}:2"), Example(["b"], [], f"{file}:3")]
+
+
+def test_columns_that_are_found_are_reported_under_the_file_that_is_read(tmp_path: Path) -> None:
+    """The ids of equal contents are cached once, whatever the path."""
+    for name in ("one.csv", "other.csv"):
+        file = table(tmp_path / name, REVIEWS)
+        note = f"{file}: columns read: text = 'review', label = 'stars'; data.fields selects others"
+        text, said = opened(file, fields={}), list[str]()
+        assert [one for one in text.notes if "columns read" in one] == [note]
+        encoded(Data(train=file), text.tokenizers, "classes", text.labels, said.append)
+        assert [one for one in said if "columns read" in one] == [note]
 
 
 # The summary
@@ -378,17 +389,17 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     lengths = sorted(len(texts[0].encode()) for texts, _ in raw(text.train))
     examples, sizes, labels, missing = dataset_of("classes").summary(text)
     assert examples == f"data: {text.train.n_documents} training examples, {text.val.n_documents} validation examples"
-    assert sizes.startswith(f"lengths: half have at most {int(np.median(lengths))} tokens, ")
-    assert sizes.endswith(f"the longest {lengths[-1]}")
+    assert sizes.startswith(f"lengths: median {int(np.median(lengths))} tokens, ")
+    assert sizes.endswith(f"maximum {lengths[-1]}")
     for name in STARS:
         counts = [sum(answers == [name] for _, answers in raw(store)) for store in (text.train, text.val)]
-        assert f" {name} {counts[0]} (+{counts[1]})" in labels
-    assert missing.startswith("no example to learn from: ")
+        assert f" {name} {counts[0]}/{counts[1]}" in labels
+    assert missing.startswith("classes without training examples: ")
     assert "\x1b" not in labels + missing
     numbers = list(dataset_of("numbers").summary(opened(table(tmp_path / "b.csv", REVIEWS), "numbers")))
     assert numbers[-1].startswith("labels: mean 4.")
     turns = opened(table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), "chats", fields={})
     n = turns.train.n_documents
-    assert list(dataset_of("chats").summary(turns))[-1] == f"asked for: {4 * n} of {len(turns.train)} tokens"
+    assert list(dataset_of("chats").summary(turns))[-1] == f"targets: {4 * n} of {len(turns.train)} training tokens"
     many = [{"text": f"t{n}", "label": f"c{n % 20:02}"} for n in range(400)]
     assert " and 8 more" in list(dataset_of("classes").summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]

@@ -127,12 +127,12 @@ def test_a_short_evaluation_has_enough_targets_and_hardly_more(pack: str, lookah
     for tokens in range(1, total + 2):
         found = [[key for rows in packing.eval_rows(size, tokens) for key in rows.keys.tolist()] for size in (1, 3, 100)]
         assert found[0] == found[1] == found[2]
-        places = [order.index(key) for key in found[0]]
-        assert places == sorted(set(places))
+        positions = [order.index(key) for key in found[0]]
+        assert positions == sorted(set(positions))
         assert sum(targets[key] for key in found[0]) >= min(tokens, total)
-        assert len(places) == len(order) or sum(sorted(targets.values())[: len(places) - 1]) < tokens
-        gaps = np.diff([-1, *places, len(order)])
-        assert gaps.max() - gaps[1:-1].min(initial=gaps.max()) <= len(order) // len(places) + 1
+        assert len(positions) == len(order) or sum(sorted(targets.values())[: len(positions) - 1]) < tokens
+        gaps = np.diff([-1, *positions, len(order)])
+        assert gaps.max() - gaps[1:-1].min(initial=gaps.max()) <= len(order) // len(positions) + 1
 
 
 def test_rows_say_where_words_begin_only_if_asked() -> None:

@@ -144,7 +144,7 @@ def test_a_row_that_asks_for_nothing_is_left_out_and_a_store_of_such_is_refused(
     packing = packed("chats", [trailing, whole, trailing], Labels(), 12)
     [rows] = packing.eval_rows(5)
     assert (packing.n_rows, rows.examples.tolist() if rows.examples is not None else None) == (1, [1])
-    with pytest.raises(DataFault, match="in none of 1 examples is anything asked for, as far as 12 tokens reach"):
+    with pytest.raises(DataFault, match="none of 1 examples has a target within 12 tokens"):
         packed("chats", [trailing], Labels(), 12)
 
 

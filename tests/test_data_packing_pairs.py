@@ -142,7 +142,7 @@ def test_rows_are_cut_into_parts_with_their_sources(text: TokenizedData) -> None
 def test_the_summary_says_how_long_both_sides_are(text: TokenizedData) -> None:
     pairs, sources, targets = dataset_of("pairs").summary(text)
     assert pairs == f"data: {text.train.n_documents} training pairs, {text.val.n_documents} validation pairs"
-    for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
+    for line, role, side in ((sources, "source", 0), (targets, "target", 1)):
         lengths = [len(pair[side]) for pair in documents(text)]
         half, most = np.quantile(lengths, [0.5, 0.95]).astype(int)
-        assert line == f"lengths of {role}: half have at most {half} tokens, 95 % at most {most}, the longest {max(lengths)}"
+        assert line == f"{role} lengths: median {half} tokens, 95th percentile {most}, maximum {max(lengths)}"

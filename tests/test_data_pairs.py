@@ -131,7 +131,7 @@ def test_files_of_a_list_or_a_glob_are_partners_in_their_order(tmp_path: Path) -
     assert read(Files(source=listed["en"], target=listed["de"])) == [*PAIRS[20:22], *PAIRS[10:11]]
     assert read(Files(source=f"{tmp_path}/*.en", target=f"{tmp_path}/*.de")) == [*PAIRS[10:11], *PAIRS[20:22]]
     message = refusal(Files(source=f"{tmp_path}/*.en", target=f"{tmp_path}/part1.de"))
-    assert message.startswith("data.train: 2 files of sources, 1 of targets; each needs its partner")
+    assert message.startswith("data.train: 2 source files, but 1 target files; there must be one target file for each")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
@@ -159,10 +159,10 @@ def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "words"),
     [
-        ("a\nb\nc\nd\ne\n", "a\nb\nc\n", "{a}:4: this line has no partner: it has 5 lines, {b} 3"),
-        ("a\nb\n", "a\nb\nc", "{b}:3: this line has no partner: it has 3 lines, {a} 2"),
-        ("", "a\n", "{b}:1: this line has no partner: it has 1 lines, {a} 0"),
-        ("a\n\nc\n", "a\nb\nc\n", "{a}:2: the line is empty (take the line out of both files)"),
+        ("a\nb\nc\nd\ne\n", "a\nb\nc\n", "{a}:4: no corresponding line: this file has 5 lines, {b} 3"),
+        ("a\nb\n", "a\nb\nc", "{b}:3: no corresponding line: this file has 3 lines, {a} 2"),
+        ("", "a\n", "{b}:1: no corresponding line: this file has 1 lines, {a} 0"),
+        ("a\n\nc\n", "a\nb\nc\n", "{a}:2: the line is empty (remove the line from both files)"),
         ("a\nb\n", "a\n \t\n", "{b}:2: the line is empty"),
         ("a\nb\n\n", "a\nb\n\n", "{a}:3: the line is empty"),
         (b"a\nb\xff\n", "a\nb\n", "{a}:2: byte 3 is not UTF-8 (save the file as UTF-8, or data.errors=replace"),
@@ -179,7 +179,7 @@ def test_lines_that_are_no_pairs_are_refused_with_their_place(source: str | byte
 def test_an_empty_cell_is_refused_with_its_row(kind: str, side: int, tmp_path: Path) -> None:
     pairs = [("a", "b"), ("c", " ") if side else ("", "d")]
     place = {"jsonl": ".jsonl:2", "parquet": ".parquet: row 2"}.get(kind, f".{kind}:3")
-    assert f"{place}: '{('source', 'target')[side]}' is empty (take the row out)" in refusal(table(tmp_path, kind, pairs=pairs))
+    assert f"{place}: '{('source', 'target')[side]}' is empty (remove the row)" in refusal(table(tmp_path, kind, pairs=pairs))
 
 
 def lists(path: Path) -> str:
@@ -209,10 +209,10 @@ def test_a_store_gives_back_all_references_and_holds_the_first(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"source": ["", " "], "target": "b"}, "'source' is empty (take the row out)"),
-        ({"source": [], "target": "b"}, "'source' is empty (take the row out)"),
-        ({"source": "a", "target": [" ", ""]}, "'target' is empty (take the row out)"),
-        ({"source": "a", "target": []}, "'target' is empty (take the row out)"),
+        ({"source": ["", " "], "target": "b"}, "'source' is empty (remove the row)"),
+        ({"source": [], "target": "b"}, "'source' is empty (remove the row)"),
+        ({"source": "a", "target": [" ", ""]}, "'target' is empty (remove the row)"),
+        ({"source": "a", "target": []}, "'target' is empty (remove the row)"),
         ({"source": ["a", 3], "target": "b"}, "'source' must be text, not int"),
         ({"source": "a", "target": [["b"]]}, "'target' must be text, not list"),
         ({"source": "a", "target": "b", "alignment": 3}, "'alignment' must be text, not int"),
@@ -229,7 +229,9 @@ def test_links_between_words_may_stand_in_any_table(tmp_path: Path) -> None:
 
 
 def test_sentences_with_tags_are_no_pairs(tmp_path: Path) -> None:
-    assert "is no table (jsonl, csv, tsv, parquet)" in refusal(write(tmp_path / "a.conll", "a\tO\n"), fields={"source": "0", "target": "1"})
+    assert "is not a table (jsonl, csv, tsv, parquet)" in refusal(
+        write(tmp_path / "a.conll", "a\tO\n"), fields={"source": "0", "target": "1"}
+    )
 
 
 def test_abstracts_and_their_summaries_are_pairs() -> None:
@@ -252,11 +254,11 @@ def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_a_table_and_a_file_of_lines_are_not_taken_for_each_other(tmp_path: Path) -> None:
     files = aligned(tmp_path)
     message = refusal(files.source)
-    assert message.startswith(f"data.train: {files.source} is no table (jsonl, csv, tsv, parquet)")
-    assert "two files of lines are given as {source: FILE, target: FILE}" in message
+    assert message.startswith(f"data.train: {files.source} is not a table (jsonl, csv, tsv, parquet)")
+    assert "give two text files as {source: FILE, target: FILE}" in message
     file = table(tmp_path, "csv")
     message = refusal(Files(source=files.source, target=file))
-    assert message.startswith(f"data.train.target: {file} is read as csv, not by lines")
+    assert message.startswith(f"data.train.target: {file} is csv, not lines of text")
     assert "data.fields={source: COLUMN, target: COLUMN}" in message
 
 
@@ -277,13 +279,13 @@ def test_bytes_that_are_not_utf_8_may_be_replaced_and_are_counted(given: str, tm
     train = Files(source=str(tmp_path / "a"), target=str(tmp_path / "b")) if given == "two files" else str(tmp_path / "a.tsv")
     fields = {} if given == "two files" else {"source": "source", "target": "target"}
     text = open_pairs(Data(train=train, fields=fields, errors="replace"), CHAR)
-    assert "40 bytes are not UTF-8; each is read as U+FFFD" in text.notes
+    assert "40 bytes are not UTF-8; they are replaced by U+FFFD" in text.notes
     assert {source[-2:] for source, _ in texts_of(text.train, text)} == {"\ufffd\ufffd"}
     with pytest.raises(DataFault, match="is not UTF-8"):
         open_pairs(Data(train=train, fields=fields), CHAR)
     said: list[str] = []
     encoded(Data(train=train, fields=fields, errors="replace"), text.tokenizers, "pairs", say=said.append)
-    assert "40 bytes are not UTF-8; each is read as U+FFFD" in said
+    assert "40 bytes are not UTF-8; they are replaced by U+FFFD" in said
 
 
 def test_stores_hold_every_pair_once_and_partners_have_one_number(tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ def test_of_few_sources_the_last_is_held_out_and_that_is_told() -> None:
     made = [Pair(source, str(n), f"f:{n}") for n, source in enumerate("abcacb")]
     division = divide(made, 0.05)
     assert [(side, pair.source) for side, pair in division.read() if side == "val"] == [("val", "b")] * 2
-    assert division.notes == ("fewer than 10 different sources: the last is held out",)
+    assert division.notes == ("fewer than 10 different sources: the last one is the validation data",)
 
 
 def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> None:
@@ -384,9 +386,9 @@ def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> No
     val = [Pair("a", "1", "g:1"), Pair("a", "2", "g:2"), Pair("c", "2", "g:3"), Pair("a", "bc", "g:4")]
     division = keep_apart(train, val)
     assert list(division.read()) == [*(("train", pair) for pair in train), *(("val", pair) for pair in val[1:])]
-    assert division.notes == ("1 of 4 pairs of data.val also stand in data.train; they were left out of it",)
+    assert division.notes == ("1 of 4 pairs of data.val are also in data.train; they were removed from data.val",)
     assert keep_apart(train, val[1:]).notes == ()
-    with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs also stand in data\.train"):
+    with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs are also in data\.train"):
         keep_apart(train, train[:2])
     with pytest.raises(DataFault, match=r"data\.val: there are no pairs in it"):
         keep_apart(train, [])
@@ -399,7 +401,7 @@ def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:
     text = open_pairs(data, CHAR)
     assert texts_of(text.train, text) == PAIRS
     assert texts_of(text.val, text) == [("a ten", "sato")]
-    assert "3 of 4 pairs of data.val also stand in data.train; they were left out of it" in text.notes
+    assert "3 of 4 pairs of data.val are also in data.train; they were removed from data.val" in text.notes
 
 
 def changed(text: TokenizedData, other: TokenizedData) -> set[str]:

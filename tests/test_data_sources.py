@@ -207,7 +207,7 @@ def test_stdin_is_read_once_and_kept_under_its_hash(monkeypatch: pytest.MonkeyPa
         assert [d.text for d in read(sources, Columns())] == ["one", "two"]
 
 
-def test_names_of_other_places_are_refused() -> None:
+def test_names_of_other_positions_are_refused() -> None:
     with pytest.raises(Unavailable, match="cannot be read yet"):
         find("hf:roneneldan/TinyStories")
     with pytest.raises(DataFault, match="must be a built-in corpus"):

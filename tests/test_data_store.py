@@ -133,7 +133,7 @@ def test_of_few_documents_each_different_one_counts_once_and_their_last_characte
     division = divide(lambda: iter(documents_in(parts)), share)
     assert (joined(division, "train"), joined(division, "val")) == cut_at(once, int(sum(map(len, once)) * (1 - share)))
     n_repeats = len(parts) - len(once)
-    assert division.notes[1:] == ((f"{n_repeats} repeated documents were left out",) if n_repeats else ())
+    assert division.notes[1:] == ((f"{n_repeats} repeated documents were removed",) if n_repeats else ())
 
 
 def test_many_copies_of_one_document_are_one_document() -> None:
@@ -155,7 +155,7 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     known = {document[0] for document in train}
     kept = ["".join(document) for document in val if document[0] not in known]
     if not kept:
-        with pytest.raises(DataFault, match=r"also stand in data\.train"):
+        with pytest.raises(DataFault, match=r"are also in data\.train"):
             dataset_of("text").split(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
         return
     division = dataset_of("text").split(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
@@ -173,7 +173,7 @@ def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
     text = opened(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
     assert documents_of(text.train, text) == ["a" * 60, "b" * 35]
     assert documents_of(text.val, text) == ["b" * 5]
-    assert text.notes == ["fewer than 10 different documents: the last 0.05 of the characters is held out"]
+    assert text.notes == ["fewer than 10 different documents: the last 5 % of the characters are the validation data"]
 
 
 def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> None:
@@ -181,8 +181,8 @@ def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> N
     text = opened(Data(train=train, val=val), BYTE)
     assert documents_of(text.train, text) == ["one", "two", "three"]
     assert documents_of(text.val, text) == ["four"]
-    assert text.notes == ["1 of 2 documents of data.val also stand in data.train; they were left out of it"]
-    with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents also stand in data\.train"):
+    assert text.notes == ["1 of 2 documents of data.val are also in data.train; they were removed from data.val"]
+    with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents are also in data\.train"):
         opened(Data(train=train, val=train), BYTE)
 
 
@@ -195,9 +195,9 @@ def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does
 @pytest.mark.parametrize(
     ("train", "val", "message"),
     [
-        ("", None, r"data\.train: there is no text in it"),
-        ("\n \n\n", None, r"data\.train: there is no text in it"),
-        ("text", "", r"data\.val: there is no text in it"),
+        ("", None, r"data\.train: no text"),
+        ("\n \n\n", None, r"data\.train: no text"),
+        ("text", "", r"data\.val: no text"),
     ],
 )
 def test_an_empty_text_is_refused(write: Callable[..., str], train: str, val: str | None, message: str) -> None:
@@ -306,7 +306,7 @@ def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
     again = reopen(data, text.tokenizers, TEXT, text.hashes)
     assert (again.val.path, again.hashes, again.notes) == (text.val.path, text.hashes, text.notes)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
-    with pytest.raises(DataFault, match="read its text from stdin, and the text is not in the cache any more") as refused:
+    with pytest.raises(DataFault, match="read its data from stdin, and it is no longer in the cache") as refused:
         reopen(data, text.tokenizers, TEXT, text.hashes)
     assert "--data FILE" in str(refused.value.hint)
 
@@ -326,7 +326,7 @@ def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., s
     raw = encoded(Data(train=other, split=TAIL), used)
     assert used.target.decode(raw.ids) == "one\n\ntwo"
     assert not raw.separated
-    with pytest.raises(DataFault, match="--data: there is no text in it"):
+    with pytest.raises(DataFault, match="--data: no text"):
         encoded(Data(train=write("", name="e.txt")), used)
 
 

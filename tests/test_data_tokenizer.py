@@ -17,7 +17,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import DataFault
-from mini_tf.testing.tokenizers import SAMPLE, keeps
+from mini_tf.testing.tokenizers import SAMPLE, assert_round_trip
 
 SHAKESPEARE = Path(__file__).parents[1] / "../shared/data/tinyshakespeare/input.txt"
 STORIES = Path(__file__).parents[1] / "../shared/data/stories260k"
@@ -44,7 +44,7 @@ _TRAINED = {kind: trained(kind) for kind in KINDS}
 @settings(deadline=None, max_examples=60)
 @given(text=st.text(st.characters(codec="utf-8")) | st.text("The cat\n\t <>/s[MASK]#▁.'"))
 def test_a_text_comes_back_or_the_kind_said_what_it_loses(kind: str, text: str) -> None:
-    keeps(_TRAINED[kind], text)
+    assert_round_trip(_TRAINED[kind], text)
 
 
 def test_what_each_kind_loses_is_said_in_plain_words() -> None:

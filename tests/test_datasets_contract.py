@@ -73,13 +73,13 @@ class LosesARow(Classes):
 
 
 BREAKS: dict[type[Any], str] = {
-    Forgets: "keeps_examples_as_they_were_written",
-    TellsNoPlace: "reads_every_row_and_says_where_it_stands",
-    KnowsNothing: "holds_out_by_what_an_example_is_known_by",
-    Mixes: "encodes_each_example_by_itself",
+    Forgets: "stores_examples_unchanged",
+    TellsNoPlace: "reads_every_row_with_its_location",
+    KnowsNothing: "splits_by_the_key_of_an_example",
+    Mixes: "encodes_examples_independently",
     ReadsBeyond: "keeps_rows_within_the_context",
-    KnowsNoNumbers: "reads_columns_by_number_where_a_file_does_not_name_them",
-    LosesARow: "reads_every_row_and_says_where_it_stands",
+    KnowsNoNumbers: "reads_columns_by_number_without_a_header",
+    LosesARow: "reads_every_row_with_its_location",
 }
 
 

@@ -9,7 +9,7 @@ from test_models import usable
 from torch import Tensor
 from toys import FadingMean, mixer_kinds, mixer_settings, seeded
 
-from mini_tf.models.encoder_decoder import EncoderDecoder, Settings, Side
+from mini_tf.models.encoder_decoder import EncoderDecoder, EncoderSettings, Settings
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model
 from mini_tf.nn.stack import SourceMemory
@@ -36,7 +36,7 @@ def settings_with(mixer: str = "softmax", positions: str = "sinusoidal", cross: 
     side = {"n_layers": 3, "attention": (own if "bidirectional" in own.DIRECTIONS else mixer_settings("softmax"),)} | side
     given = {
         "d_model": D, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "d_k": 6, "d_v": 8, "init_std": 0.4, "attention": (own,),
-        "positions": place, "cross_attention": None if cross is None else mixer_settings(cross), "encoder": Side(**side),
+        "positions": place, "cross_attention": None if cross is None else mixer_settings(cross), "encoder": EncoderSettings(**side),
     }  # fmt: skip
     return Settings(**given | settings)
 
@@ -66,13 +66,13 @@ def scores(model: Model, inputs: Tokens, source: Tokens | SourceMemory, **more: 
 
 def cut(tokens: Tokens, first: int, last: int) -> Tokens:
     """Tokens first..last-1; those of plain rows stand where the state says."""
-    places = tokens.token_positions
-    if places is None:
+    positions = tokens.token_positions
+    if positions is None:
         return Tokens(tokens.ids[:, first:last])
-    assert places.segments is not None
-    assert places.positions is not None
+    assert positions.segments is not None
+    assert positions.positions is not None
     return Tokens(
-        tokens.ids[:, first:last], TokenPositions(last - first, 0, places.segments[:, first:last], places.positions[:, first:last])
+        tokens.ids[:, first:last], TokenPositions(last - first, 0, positions.segments[:, first:last], positions.positions[:, first:last])
     )
 
 
@@ -109,13 +109,13 @@ def test_a_target_token_is_scored_by_nothing_that_follows_it(mixer: str, positio
     """Nor does it matter to it in blocks with state, whose later tokens stand in its own block and in later ones."""
     model, t = model_of(mixer, positions), 5
     target, source = pairs(padded)
-    memory, changed = model.read(source), target.ids.clone()
+    memory, changed = model.encode(source), target.ids.clone()
     changed[:, t:] = (changed[:, t:] + 1) % V
-    for places, score in (
+    for positions, score in (
         (target.token_positions, lambda given: scores(model, given, source)),
         (TokenPositions.packed(CONTINUED) if padded else None, lambda given: in_blocks(model, given, memory, (4, 3, 2))),
     ):
-        before, after = (score(Tokens(ids, places)) for ids in (target.ids, changed))
+        before, after = (score(Tokens(ids, positions)) for ids in (target.ids, changed))
         assert torch.equal(before[:, :t], after[:, :t])
         assert (before[0, t:] != after[0, t:]).all(dim=-1).all()
 
@@ -125,10 +125,10 @@ def test_every_token_of_the_source_matters_to_every_target_token_and_its_pads_to
     model = model_of(mixer, positions, cross=cross)
     target, source = pairs(padded=True)
     vectors, hook = heard(model)
-    places = scores(model, target, source)
+    positions = scores(model, target, source)
     hook.remove()
     for t in (0, 1, 5):
-        (gradient,) = torch.autograd.grad(places[:, t].square().sum(), vectors[0], retain_graph=True)
+        (gradient,) = torch.autograd.grad(positions[:, t].square().sum(), vectors[0], retain_graph=True)
         felt = gradient.abs().sum(dim=-1)
         assert (felt[READ == 0] == 0).all()
         rows = WRITTEN[:, t] == 1
@@ -164,7 +164,7 @@ def test_a_padded_pair_is_scored_as_it_is_alone(mixer: str, positions: str) -> N
 def test_a_decoder_without_cross_mixers_ignores_the_source_and_is_the_decoder_alone() -> None:
     model = model_of(cross=None, embed_norm=True)
     target, source = pairs(padded=True)
-    memory = model.read(source)
+    memory = model.encode(source)
     assert memory.layers is None
     ours = scores(model, target, source)
     assert torch.equal(scores(model, target, Tokens(some_ids(B, 2, seed=7))), ours)
@@ -189,7 +189,7 @@ def test_a_target_fed_in_blocks_scores_as_fed_whole(mixer: str, positions: str, 
     """Padded sources and targets too, those to the left: a row that ends in padding cannot be continued."""
     model, source = model_of(mixer, positions), pairs(padded)[1]
     target = Tokens(some_ids(B, L), TokenPositions.packed(CONTINUED) if padded else None)
-    whole, memory, real = scores(model, target, source), model.read(source), CONTINUED == 1 if padded else torch.ones(B, L) == 1
+    whole, memory, real = scores(model, target, source), model.encode(source), CONTINUED == 1 if padded else torch.ones(B, L) == 1
     assert torch.equal(scores(model, target, memory), whole)
     torch.testing.assert_close(in_blocks(model, target, memory, (4, 1, 1, 3))[real], whole[real], **EXACT)
 
@@ -199,10 +199,10 @@ def test_pairs_of_tokens_are_told_from_single_ones_on_both_sides() -> None:
     model = model_of(ngrams=(50, 60))
     target, source = Tokens(some_ids(B, L)), pairs(True)[1]
     assert model.embedding.ngrams is not model.source_embedding.ngrams
-    torch.testing.assert_close(in_blocks(model, target, model.read(source), (2, 1, 6)), scores(model, target, source), **EXACT)
+    torch.testing.assert_close(in_blocks(model, target, model.encode(source), (2, 1, 6)), scores(model, target, source), **EXACT)
 
 
-def test_asking_for_some_places_gives_the_rows_of_all_places() -> None:
+def test_asking_for_some_positions_gives_the_rows_of_all_positions() -> None:
     model, (target, source) = model_of(), pairs(True)
     at = torch.tensor([0, 5, 10, 18])
     torch.testing.assert_close(scores(model, target, source, at=at), scores(model, target, source).flatten(0, 1)[at], **EXACT)
@@ -213,7 +213,7 @@ def test_asking_for_some_places_gives_the_rows_of_all_places() -> None:
 @pytest.mark.parametrize("positions", listing("positions"))
 def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(positions: str, cross: str, padded: bool) -> None:
     model, k = model_of("softmax", positions, cross=cross), 2
-    memory = model.read(pairs(padded)[1])
+    memory = model.encode(pairs(padded)[1])
     rows = torch.arange(B).repeat_interleave(k)
     ids = some_ids(B * k, L, seed=5)
     inputs = Tokens(ids, TokenPositions.packed(WRITTEN[torch.tensor([1, 0, 2, 1, 0, 2])]) if padded else None)
@@ -227,7 +227,7 @@ def test_neighbours_that_share_a_row_of_the_memory_score_as_with_a_row_each(posi
 def test_selected_rows_of_memory_and_state_go_on_as_those_rows(cross: str, padded: bool) -> None:
     model, rows = model_of(cross=cross), torch.tensor([2, 0, 2, 1])
     target, source = Tokens(some_ids(B, L)), pairs(padded)[1]
-    whole, memory = scores(model, target, source), model.read(source)
+    whole, memory = scores(model, target, source), model.encode(source)
     state = model(cut(target, 0, 4), memory, state=model.start(B)).state
     follow = model(Tokens(target.ids[rows, 4:]), memory.select(rows), state=states.reorder(state, rows))
     torch.testing.assert_close(model.logits(follow.y), whole[rows, 4:], **EXACT)
@@ -244,22 +244,22 @@ def test_without_positions_in_the_encoder_the_order_of_the_source_is_not_seen() 
 
 @pytest.mark.parametrize("cross", CROSS)
 def test_the_order_in_which_a_memory_is_kept_does_not_matter(cross: str) -> None:
-    """Vectors of the source and their places, permuted together; the order of words is in the vectors alone."""
+    """Vectors of the source and their positions, permuted together; the order of words is in the vectors alone."""
     model, order = model_of(cross=cross), torch.tensor([3, 6, 0, 5, 1, 4, 2])
     target, source = pairs(padded=True)
-    memory = model.read(source)
+    memory = model.encode(source)
     assert memory.layers is not None
     assert memory.token_positions.segments is not None
     assert memory.token_positions.positions is not None
     layers = [{name: kept.index_select(kept.dim() - 2, order) for name, kept in layer.items()} for layer in memory.layers]
-    places = TokenPositions(M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order])
-    torch.testing.assert_close(scores(model, target, SourceMemory(layers, places)), scores(model, target, memory), **EXACT)
+    positions = TokenPositions(M, 0, memory.token_positions.segments[:, order], memory.token_positions.positions[:, order])
+    torch.testing.assert_close(scores(model, target, SourceMemory(layers, positions)), scores(model, target, memory), **EXACT)
     assert not torch.equal(scores(model, target, SourceMemory(layers, memory.token_positions)), scores(model, target, memory))
 
 
 def test_a_memory_is_made_once_and_read_unchanged() -> None:
     model, (target, source) = model_of(), pairs(True)
-    memory = model.read(source)
+    memory = model.encode(source)
     kept = [{name: tensor.clone() for name, tensor in layer.items()} for layer in memory.layers or []]
     in_blocks(model, Tokens(target.ids), memory, (4, 5))
     for before, after in zip(kept, memory.layers or [], strict=True):
@@ -276,8 +276,10 @@ def test_sides_may_differ_in_width_depth_heads_mixers_and_positions() -> None:
     assert [len(stack.layers) for stack in (model.encoder, model.stack)] == [1, 2]
     assert model.source_embedding.tokens.weight.shape == (V, 10)
     target, source = pairs(True)
-    torch.testing.assert_close(in_blocks(model, Tokens(target.ids), model.read(source), (4, 5)), scores(model, Tokens(target.ids), source))
-    assert model.read(source).layers[0]["k"].shape == (B, 4, M, 6)  # type: ignore[index]
+    torch.testing.assert_close(
+        in_blocks(model, Tokens(target.ids), model.encode(source), (4, 5)), scores(model, Tokens(target.ids), source)
+    )
+    assert model.encode(source).layers[0]["k"].shape == (B, 4, M, 6)  # type: ignore[index]
 
 
 def test_a_wider_encoder_has_a_feed_forward_layer_of_its_own_width() -> None:
@@ -405,19 +407,19 @@ def test_every_mixer_is_heard_in_the_order_of_its_layers(kind: str) -> None:
 @pytest.mark.parametrize(
     ("given", "key", "message"),
     [
-        ({"cross_attention": "window"}, "cross_attention", "window attention cannot read a source; use softmax"),
+        ({"cross_attention": "window"}, "cross_attention", "window attention does not support cross-attention; use softmax"),
         ({"cross_attention": "toy"}, "cross_attention", "no such kind 'toy'"),
-        ({"n_types": 2}, "n_types", "pairs have no segments; use 0"),
+        ({"n_types": 2}, "n_types", "an encoder-decoder has no token types; use 0"),
         ({"encoder": {"n_heads": 5}}, "encoder.n_heads", "5 does not divide d_model 24; use 1, 2, 3, 4, 6, 8, 12 or 24, or give d_k"),
         ({"encoder": {"d_model": 18}}, "encoder.n_heads", "4 does not divide d_model 18"),
-        ({"encoder": {"attention": "simple"}, "positions": "rotary"}, "encoder.positions", "rotary does not attach to simple attention"),
+        ({"encoder": {"attention": "simple"}, "positions": "rotary"}, "encoder.positions", "rotary is not supported by simple attention"),
         ({"encoder": {"positions": "rotary", "n_heads": 8}}, "encoder.positions", "needs an even d_k, not 3"),
-        ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "cannot be bidirectional"),
+        ({"encoder": {"attention": (FadingMean(),)}}, "encoder.attention", "does not support bidirectional attention"),
         ({"encoder": {"depth": 3}}, "encoder.depth", "no such key"),
         (
             {"encoder": {"positions": {"kind": "t5", "n_buckets": 9}}},
             "encoder.positions.n_buckets",
-            "9 buckets cannot be halved between keys ahead and behind; use 10",
+            "9 buckets cannot be split evenly between earlier and later keys; use 10",
         ),
         ({"positions": {"kind": "t5", "max_distance": 5}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),
         ({"positions": {"kind": "t5", "max_distance": 8}}, "positions.max_distance", "the 8 nearest distances have a bucket each"),

@@ -166,7 +166,7 @@ def test_a_language_model_of_a_package_is_prompted_evaluated_and_inspected(packa
 def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> None:
     keys = minitf("recipe", "keys", "model.positions").stdout
     assert re.search(r"one of alibi, .*kerple", " ".join(keys.split()))
-    assert re.search(r"start +a finite number, more than 0 \(kind kerple\)\. default 1\. What both rates are at first", keys)
+    assert re.search(r"start +a finite number, more than 0 \(kind kerple\)\. default 1\. Initial value of both rates", keys)
     schema = json.loads(minitf("recipe", "schema").stdout)
     assert "heavy_ball" in [part["title"] for part in schema["properties"]["optimizer"]["anyOf"] if "title" in part]
     for override, said in {

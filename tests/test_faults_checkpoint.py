@@ -345,10 +345,13 @@ MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change(folder / "run.json", auto={"precision": "\x1b"}),
         "auto: Value error, precision cannot be",
     ),
-    "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not an object of JSON"),
+    "C5-run.json-no-object": (lambda folder: (folder / "run.json").write_text("[1]"), "it is not a JSON object"),
     "C10-newer-run-of-many-digits": (lambda folder: change(folder / "run.json", format=10**4000), "was written by format 1000"),
     "C11-config-of-a-long-text": (lambda folder: change(folder / "config.json", context="x" * 5000), "must be a whole number up to"),
-    "C11-config-of-many-digits": (lambda folder: change(folder / "config.json", vocabulary_size=10**4000), "is not the tokenizer's 260"),
+    "C11-config-of-many-digits": (
+        lambda folder: change(folder / "config.json", vocabulary_size=10**4000),
+        "differs from the tokenizer's 260",
+    ),
     "C5-run.json-too-large": (lambda folder: os.truncate(folder / "run.json", 17 << 20), "it is larger than 16 MiB"),
 }
 
@@ -886,7 +889,7 @@ def poisoned(state: dict[str, torch.Tensor]) -> None:
 
 
 STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
-    "C6-state-empty": (dict.clear, "what the stream remembered after step 4 was not kept"),
+    "C6-state-empty": (dict.clear, "the recurrent state of the stream after step 4 was not saved"),
     "C6-state-flat": (lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})), "does not fit the model"),
     "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not fit this run"),
     "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "micro-batch 2 of the stream remembered does not fit the model"),
@@ -1018,7 +1021,7 @@ def test_what_metrics_have_after_the_checkpoint_is_written_again(cut: Path, whol
     assert (cut / MODEL).read_bytes() == (whole / MODEL).read_bytes()
 
 
-# What a command line may say of places
+# What a command line may say of positions
 
 
 @pytest.mark.parametrize(

@@ -99,15 +99,15 @@ def numpy_array() -> str:
 
 REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D1-no-file": (lambda: "nowhere.txt", ("nowhere.txt: no such file",)),
-    "D1-empty": (lambda: write("a.txt", ""), ("data.train: there is no text in it",)),
-    "D1-blank-lines": (lambda: write("a.txt", "\n \n\t\n\n"), ("data.train: there is no text in it",)),
-    "D1-only-a-byte-order-mark": (lambda: write("a.txt", b"\xef\xbb\xbf"), ("there is no text in it",)),
-    "D1-one-character": (lambda: write("a.txt", "a"), ("data.train: there is no text in it", "tokens; at least 2 are needed")),
+    "D1-empty": (lambda: write("a.txt", ""), ("data.train: no text",)),
+    "D1-blank-lines": (lambda: write("a.txt", "\n \n\t\n\n"), ("data.train: no text",)),
+    "D1-only-a-byte-order-mark": (lambda: write("a.txt", b"\xef\xbb\xbf"), ("no text",)),
+    "D1-one-character": (lambda: write("a.txt", "a"), ("data.train: no text", "tokens; at least 2 are needed")),
     "D1-two-letters": (
         lambda: write("a.txt", "ab") and "a.txt tokenizer.kind=char",
-        ("loses 50% of the text's characters; give more text: of 2 characters the held-out ones are unknown",),
+        ("loses 50% of the text's characters; provide more text: of 2 characters the held-out ones are unknown",),
     ),
-    "D1-no-rows": (lambda: write("a.jsonl", "\n"), ("there is no text in it",)),
+    "D1-no-rows": (lambda: write("a.jsonl", "\n"), ("no text",)),
     "D2-not-utf8": (lambda: write("a.txt", b"ab\ncd\xff\n"), ("a.txt:2: byte 5 is not UTF-8", "data.errors=replace")),
     "D2-behind-a-line-of-windows": (lambda: write("a.txt", b"ab\r\ncd\xff\r\n"), ("a.txt:2: byte 6 is not UTF-8",)),
     "D2-in-a-line-of-windows": (lambda: write("a.txt", b"cd\xff\r\n"), ("a.txt:1: byte 2 is not UTF-8",)),
@@ -215,7 +215,7 @@ def test_bad_bytes_are_read_as_replacement_characters_where_that_is_asked_for_an
     refused(learn(f"data.train=a.{format}"), f"a.{format}:1: byte", "is not UTF-8")
     data = Data(train=f"a.{format}", errors="replace")
     text = opened(data, BYTE)
-    assert "60 bytes are not UTF-8; each is read as U+FFFD" in text.notes
+    assert "60 bytes are not UTF-8; they are replaced by U+FFFD" in text.notes
     assert text.tokenizer.decode(text.train.document(0)).startswith("caf\ufffd \ufffd \ufffd\ufffd en")
     assert shown(f"data.train=a.{format}", "data.errors=replace")["notes"][1:] == text.notes[1:]
 
@@ -253,24 +253,24 @@ def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeyp
                 return endless.read(size)
 
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
-        from mini_tf.cli.terminal.lines import lines_of
+        from mini_tf.cli.terminal.text_input import read_lines
 
         with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
-            list(lines_of(None))
+            list(read_lines(None))
     assert asked == [(1 << 20) + 1]
     with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
-        list(lines_of(Path("/dev/zero")))
+        list(read_lines(Path("/dev/zero")))
 
 
 def test_a_list_of_prompts_may_come_through_a_pipe(here: Path) -> None:
     """`-i <(command)`: D14's pipes are refused as data, not as lines that are read once."""
-    from mini_tf.cli.terminal.lines import lines_of
+    from mini_tf.cli.terminal.text_input import read_lines
 
     os.mkfifo("pipe")
     if not (child := os.fork()):
         Path("pipe").write_text("one\ntwo\n")
         os._exit(0)
-    assert list(lines_of(Path("pipe"))) == ["one", "two"]
+    assert list(read_lines(Path("pipe"))) == ["one", "two"]
     os.waitpid(child, 0)
 
 
@@ -593,7 +593,7 @@ def test_documents_on_both_sides_are_left_out_of_one_and_counted(here: Path) -> 
     """D18"""
     write("a.txt", WORDS)
     write("v.txt", "\n\n".join(WORDS.split("\n\n")[:5]) + "\n\nnever seen\n")
-    told = "5 of 6 documents of data.val also stand in data.train; they were left out of it"
+    told = "5 of 6 documents of data.val are also in data.train; they were removed from data.val"
     result = shown("data.train=a.txt", "data.val=v.txt")
     assert result["notes"] == [told]
     assert (result["val"]["documents"], result["documents_on_both_sides"]) == (1, 0)
@@ -617,9 +617,9 @@ def test_no_side_of_pairs_takes_what_is_no_text(fault: str, side: str, here: Pat
 @pytest.mark.parametrize(
     "fault",
     {
-        "D1-empty": ("", "good.de:1: this line has no partner: it has 30 lines, ", "bad.en 0; "),
-        "D1-shorter": ("a\n" * 29, "good.de:30: this line has no partner: it has 30 lines, ", "bad.en 29; "),
-        "D1-longer": ("a\n" * 31, "bad.en:31: this line has no partner: it has 31 lines, ", "good.de 30; "),
+        "D1-empty": ("", "good.de:1: no corresponding line: this file has 30 lines, ", "bad.en 0; "),
+        "D1-shorter": ("a\n" * 29, "good.de:30: no corresponding line: this file has 30 lines, ", "bad.en 29; "),
+        "D1-longer": ("a\n" * 31, "bad.en:31: no corresponding line: this file has 31 lines, ", "good.de 30; "),
         "D1-an-empty-line": ("a\n" * 12 + "\n" + "a\n" * 17, "bad.en:13: the line is empty"),
         "D1-a-blank-line": ("a\n" * 12 + " \u3000\t\r\n" + "a\n" * 17, "bad.en:13: the line is empty"),
         "D1-one-source": ("a\n" * 30, "data.train: 1 different sources; at least 2 are needed"),

@@ -64,7 +64,7 @@ def test_a_missing_device_is_refused_by_what_named_it_and_never_replaced(
         done = minitf(*command)
         assert (done.exit_code, done.stdout) == (9, ""), command
         last = told(done.stderr).splitlines()[-1]
-        assert last == f"{key}: there is no '{asked}' here; there is {there}; {key}=auto"
+        assert last == f"{key}: '{asked}' on this machine; available: {there}; {key}=auto"
     assert list(tmp_path.iterdir()) == []
     assert content(run) == before
 
@@ -98,11 +98,11 @@ def test_a_word_that_is_no_device_is_refused(word: str, run: Path) -> None:
     ("overrides", "words"),
     [
         pytest.param(
-            ("runtime.precision=fp16",), "runtime.precision: cpu cannot train in fp16; it can in fp32, bf16", id="V2-fp16-on-a-cpu"
+            ("runtime.precision=fp16",), "runtime.precision: cpu does not support fp16; it can in fp32, bf16", id="V2-fp16-on-a-cpu"
         ),
         pytest.param(
             ("runtime.device=cuda:1", "runtime.precision=bf16"),
-            "runtime.precision: cuda:1 cannot train in bf16; it can in fp32, fp16",
+            "runtime.precision: cuda:1 does not support bf16; it can in fp32, fp16",
             id="V2-bf16-on-an-old-gpu",
         ),
     ],

@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_hides_no_divergence(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Disk, "write", full)
     done = minitf("pretrain", TINY, *QUIET, *EARLY, "-d", tmp_path / "run")
     assert done.exit_code == 7
-    assert "could not be kept for `minitf inspect crash`: [Errno 28] No space left on device" in told(done.stderr)
+    assert "could not be saved for `minitf inspect crash`: [Errno 28] No space left on device" in told(done.stderr)
     assert record_of(tmp_path / "run")["state"] == "diverged"
     assert not [path for path in (tmp_path / "run").iterdir() if "diverged" in path.name]
 
@@ -182,8 +182,8 @@ def test_the_documents_of_rows_are_those_whose_tokens_they_read(pack: str) -> No
             found = packing.documents(one, epoch).tolist()
             real = taken.ids.shape[1] if taken.segments is None else int((taken.segments[0] != 0).sum())
             length = real - packing.shape.lookahead
-            places = (np.lib.stride_tricks.sliding_window_view(ids, length) == taken.ids[0, :length]).all(1).nonzero()[0]
-            assert found in [sorted(set(owner[i : i + length].tolist())) for i in places]
+            positions = (np.lib.stride_tricks.sliding_window_view(ids, length) == taken.ids[0, :length]).all(1).nonzero()[0]
+            assert found in [sorted(set(owner[i : i + length].tolist())) for i in positions]
 
 
 def test_a_text_without_documents_names_rows(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
     assert 3 <= len(skipped) <= 25
     for line in skipped:
         assert (line["loss"], line["not_finite"]["loss"]) == (None, "nan")  # N6
-        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; it is left out (" in done.stderr
-    assert f"{len(skipped)} of 30 steps were left out: their loss or gradient was not finite\n" in told(done.stderr)
+        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; skipped (" in done.stderr
+    assert f"{len(skipped)} of 30 steps were skipped: loss or gradient not finite\n" in told(done.stderr)
     assert all(math.isfinite(line["train.loss"]) for line in whole if "val.loss" in line)  # of the steps that were taken
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)
@@ -229,7 +229,7 @@ def test_too_many_skips_in_a_row_are_a_divergence(given: tuple[str, ...], step: 
     poisoned |= {byte: math.inf for byte in map(chr, range(32, 127))}
     done = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run")
     assert done.exit_code == 7
-    after = ", after 3 left out in a row" if step == 4 else ""
+    after = ", after 3 skipped in a row" if step == 4 else ""
     assert told(done.stderr).splitlines()[-1].startswith(f"step {step}{after}: the loss 'next_token' is inf, but must be finite")
     assert [line.get("skipped") for line in lines_of(tmp_path / "run")] == [1, 2, 3, None][4 - step :]
     assert json.loads(minitf("inspect", "crash", tmp_path / "run", "--json").stdout)["result"]["reproduced"] is True
@@ -259,12 +259,12 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
         assert done.exit_code == 0
         assert said.count("the loss jumps to") == 1  # not once more before the next evaluation
         first = next(i for i, loss in enumerate(losses) if i >= 10 and loss > max(1.5 * np.mean(losses[:i]), np.mean(losses[:i]) + 0.5))
-        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; since the last evaluation it was" in said
+        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; its mean since the last evaluation is" in said
     else:
         assert done.exit_code == 7
         assert len(losses) == high + 1  # the raw value is written
         assert said.splitlines()[-1].startswith(f"step {high + 1}: the loss is {losses[high]:.6g}, but train.stop_above is 15 (documents ")
-        assert said.endswith("; raise train.stop_above where such a loss is no fault\n")
+        assert said.endswith(", or raise train.stop_above if such a loss is expected\n")
         replayed = " ".join(minitf("inspect", "crash", run).stdout.split())
         assert "the same happens again" in replayed
         assert "try: a higher train.stop_above (it is 15), where such a loss is no fault" in replayed

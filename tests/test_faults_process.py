@@ -392,7 +392,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
     assert forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "learnt", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
-    assert "out of memory at step 2, with 128 rows a pass: " in done.stderr.splitlines()[-1]
+    assert "out of memory at step 2, with 128 rows per micro-batch: " in done.stderr.splitlines()[-1]
     assert "; train.micro_batch_size=64 goes on; the result stays valid" in done.stderr.splitlines()[-1]
     assert not ANY_TRACE.search(done.stderr)
     assert not list(run.glob("crash-*"))
@@ -495,7 +495,7 @@ def test_a_bug_within_a_step_leaves_one_line_a_crash_file_and_a_run_that_continu
     done = forked(tmp_path, *RUN, "-d", run, change=change)
     [kept] = run.glob("crash-*.txt")
     assert done.status == 1
-    assert done.stderr.splitlines()[-1] == f"a bug in minitf: LookupError: no \\x1b[31msuch thing; {kept} says where"
+    assert done.stderr.splitlines()[-1] == f"a bug in minitf: LookupError: no \\x1b[31msuch thing; traceback: {kept}"
     assert not ANY_TRACE.search(done.stderr)
     text = kept.read_text()
     assert text.startswith("Traceback (most recent call last):\n")

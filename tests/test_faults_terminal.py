@@ -232,7 +232,7 @@ def test_h2_a_run_whose_folder_and_record_hold_escape_codes_is_listed_safely(run
         assert done.exit_code in (0, 5)
 
 
-# H4, H5: places that are no terminal ---------------------------------------------------------------------------------------------
+# H4, H5: positions that are no terminal ---------------------------------------------------------------------------------------------
 
 
 def test_h4_any_locale_gets_utf_8_and_no_escape_codes() -> None:

@@ -416,7 +416,7 @@ def test_what_would_change_a_text_is_switched_off_and_said(block: dict[str, obje
 @pytest.mark.parametrize(
     ("pattern", "growth"), {"a": 4, "a*": 5, r"(?=a)": 5, r"\b": 5, "a|": 5, "[a[b]c]*": 5, r"\s{0,}": 5, "^a": 5}.items()
 )
-def test_only_a_pattern_that_surely_reads_something_replaces_it(pattern: str, growth: int, here: Path) -> None:
+def test_only_a_pattern_that_surely_reads_something_repositions_it(pattern: str, growth: int, here: Path) -> None:
     """T4: where it matches nothing it writes beside every character."""
     eight = replace({"String": "x"}, "xxxxxxxx")
     with pytest.raises(DataFault, match=f"could make {8 * 8 * growth} characters of one"):
@@ -442,7 +442,7 @@ def test_words_that_are_unknown_are_told_and_do_not_vanish(here: Path) -> None:
 
 
 def test_a_tokenizer_without_a_separator_is_given_one(here: Path) -> None:
-    """T6: and one that pads with it has its own padding left alone, since rows know which places are padding."""
+    """T6: and one that pads with it has its own padding left alone, since rows know which positions are padding."""
     file(model=merges(*[[a, b] for a in "abc" for b in "abc"]))()
     Path("a.txt").write_text("abc\n\n" * 3 + "cab abc\n\n" * 30)
     done = minitf("data", "stats", TINY, "data.train=a.txt", "tokenizer.path=tokenizer.json", "--json")
@@ -462,7 +462,7 @@ def test_a_tokenizer_that_is_not_the_runs_own_is_refused(here: Path) -> None:
     refused(done, "tokenizer)", "restore them", exit_code=5)
     assert content(run) == before
     (run / "tokenizer.json").write_bytes(Path("two.json").read_bytes())
-    refused(minitf("generate", run, "once"), "is not the tokenizer's 280", exit_code=5)
+    refused(minitf("generate", run, "once"), "differs from the tokenizer's 280", exit_code=5)
 
 
 def test_a_chat_template_is_never_rendered(here: Path) -> None:

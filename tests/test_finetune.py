@@ -101,12 +101,12 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     Path("b.yaml").write_text(task.format(ROOT / "data" / "opinions.tsv", "", "a") + common)
     Path("c.yaml").write_text(task.format("other.tsv", ", fields: {text: text, label: mood}", "b") + common)
     said = {name: finetune("-n", name, recipe=f"{name}.yaml") for name in "abc"}
-    assert "beginning with a: " in said["b"]
+    assert "initialized from a: " in said["b"]
     assert "2 new (head.linear.weight, head.linear.bias)" in said["b"]
     assert (
         "4 left behind (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)" in said["b"]
     )
-    assert "beginning with b: " in said["c"]
+    assert "initialized from b: " in said["c"]
     assert "2 new (head.linear.weight, head.linear.bias), 2 left behind (head.linear.weight, head.linear.bias)" in said["c"]
     assert {Path("outputs", name, "tokenizer.json").read_bytes() for name in "abc"} == {Path("outputs/a/tokenizer.json").read_bytes()}
     assert json.loads(Path("outputs/c/config.json").read_text())["labels"]["names"] == ["a", "b", "c"]
@@ -234,7 +234,7 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     ] * 2
     assert all(not torch.equal(checkpoint(second)[name], checkpoint(first)[name]) for name in ("head.linear.weight", "head.linear.bias"))
     log = [line.partition(" ")[2] for line in (second / "log.txt").read_text().splitlines()]
-    assert "as a whole, beside the adapter: head.linear.weight, head.linear.bias" in log
+    assert "fully trainable beside the adapter: head.linear.weight, head.linear.bias" in log
     assert any(line.startswith("loaded: ") and "stack.layers.1.feed_forward" in line for line in log)
     assert {"new: none", "left behind: none"} <= set(log)
     pairs = f"data={{train: {ROOT / 'tests' / 'data' / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"
@@ -295,7 +295,7 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
             "an adapter learns beside matrices that were trained before; give model.init_from=RUN",
         ),
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
-        (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear map matches 'stack.*.qvk'; there are"),
+        (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),
         (("train.freeze=[layer.*]",), "train.freeze: no parameter matches 'layer.*'; there are"),
         (("train.freeze=['*']",), "train.freeze: nothing is left to learn"),
         ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: nothing is left to learn"),
@@ -401,7 +401,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on_though_the_run_was_moved
 def test_several_seeds_begin_with_the_same_run(begun: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     said = finetune(*task(begun, "encoder", LORA.format("false"), "train.seeds=2", "train.steps=2"), "-d", run)
-    assert said.count("beginning with encoder: ") == 2
+    assert said.count("initialized from encoder: ") == 2
     hashes = {json.loads((folder / "run.json").read_text())["hashes"]["init"] for folder in (run, run / "seed-1", run / "seed-2")}
     assert hashes == {json.loads((begun / "encoder" / "run.json").read_text())["model"]["sha256"]}
     assert minitf("evaluate", run).exit_code == 0
@@ -430,7 +430,7 @@ def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...],
     for run in (whole, cut):
         finetune("-d", run, "--extend", "2", recipe=run)
     assert_same(cut, whole)
-    gone = f"model.init_from: the run {base / 'encoder'} is gone; -d FOLDER continues a run that began with it"
+    gone = f"model.init_from: the run {base / 'encoder'} is gone; -d FOLDER continues a run that was initialized from it"
     refused(minitf("finetune", whole), gone, exit_code=5)
     refused(minitf("finetune", bare, "-d", bare), gone, exit_code=5)
     refused(minitf("finetune", TINY, *arguments, "-d", whole), "`minitf pretrain RUN -d RUN`", exit_code=3)

@@ -55,13 +55,13 @@ def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
-    refused(minitf("finetune", "my.txt"), "a task needs labels; a table with a text and a label in each row", exit_code=2)
+    refused(minitf("finetune", "my.txt"), "a task needs labeled data; a table with a text and a label in each row", exit_code=2)
     done = minitf("finetune", "reviews.csv", "train.steps=1")
     refused(done, "which task?", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
     Path("more.csv").write_text(Path("reviews.csv").read_text())
     several = minitf("finetune", "reviews.csv", "more.csv")
     refused(several, """`minitf finetune sst2-nano 'data.train=["reviews.csv", "more.csv"]'`""", exit_code=2)
-    refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labels", exit_code=2)
+    refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labeled data", exit_code=2)
     refused(minitf("finetune", "data.train=words.conll"), "`minitf finetune wnut17-nano data.train=words.conll`", exit_code=2)
 
 
@@ -77,7 +77,7 @@ def test_a_table_is_read_by_what_its_columns_are_called_even_where_a_recipe_coun
 
 def test_a_column_of_sentences_is_not_taken_for_labels() -> None:
     done = minitf("finetune", "sst2-nano", "reviews.csv", "data.fields={text: id, label: review}", "--dry-run")
-    refused(done, "different labels among", "their column seems to hold something else", "data.fields={text: COLUMN, label: COLUMN}")
+    refused(done, "different labels among", "their column does not seem to be the label", "data.fields={text: COLUMN, label: COLUMN}")
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_a_fault_of_the_command_line_is_not_laid_at_the_door_of_the_presets_file
 def test_a_vocabulary_that_the_text_does_not_bear_and_a_context_that_it_does_not_fill_are_warned_of() -> None:
     done = minitf("pretrain", TINY, "my.txt", *QUIET, "tokenizer={kind: bpe, vocab_size: 50k}", "train.steps=1", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert "(tokenizer.vocab_size is 50,000, but the text yields no more) is large for" in done.stderr
+    assert "(tokenizer.vocab_size is 50,000, but the data yields no more) is large for" in done.stderr
     Path("short.txt").write_text(TEXT[:600])
     done = minitf("pretrain", TINY, "short.txt", *QUIET, "train.context=2000", "train.steps=1", "-d", "short")
-    assert "train.context 2000 is longer than the whole text of" in done.stderr
+    assert "train.context 2000 is longer than the whole text (" in done.stderr
     fits = int(done.stderr.partition("train.context=")[2].partition(" ")[0])
     again = minitf("pretrain", TINY, "short.txt", *QUIET, f"train.context={fits}", "train.steps=1", "-d", "fitting")
     assert "is longer than" not in again.stderr
@@ -159,4 +159,4 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
 def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:
     done = minitf("pretrain", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
-    assert "warning: sst2-nano is a recipe for a task, whose command is `minitf finetune sst2-nano`; this trains the same" in done.stderr
+    assert "warning: sst2-nano is a task recipe; its command is `minitf finetune sst2-nano`, which does the same" in done.stderr

@@ -278,8 +278,8 @@ def test_of_equals_the_lower_row_and_then_the_lower_id_comes_first() -> None:
         ] == finite
 
 
-def test_rows_are_told_to_change_places_only_when_they_do() -> None:
-    """Greedy rows never change places; they leave when they are done."""
+def test_rows_are_told_to_change_positions_only_when_they_do() -> None:
+    """Greedy rows never change positions; they leave when they are done."""
     rows = Told(language(1, 9), 4)
     search(rows, torch.full((4,), END), [6, 6, 6, 6], Beam(END, 1, 1, min_new_tokens=6))
     assert rows.selections == 0

@@ -72,7 +72,7 @@ def test_positions_that_run_on_are_read_through_any_context(positions: str, cont
 
 
 @pytest.mark.parametrize("lengths", [(4, 9, 2), (5, 5, 5)])
-def test_rows_leave_and_change_places_at_any_step(lengths: tuple[int, ...]) -> None:
+def test_rows_leave_and_change_positions_at_any_step(lengths: tuple[int, ...]) -> None:
     model, following = model_of("decoder", positions="rotary"), some_ids(STEPS, 3, seed=4)
     texts = [some_ids(length, seed=length).tolist() for length in lengths]
     reading = DecodingState(model, texts, model.context)
@@ -100,7 +100,7 @@ def test_equal_texts_are_read_once_and_go_their_own_ways() -> None:
         torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
 
 
-def test_texts_of_one_length_need_no_places() -> None:
+def test_texts_of_one_length_need_no_positions() -> None:
     assert padded([[1, 2], [3, 4]], torch.device("cpu")).token_positions is None
     tokens = padded([[1, 2], [3]], torch.device("cpu"))
     assert tokens.ids.tolist() == [[1, 2], [0, 3]]

@@ -96,15 +96,15 @@ def test_a_bias_has_room_for_every_distance_whatever_the_number_of_heads(positio
 
 def test_what_is_kept_is_copied_only_when_its_room_is_full() -> None:
     state = {"k": torch.ones(1, 2, 3, 4), "v": torch.ones(1, 2, 3, 5)}
-    kept, places = KVCache([state], 3), []
+    kept, positions = KVCache([state], 3), []
     for n in range(3, 3 + ROOM + 1):
         [(_, _, keys, _)] = kept.at(n)
-        places.append(keys.data_ptr())
-    assert places[:ROOM] == places[:1] * ROOM
-    assert places[ROOM] != places[0]
+        positions.append(keys.data_ptr())
+    assert positions[:ROOM] == positions[:1] * ROOM
+    assert positions[ROOM] != positions[0]
 
 
-def test_rows_change_places_in_models_with_a_bias_turns_and_a_window() -> None:
+def test_rows_change_positions_in_models_with_a_bias_turns_and_a_window() -> None:
     for positions in ("alibi", "rotary", "learned"):
         model = model_of("decoder", ("window", "softmax"), positions, n_layers=2, ngrams=(50, 60))
         texts = [some_ids(length, seed=length).tolist() for length in (4, 9, 2)]

@@ -13,7 +13,7 @@ def let_through(stops: list[str], pieces: list[str]) -> tuple[list[str], bool]:
 
 
 def cut(text: str, stops: list[str]) -> str:
-    """The text before the stop string whose last character comes first; of several that end there, the longest."""
+    """The text before the stop string whose last character comes first; of several that end there, maximum."""
     for end in range(len(text) + 1):
         if found := [stop for stop in stops if text[:end].endswith(stop)]:
             return text[: end - max(map(len, found))]

@@ -9,7 +9,7 @@ from test_models import model_of
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import prompt_ids
 from mini_tf.generation.text_generator import Prompt, TextGenerator
-from mini_tf.nn.mixer import Mixed
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading, sections
@@ -129,7 +129,7 @@ class Parrot(Model):
         script = self.script
         next_ids = torch.tensor([script[row][min(state["step"], len(script[row]) - 1)] for row in state["row"].tolist()])
         y = torch.nn.functional.one_hot(next_ids, self.size)[:, None].float()
-        return Mixed(y, None, {"row": state["row"], "step": state["step"] + 1})
+        return ForwardOutput(y, None, {"row": state["row"], "step": state["step"] + 1})
 
     def logits(self, hidden: Any, words: Any = None) -> Any:
         return hidden

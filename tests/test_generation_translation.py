@@ -204,9 +204,9 @@ def test_a_source_is_read_once_and_all_of_its_beams_read_that(monkeypatch: pytes
         seen.append((tuple(inputs.ids.shape), len(next(iter(source.layers[0].values())))))
         return forward(inputs, source, at, state)
 
-    read = model.read  # type: ignore[operator]
+    read = model.encode  # type: ignore[operator]
     monkeypatch.setattr(model, "forward", watched)
-    monkeypatch.setattr(model, "read", lambda tokens: (reads.append(tuple(tokens.ids.shape)), read(tokens))[1])
+    monkeypatch.setattr(model, "encode", lambda tokens: (reads.append(tuple(tokens.ids.shape)), read(tokens))[1])
     list(translator_of(model, max_new_tokens=55, num_beams=3).translate(["1", "12", "12345678"]))
     assert reads == [(3, 9)]
     assert seen == [((3, 1), 3)] + [((9, 1), 3)] * 50 + [((6, 1), 2)] + [((3, 1), 1)] * 3
@@ -224,7 +224,7 @@ def test_no_special_token_is_ever_chosen() -> None:
         assert one.logprob < -20
 
 
-def test_sources_of_one_length_need_no_places() -> None:
+def test_sources_of_one_length_need_no_positions() -> None:
     device = torch.device("cpu")
     assert padded([[1, 2], [3, 4]], device, left=False).token_positions is None
     uneven = padded([[1, 2], [3]], device, left=False)

@@ -18,7 +18,7 @@ from test_models_contract import every_model
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.tokens import Tokens
-from mini_tf.testing.model_trials import built, drawn_tokens, source_of
+from mini_tf.testing.tiny_models import random_ids, source_for, tiny_model
 
 pytestmark = [
     pytest.mark.gpu,
@@ -55,8 +55,8 @@ MODELS = [pytest.param(settings, id=f"{i}-{word}") for i, (word, settings) in en
 @pytest.mark.parametrize("settings", MODELS)
 def test_a_model_computes_on_a_gpu_what_it_computes_on_a_cpu(settings: ModelSettings) -> None:
     """Scores and gradients, in float64."""
-    model, ids = built(settings), drawn_tokens()
-    source = source_of(model)
+    model, ids = tiny_model(settings), random_ids()
+    source = source_for(model)
 
     def computed(device: torch.device) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         model.to(device).zero_grad()

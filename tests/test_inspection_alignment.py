@@ -16,7 +16,7 @@ from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.alignments import links
 from mini_tf.inspection.alignments.alignment import HeadShift, aligned, between_words, links_at, word_weights
-from mini_tf.inspection.alignments.error import Sweep, error_rate, places_of, sweep
+from mini_tf.inspection.alignments.error import Sweep, error_rate, positions_of, sweep
 from mini_tf.inspection.alignments.links import Gold, diagonal, parse, read, written
 from mini_tf.inspection.capture import Capture, Reading, capture
 from mini_tf.inspection.choice import Choice
@@ -97,7 +97,7 @@ def shuffled(count: int, permute: bool) -> tuple[list[Pair], list[Gold | None]]:
 def swept(model: Model, pairs: list[Pair], gold: list[Gold | None]) -> Sweep:
     found = aligned(run_of(model), pairs)
     assert found[0] is not None
-    return sweep(pairs, found, gold, places_of(found[0].sharpness.shape, Choice(), None))
+    return sweep(pairs, found, gold, positions_of(found[0].sharpness.shape, Choice(), None))
 
 
 def test_the_error_rate_of_a_worked_example() -> None:
@@ -211,7 +211,7 @@ def test_a_pair_in_a_padded_batch_is_aligned_as_alone() -> None:
         assert together.weights.shape == (2, 2, 2, len(pair.target.split()), 1 + len(pair.source.split()))
 
 
-def test_a_pair_that_is_longer_than_the_context_is_left_out_and_the_others_keep_their_places() -> None:
+def test_a_pair_that_is_longer_than_the_context_is_left_out_and_the_others_keep_their_positions() -> None:
     run = run_of(random_model())
     fits, long = Pair("a b", "c", "f:1"), Pair("a " * T, "c", "f:2")
     found = aligned(run, [fits, long, fits._replace(target="d e"), long._replace(source="a", target="b " * T)])
@@ -307,7 +307,7 @@ def test_the_diagonal_goes_from_corner_to_corner() -> None:
 
 
 def test_heads_are_chosen_as_everywhere_else() -> None:
-    assert places_of((3, 2, 2), Choice(None, "-1", "0"), None) == [HeadShift(2, 0, 0), HeadShift(2, 0, 1)]
-    assert places_of((2, 2, 2), Choice(), 1) == [HeadShift(i, j, 1) for i in (0, 1) for j in (0, 1)]
+    assert positions_of((3, 2, 2), Choice(None, "-1", "0"), None) == [HeadShift(2, 0, 0), HeadShift(2, 0, 1)]
+    assert positions_of((2, 2, 2), Choice(), 1) == [HeadShift(i, j, 1) for i in (0, 1) for j in (0, 1)]
     with pytest.raises(UsageFault, match="there is no 3"):
-        places_of((3, 2, 2), Choice(None, "3"), None)
+        positions_of((3, 2, 2), Choice(None, "3"), None)

@@ -8,7 +8,7 @@ from toys import mixer_kinds, mixer_settings
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing import Case, inspection, model_trials
+from mini_tf.testing import Case, inspection, tiny_models
 
 SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 
@@ -23,7 +23,7 @@ def every_model() -> Iterator[tuple[str, ModelSettings]]:
         for name, position in positions.items():
             yield f"{word}-{name}", kind(**SMALL | {"n_layers": 1}, positions=position)
         for name, mixer in mixers.items():
-            for settings in model_trials.every_mixer(kind(**SMALL), [mixer]):
+            for settings in tiny_models.every_mixer(kind(**SMALL), [mixer]):
                 yield f"{word}-{name}", settings
     for word, settings in made("models").items():
         yield word, settings.model_copy(update=SMALL)

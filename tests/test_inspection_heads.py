@@ -151,7 +151,7 @@ def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() ->
     assert "row_sum" not in whole
 
 
-def test_between_two_texts_only_what_compares_no_places_is_measured() -> None:
+def test_between_two_texts_only_what_compares_no_positions_is_measured() -> None:
     [found] = measure(torch.tensor([[[1.0, 0, 0], [0.5, 0.5, 0]]]), torch.ones(2, 3, dtype=torch.bool), None)
     entropy = pytest.approx(math.log(2) / math.log(3) / 2)
     assert found == {"rows": 2, "entropy": entropy, "max": 0.75, "first": 0.75, "first_rows": 2}

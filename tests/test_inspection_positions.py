@@ -24,13 +24,13 @@ def model_with(positions: str, context: int = CONTEXT, d_model: int = 8, n_heads
 
 @pytest.mark.parametrize("kind", listing("positions"))
 def test_a_kind_is_looked_at_where_it_attaches(kind: str) -> None:
-    seen, attaches = look(model_with(kind)), settings_of("positions", kind).ATTACHES  # type: ignore[attr-defined]
+    seen, applies_to = look(model_with(kind)), settings_of("positions", kind).APPLIES_TO  # type: ignore[attr-defined]
     assert (seen.vectors is not None, seen.turns is not None, bool(seen.biases)) == tuple(
-        a in attaches for a in ("embed", "rotary", "bias")
+        a in applies_to for a in ("embed", "rotary", "bias")
     )
 
 
-def test_similarity_and_kernel_of_learned_places_by_brute_force() -> None:
+def test_similarity_and_kernel_of_learned_positions_by_brute_force() -> None:
     model, n, d = model_with("learned"), CONTEXT, 8
     table = model.embedding.position.table.weight.tolist()  # type: ignore[union-attr]
 
@@ -39,7 +39,7 @@ def test_similarity_and_kernel_of_learned_places_by_brute_force() -> None:
 
     found = look(model).vectors
     assert found is not None
-    assert (found.n_places, found.places, found.table) == (n, list(range(n)), "embedding.position.table.weight")
+    assert (found.n_positions, found.positions, found.table) == (n, list(range(n)), "embedding.position.table.weight")
     rows = [[math.exp(dot(i, j) / math.sqrt(d)) for j in range(n)] for i in range(n)]
     for distance in range(n):
         far = [rows[i][j] / sum(rows[i]) for i in range(n) for j in range(n) if abs(i - j) == distance]
@@ -50,13 +50,13 @@ def test_similarity_and_kernel_of_learned_places_by_brute_force() -> None:
 
 
 def test_sinusoids_are_as_alike_as_is_known_of_them() -> None:
-    """At d 512 the cosine of neighbours is .973, of places 20 apart .616; the kernel's mass within 2 places grows with d."""
+    """At d 512 the cosine of neighbours is .973, of positions 20 apart .616; the kernel's mass within 2 positions grows with d."""
     near = {}
     for d in (32, 512):
         found = look(model_with("sinusoidal", context=512, d_model=d)).vectors
         assert found is not None
         near[d] = found.kernel[0] + 2 * found.kernel[1] + 2 * found.kernel[2]
-        assert (found.places[:3], len(found.places)) == ([0, 8, 16], LARGEST_MAP)
+        assert (found.positions[:3], len(found.positions)) == ([0, 8, 16], LARGEST_MAP)
     assert near[32] < 0.1
     assert near[512] > 0.6
     found = look(model_with("sinusoidal", context=60, d_model=512)).vectors
@@ -76,10 +76,10 @@ def test_fourier_features_are_shown_as_their_own_part_of_the_embedding() -> None
         torch.testing.assert_close(found.similarity, expected.detach())
 
 
-def test_of_a_long_table_every_few_places_are_compared_and_the_kernel_ends_with_the_context() -> None:
+def test_of_a_long_table_every_few_positions_are_compared_and_the_kernel_ends_with_the_context() -> None:
     found = look(model_with("learned", length=300)).vectors
     assert found is not None
-    assert (found.n_places, found.places[:2], found.places[-1], len(found.places)) == (300, [0, 5], 295, 60)
+    assert (found.n_positions, found.positions[:2], found.positions[-1], len(found.positions)) == (300, [0, 5], 295, 60)
     assert len(found.kernel) == CONTEXT
 
 

@@ -50,11 +50,11 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def hidden_of(model: Model, ids: list[int]) -> list[torch.Tensor]:
     """What follows the embedding and each layer, (L, D), by calling one after the other."""
-    places = TokenPositions(len(ids))
-    x = model.embedding(Tokens(torch.tensor([ids])), places)  # type: ignore[operator]
+    positions = TokenPositions(len(ids))
+    x = model.embedding(Tokens(torch.tensor([ids])), positions)  # type: ignore[operator]
     found = [x[0]]
     for block in model.stack.layers:  # type: ignore[union-attr]
-        x = block(x, Visibility(model.stack.causal, places, places)).y  # type: ignore[union-attr]
+        x = block(x, Visibility(model.stack.causal, positions, positions)).y  # type: ignore[union-attr]
         found.append(x[0])
     return [layer.detach() for layer in found]
 
@@ -96,7 +96,7 @@ def test_every_number_is_what_its_formula_says(tokenizer: Tokenizer, kind: str) 
 @pytest.mark.parametrize("positions", listing("positions"))
 def test_without_added_positions_equal_words_are_equal_at_layer_0_and_only_there(tokenizer: Tokenizer, kind: str, positions: str) -> None:
     layers = layers_of(tokenizer, built(tokenizer, kind, positions), TEXTS)
-    added = "embed" in settings_of("positions", positions).ATTACHES  # type: ignore[attr-defined]
+    added = "embed" in settings_of("positions", positions).APPLIES_TO  # type: ignore[attr-defined]
     assert (layers[0].cosine == pytest.approx(1.0, abs=1e-12)) is not added
     assert layers[-1].cosine < 0.9999
 

@@ -325,8 +325,8 @@ def every_deed(happens: Callable[[str, bool], None], patch: Callable[[object, st
 
 def moments(deeds: Sequence[str], of: Collection[str]) -> list[int]:
     """Before the first and after the last time of each deed."""
-    places = [[number for number, name in enumerate(deeds) if name == deed] for deed in of if deed in deeds]
-    return sorted({one for place in places for one in (place[0], place[-1])})
+    positions = [[number for number, name in enumerate(deeds) if name == deed] for deed in of if deed in deeds]
+    return sorted({one for place in positions for one in (place[0], place[-1])})
 
 
 def die_at(moment: int) -> None:
@@ -400,9 +400,9 @@ def test_doctor_proves_that_runs_killed_here_end_with_the_same_bytes(tmp_path: P
     result = json.loads(stdout)["result"]
     assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 40)
     assert len(result["kills"]) >= 2
-    assert next(kill["found"] for kill in result["kills"] if kill["inside_save"]).startswith("inside the save of step")
+    assert next(kill["found"] for kill in result["kills"] if kill["inside_save"]).startswith("during the save of step")
     assert all(kill["differs"] == dict.fromkeys(FILES) for kill in result["kills"])
-    assert stderr.count("the same bytes in the end") == len(result["kills"])
+    assert stderr.count("identical files") == len(result["kills"])
     assert not (tmp_path / "rehearsal").exists()
 
 
@@ -414,7 +414,7 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
         stdout, stderr = outcome(process)
     assert process.returncode == 8, stderr
     assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two runs that nobody kills agree here, so this is a bug", stderr)
-    assert re.search(r"inside the save of step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
+    assert re.search(r"during the save of step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
     assert stdout.splitlines()[-1].endswith("and started again: NOT the same bytes")
 
 

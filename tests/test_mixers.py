@@ -15,7 +15,7 @@ from mini_tf.nn.layers import attend
 from mini_tf.nn.mixer import LayerSpec, MixerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import Case, attention
-from mini_tf.testing.mixer_trials import DIMS, EXACT, B, L, laid_out
+from mini_tf.testing.tiny_mixers import DIMS, EXACT, B, L, positions_of_layout
 
 
 def every_mixer() -> dict[str, MixerSettings]:
@@ -32,7 +32,7 @@ def test_a_mixer_keeps_its_contract(case: Case) -> None:
 
 @pytest.mark.parametrize("kind", ["softmax", "window"])
 def test_positions_of_other_people_attach_to_our_mixers(kind: str) -> None:
-    cases = list(attention.with_positions(mixer_settings(kind), made("positions")))
+    cases = list(attention.self_attention_cases(mixer_settings(kind), made("positions")))
     assert len(cases) > 20
     for case in cases:
         case.run()
@@ -47,8 +47,8 @@ def test_a_mixer_made_of_headed_is_not_taken_for_softmax_by_the_fast_decoder(wor
 
 def test_a_state_measures_as_many_bytes_as_its_tensors_hold() -> None:
     state: states.State = {"a": torch.zeros(3, 5, dtype=torch.float64), "b": {"c": torch.zeros(7, dtype=torch.bfloat16), "d": {}}}
-    assert states.measure(state) == 3 * 5 * 8 + 7 * 2
-    assert states.measure(None) == 0
+    assert states.nbytes(state) == 3 * 5 * 8 + 7 * 2
+    assert states.nbytes(None) == 0
 
 
 @pytest.mark.parametrize("blocks", [False, True])
@@ -66,10 +66,13 @@ def test_attention_weights_are_dropped_in_training_alone(
     biasing = settings_of("positions", position)().build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, 64)  # type: ignore[attr-defined]
     mixer = settings.build(width, LayerSpec(0, 1, "self", biasing.double()))  # type: ignore[attr-defined, arg-type]
     q, k = seeded(B, 4, L, 6), seeded(B, 2, L, 6, seed=2)
-    v, view = torch.eye(L).double().expand(B, 2, L, L), mixer.view(own_view(causal, laid_out("packed" if packed else "plain")))
+    v, view = (
+        torch.eye(L).double().expand(B, 2, L, L),
+        mixer.restrict(own_view(causal, positions_of_layout("packed" if packed else "plain"))),
+    )
     torch.manual_seed(0)
-    whole, again = mixer.eval().read(q, k, v, view), mixer.read(q, k, v, view)
-    some = mixer.train().read(q, k, v, view)
+    whole, again = mixer.eval().attend(q, k, v, view), mixer.attend(q, k, v, view)
+    some = mixer.train().attend(q, k, v, view)
     kept = some != 0
     assert torch.equal(again, whole)
     assert 0.3 < kept.sum() / (whole != 0).sum() < 0.7

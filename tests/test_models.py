@@ -14,7 +14,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers import attend
 from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.mixer import Mixed
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.stack import CrossAttentionSpec, Stack
 from mini_tf.nn.token_positions import TokenPositions
@@ -42,7 +42,7 @@ def scores(model: Model, tokens: Tokens, **more: Any) -> Tensor:
 
 
 def usable(mixer: str, positions: str) -> bool:
-    return settings_of("positions", positions).ATTACHES - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
+    return settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
 
 
 CASES = [(mixer, positions) for mixer in mixer_kinds() for positions in listing("positions") if usable(mixer, positions)]
@@ -78,7 +78,7 @@ def test_a_decoder_scores_no_token_by_its_future(mixer: str, positions: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_asking_for_some_places_gives_the_rows_of_all_places(kind: str) -> None:
+def test_asking_for_some_positions_gives_the_rows_of_all_positions(kind: str) -> None:
     model, ids = model_of(kind, positions="learned", head="bert"), some_ids(3, 8)
     torch.nn.init.normal_(model.head.linear.bias)  # type: ignore[union-attr, arg-type]
     at = torch.tensor([0, 5, 9, 23])
@@ -162,7 +162,7 @@ def test_mixers_are_tiled_over_the_layers() -> None:
 
 def test_the_penalties_of_all_layers_are_summed_whichever_have_one() -> None:
     class Punished(Fading):
-        def forward(self, *given: Any, **more: Any) -> Mixed:
+        def forward(self, *given: Any, **more: Any) -> ForwardOutput:
             return super().forward(*given, **more)._replace(penalty=torch.tensor(self.out.bias.sum().item()))
 
     model = model_of("decoder", ("toy",), n_layers=4)
@@ -181,7 +181,7 @@ def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, c
             super().__init__(DIMS)
             self.penalty = None if penalty is None else torch.tensor(penalty)
 
-        def forward(self, *given: Any, **more: Any) -> Mixed:
+        def forward(self, *given: Any, **more: Any) -> ForwardOutput:
             return super().forward(*given, **more)._replace(penalty=self.penalty)
 
     block = Block(Punished(own), Punished(cross), None, lambda part: ResidualStep(part, nn.Identity(), False, True, 0.0)).double()
@@ -382,7 +382,7 @@ def test_a_cross_mixers_empty_state_survives_a_file() -> None:
     stack = Stack(settings, True, None, CrossAttentionSpec(settings.attention[0], 16)).double().eval()  # type: ignore[arg-type, attr-defined]
     x, source = seeded(1, 4, 16), stack.recall(seeded(1, 3, 16, seed=2), TokenPositions(3))
     state = stack(x[:, :2], TokenPositions(2), source, state=stack.start(1)).state
-    again = states.load(states.save(state))
+    again = states.unflatten(states.flatten(state))
     assert again != state
     torch.testing.assert_close(stack(x[:, 2:], TokenPositions(2, 2), source, state=again).y, stack(x, TokenPositions(4), source).y[:, 2:])
 

@@ -9,7 +9,7 @@ from toys import mixer_kinds, mixer_settings
 
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing import Case, model_trials, models
+from mini_tf.testing import Case, models, tiny_models
 
 SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 
@@ -27,7 +27,7 @@ def every_model() -> Iterator[tuple[str, ModelSettings]]:
         yield word, kind(**of(kind, SMALL | {"head": "bert", "tied": False}))
         yield word, kind(**of(kind, SMALL | {"positions": settings_of("positions", "learned")(), "norm_place": "post"}))
         for name, mixer in mixers.items():
-            for settings in model_trials.every_mixer(kind(**of(kind, SMALL)), [mixer]):
+            for settings in tiny_models.every_mixer(kind(**of(kind, SMALL)), [mixer]):
                 yield f"{word}-{name}", settings
     for word, settings in made("models").items():
         yield word, settings.model_copy(update=SMALL)

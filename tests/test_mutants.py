@@ -51,8 +51,8 @@ def test_annotations_and_what_the_type_checker_alone_runs_are_left_out_and_defau
     ranges = _left_out(SOURCE)
 
     def out(text: str) -> list[bool]:
-        places = [(n, line.index(text)) for n, line in enumerate(lines, 1) if text in line]
-        return [any(low <= place < high for low, high in ranges) for place in places]
+        positions = [(n, line.index(text)) for n, line in enumerate(lines, 1) if text in line]
+        return [any(low <= place < high for low, high in ranges) for place in positions]
 
     assert out("from os") == [True]
     assert out("| None") == [True, True]

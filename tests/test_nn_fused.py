@@ -19,7 +19,7 @@ from mini_tf.nn.layers.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
 from mini_tf.nn.layers.head import Transform
-from mini_tf.nn.layers.norm import NORMS, build_norm, in_few_operations, rms_norm
+from mini_tf.nn.layers.norm import NORMS, build_norm, fast_norm, rms_norm
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
 
@@ -156,7 +156,7 @@ def test_a_norm_in_few_operations_is_the_norm(kind: str, weight: bool) -> None:
     norm, x = build_norm(kind, 6, 0.1, bias=True, weight=weight).double(), drawn(3, 6).detach()
     for i, p in enumerate(norm.parameters()):
         torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(i))
-    assert_close(in_few_operations(norm, x[0])(x), norm(x))
+    assert_close(fast_norm(norm, x[0])(x), norm(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -170,9 +170,9 @@ def test_rotary_turns_as_real_numbers_do(dtype: torch.dtype) -> None:
         first, second = x[..., :4], x[..., 4:]
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
-    assert_same(lambda x: rotary.turn(x, token_positions), plain, x)
+    assert_same(lambda x: rotary.rotate(x, token_positions), plain, x)
     if dtype == torch.float64:
-        assert gradcheck(lambda x: rotary.turn(x, token_positions), x)
+        assert gradcheck(lambda x: rotary.rotate(x, token_positions), x)
 
 
 @pytest.mark.usefixtures("path")
@@ -181,7 +181,7 @@ def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
     rotary = settings_of("positions", "rotary")(base=50.0).build(12, 2, 6, 16)  # type: ignore[attr-defined]
     positions = torch.tensor([[0, 1, 2, 100], [7, 0, 1, 3]])
     x, token_positions = drawn(2, 4, 3, 6), TokenPositions(4, positions=positions)
-    turned = rotary.turn(x, token_positions)
+    turned = rotary.rotate(x, token_positions)
     assert turned.dtype == torch.float64
     for row, place in product(range(2), range(4)):
         for i in range(3):
@@ -191,11 +191,11 @@ def test_rotary_multiplies_each_pair_by_a_matrix_of_rotation() -> None:
             assert_close(turned[row, place, :, 2 * i : 2 * i + 2].t(), matrix @ pair, rtol=0, atol=1e-12)
 
 
-def test_places_that_were_met_in_single_precision_are_turned_in_double_as_if_they_were_new() -> None:
+def test_positions_that_were_met_in_single_precision_are_turned_in_double_as_if_they_were_new() -> None:
     rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x, token_positions = drawn(1, 5, 3, 8), TokenPositions(5, 1000)
-    rotary.turn(x.float(), token_positions)
-    assert_close(rotary.turn(x, token_positions), rotary.turn(x, TokenPositions(5, 1000)), rtol=0, atol=1e-12)
+    rotary.rotate(x.float(), token_positions)
+    assert_close(rotary.rotate(x, token_positions), rotary.rotate(x, TokenPositions(5, 1000)), rtol=0, atol=1e-12)
 
 
 class Made(TorchFunctionMode):
@@ -222,17 +222,17 @@ def test_layers_turn_by_the_same_angles_as_complex_numbers_where_there_is_no_com
     rotary = settings_of("positions", "rotary")().build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x, token_positions = drawn(2, 5, 3, 8), TokenPositions(5)
     with Made() as made:
-        turned = [rotary.turn(x, token_positions) for _ in range(3)]
+        turned = [rotary.rotate(x, token_positions) for _ in range(3)]
     assert made.complex is not compiling
     assert (made.names.count("cos"), made.names.count("cpu")) == (1, 0)
     assert torch.equal(turned[0], turned[2])
-    assert not torch.equal(rotary.turn(x, TokenPositions(5, 1)), turned[0])
+    assert not torch.equal(rotary.rotate(x, TokenPositions(5, 1)), turned[0])
 
 
 def test_rotary_in_half_precision_is_near_the_exact_one() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(16, 2, 8, 16)  # type: ignore[attr-defined]
     x = drawn(2, 5, 3, 8, dtype=torch.float32).detach()
-    assert_close(rotary.turn(x.bfloat16(), TokenPositions(5)).float(), rotary.turn(x, TokenPositions(5)), rtol=0.05, atol=0.05)
+    assert_close(rotary.rotate(x.bfloat16(), TokenPositions(5)).float(), rotary.rotate(x, TokenPositions(5)), rtol=0.05, atol=0.05)
 
 
 @pytest.mark.usefixtures("path")
@@ -364,7 +364,7 @@ def test_attention_in_blocks_of_queries_is_attention_at_once(
 
 @pytest.mark.parametrize(("d_k", "d_v"), [(2, 7), (2, 4), (7, 2), (4, 4)])
 def test_keys_and_values_may_be_of_any_two_widths(d_k: int, d_v: int) -> None:
-    """Read by the formula, with shared keys and with a mask or without."""
+    """Read by the formula, with repeat_kv keys and with a mask or without."""
     q, k, v = drawn(2, 4, 5, d_k), drawn(2, 2, 5, d_k, seed=1), drawn(2, 2, 5, d_v, seed=2)
     for window in (None, 1):
         keep = torch.ones(5, 5).tril().bool() if window is None else torch.ones(5, 5).tril().triu(-1).bool()

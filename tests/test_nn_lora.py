@@ -195,7 +195,7 @@ def test_a_table_that_embeds_and_scores_gets_no_adapter_but_a_head_of_its_own_ma
 
 def test_what_is_new_learns_as_a_whole_beside_the_adapters() -> None:
     model = small(tied=False)
-    names = adapt(model, Adapter(targets=("*",)), learning={"head.linear.weight"})
+    names = adapt(model, Adapter(targets=("*",)), trainable={"head.linear.weight"})
     assert "head.linear" not in names
     loss_of(model).backward()
     learning = {name for name, p in model.named_parameters() if p.grad is not None}
@@ -205,12 +205,12 @@ def test_what_is_new_learns_as_a_whole_beside_the_adapters() -> None:
 
 def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
     with pytest.raises(
-        RecipeFault, match=r"adapter\.targets: no linear map matches 'stack\.\*\.qvk'; there are .*own\.part\.qkv.* and 2 more"
+        RecipeFault, match=r"adapter\.targets: no linear layer matches 'stack\.\*\.qvk'; there are .*own\.part\.qkv.* and 2 more"
     ):
         adapt(small(), Adapter(targets=("stack.*.out", "stack.*.qvk")))
     kind: Any = settings_of("models", "decoder")
     without = kind(d_model=8, n_layers=1, n_heads=1, d_ff=0, attention=settings_of("attention", "simple")(), positions="none").build(20, 8)
-    with pytest.raises(RecipeFault, match=r"no linear map matches 'stack\.\*'; there are none"):
+    with pytest.raises(RecipeFault, match=r"no linear layer matches 'stack\.\*'; there are none"):
         adapt(without, Adapter())
     assert adapt(small(), Adapter(targets=("stack.layers.1.*.qkv",))) == ["stack.layers.1.own.part.qkv"]
     with pytest.raises(ValueError, match="has an adapter already"):

@@ -19,7 +19,7 @@ CASES = [
     for model in listing("models")
     for mixer in listing("attention")
     for positions in listing("positions")
-    if settings_of("positions", positions).ATTACHES - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
+    if settings_of("positions", positions).APPLIES_TO - {"embed"} <= mixer_settings(mixer).POSITIONS  # type: ignore[attr-defined]
 ]
 
 

@@ -52,7 +52,7 @@ def test_an_answer_is_a_linear_map_with_dropout_before_it_in_training_alone() ->
     drawn = torch.stack([answer.train()(hidden) for _ in range(2000)])
     assert not torch.allclose(drawn[0], expected)
     torch.testing.assert_close(drawn.mean(0), expected, rtol=0, atol=0.15)
-    with pytest.raises(ValueError, match="an answer has no vocabulary"):
+    with pytest.raises(ValueError, match="a task head has no vocabulary"):
         answer(hidden, torch.tensor([1]))
 
 

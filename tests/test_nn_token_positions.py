@@ -36,21 +36,21 @@ def test_positions_count_from_0_within_each_run_of_one_number(rows: list[list[in
     assert written(TokenPositions.packed(torch.tensor(rows))) == [rows, expected]
 
 
-def test_places_are_joined_as_what_they_are() -> None:
+def test_positions_are_joined_as_what_they_are() -> None:
     """Plain ones stay plain only where the second goes on where the first ended."""
-    joined = TokenPositions(2, 3).then(TokenPositions(2, 5), 2, CPU)
+    joined = TokenPositions(2, 3).concat(TokenPositions(2, 5), 2, CPU)
     assert joined.plain
     assert (joined.length, joined.start) == (4, 3)
-    apart = TokenPositions(2, 3).then(TokenPositions(2, 9), 2, CPU)
+    apart = TokenPositions(2, 3).concat(TokenPositions(2, 9), 2, CPU)
     assert written(apart) == [[[1] * 4] * 2, [[3, 4, 9, 10]] * 2]
-    assert written(strange().then(TokenPositions(2, 3), 2, CPU)) == [
+    assert written(strange().concat(TokenPositions(2, 3), 2, CPU)) == [
         [[1, 1, 2, 1, 1], [0, 4, 4, 1, 1]],
         [[7, 8, 0, 3, 4], [0, 5, 6, 3, 4]],
     ]
-    assert TokenPositions(0).then(strange(), 2, CPU).positions is not None
+    assert TokenPositions(0).concat(strange(), 2, CPU).positions is not None
 
 
-def test_the_last_places_stand_where_they_stood() -> None:
+def test_the_last_positions_stand_where_they_stood() -> None:
     assert written(TokenPositions(5, 2).last(3)) == [[[1] * 3] * 2, [[4, 5, 6]] * 2]
     assert TokenPositions(5, 2).last(3).plain
     assert written(strange().last(2)) == [[[1, 2], [4, 4]], [[8, 0], [5, 6]]]
@@ -66,13 +66,13 @@ def test_selected_rows_keep_their_segments_and_positions() -> None:
 
 
 def test_merged_rows_stand_behind_each_other() -> None:
-    assert written(TokenPositions(2, 4).merged(6, 3, CPU)) == [[[1] * 6] * 2, [[4, 5] * 3] * 2]
+    assert written(TokenPositions(2, 4).merge_rows(6, 3, CPU)) == [[[1] * 6] * 2, [[4, 5] * 3] * 2]
     for rows in (1, 2, 3):
-        assert written(TokenPositions(2, 4).merged(4 * rows, 4, CPU), rows) == [[[1] * 8] * rows, [[4, 5] * 4] * rows]
-    assert written(strange().merged(2, 2, CPU), 1) == [[[1, 1, 2, 0, 4, 4]], [[7, 8, 0, 0, 5, 6]]]
+        assert written(TokenPositions(2, 4).merge_rows(4 * rows, 4, CPU), rows) == [[[1] * 8] * rows, [[4, 5] * 4] * rows]
+    assert written(strange().merge_rows(2, 2, CPU), 1) == [[[1, 1, 2, 0, 4, 4]], [[7, 8, 0, 0, 5, 6]]]
 
 
-def test_places_on_another_device_are_the_same_places() -> None:
+def test_positions_on_another_device_are_the_same_positions() -> None:
     def shapes(token_positions: TokenPositions) -> list[tuple[int, ...] | None]:
         tensors: list[Tensor | None] = [token_positions.segments, token_positions.positions]
         return [None if t is None else tuple(t.shape) for t in tensors if t is None or t.device.type == "meta"]
@@ -84,9 +84,9 @@ def test_places_on_another_device_are_the_same_places() -> None:
 def test_layers_with_windows_of_several_sizes_see_each_their_own() -> None:
     view, index = Visibility(False, TokenPositions(9), TokenPositions(9)), torch.arange(9)
     for window in (2, 5, 2):
-        seen = view.within(window).keep(index[:, None], index[None])[0]
+        seen = view.with_window(window).visible(index[:, None], index[None])[0]
         assert seen.tolist() == [[abs(query - key) <= window for key in range(9)] for query in range(9)]
-    assert view.within(2) is view.within(2)
+    assert view.with_window(2) is view.with_window(2)
 
 
 def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
@@ -101,10 +101,10 @@ def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
             for rows in zip(left, distances, strict=True)
         ]
         index = torch.arange(own_length)[:, None], torch.arange(length)[None]
-        assert view.keep(*index)[0].tolist() == seen
+        assert view.visible(*index)[0].tolist() == seen
         everything = all(all(row) for row in seen)
         square = causal and own_length == length and seen == [[k <= q for k in range(length)] for q in range(length)]
-        assert view.narrow or seen == left
+        assert view.windowed or seen == left
         if window is None:
             assert (view.full, view.triangular) == (everything, square and own_start == start)
         assert everything or not view.full

@@ -65,13 +65,13 @@ def rows_of(n: int, length: int, words: bool = False, seed: int = 0) -> Rows:
 
 
 def free(rows: Rows) -> np.ndarray:
-    """True at the places (B, L) that may be judged: neither special nor padding."""
-    places: np.ndarray = np.isin(rows.ids, PLAIN) & (np.asarray(rows.segments) != 0)
-    return places
+    """True at the positions (B, L) that may be judged: neither special nor padding."""
+    positions: np.ndarray = np.isin(rows.ids, PLAIN) & (np.asarray(rows.segments) != 0)
+    return positions
 
 
 def judged(batch: Batch) -> np.ndarray:
-    """True at the places (B, L) that are judged."""
+    """True at the positions (B, L) that are judged."""
     asked = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
     if batch.at is not None:
         asked = torch.zeros_like(asked).flatten().index_fill(0, batch.at, True).view_as(asked)
@@ -140,7 +140,7 @@ def test_whole_words_are_hidden_or_not() -> None:
 
 
 def test_spans_are_runs() -> None:
-    """The share of judged places whose neighbour is judged too: 0.15 by chance, above a half for spans."""
+    """The share of judged positions whose neighbour is judged too: 0.15 by chance, above a half for spans."""
     rows = rows_of(200, 128)
     shares = {}
     for scheme in ("token", "span"):
@@ -151,13 +151,13 @@ def test_spans_are_runs() -> None:
     assert shares["span"] > 0.5
 
 
-def spans_of(objective: Objective, places: np.ndarray, wanted: int, seed: int) -> np.ndarray:
+def spans_of(objective: Objective, positions: np.ndarray, wanted: int, seed: int) -> np.ndarray:
     assert isinstance(objective, Masked)
-    return objective._spans(places, wanted, np.random.default_rng(seed))
+    return objective._spans(positions, wanted, np.random.default_rng(seed))
 
 
 def test_lengths_of_spans_are_geometric_among_those_up_to_10() -> None:
-    """Of places so many that spans hardly ever meet, by chi-square; 3.8 on average, as in the paper."""
+    """Of positions so many that spans hardly ever meet, by chi-square; 3.8 on average, as in the paper."""
     chosen = spans_of(objective_of("masked", scheme="span"), np.arange(1_000_000), 4000, 0)
     lengths = np.array([len(run) for run in np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1)])
     assert (lengths > 10).mean() < 0.02
@@ -169,9 +169,9 @@ def test_lengths_of_spans_are_geometric_among_those_up_to_10() -> None:
 
 
 def test_a_span_does_not_reach_over_a_separator() -> None:
-    """Two places are wanted; 4 and 100 are chosen together only where two spans of one place each come to stand there."""
-    objective, places = objective_of("masked", scheme="span"), np.array([*range(5), *range(100, 105)])
-    found = [spans_of(objective, places, 2, seed).tolist() for seed in range(2000)]
+    """Two positions are wanted; 4 and 100 are chosen together only where two spans of one place each come to stand there."""
+    objective, positions = objective_of("masked", scheme="span"), np.array([*range(5), *range(100, 105)])
+    found = [spans_of(objective, positions, 2, seed).tolist() for seed in range(2000)]
     one = 0.2 / (1 - 0.8**10)  # of one place
     assert within(found.count([4, 100]), 2000, (1 + one) / 90)
 
@@ -254,9 +254,9 @@ def test_every_next_token_is_asked_once_after_what_its_document_says(store: Stor
     objective, found = objective_of("next_token", store.vocabulary), []
     for rows in Windows(store, Shape(context, 1, pack)).eval_rows(3):
         batch = objective.prepare(rows)
-        ids, places, labels = batch.inputs.ids, batch.inputs.token_positions, iter(batch.labels.tolist())
+        ids, positions, labels = batch.inputs.ids, batch.inputs.token_positions, iter(batch.labels.tolist())
         for row, place in np.argwhere(judged(batch)):
-            segments = torch.ones(ids.shape[1]) if places is None or places.segments is None else places.segments[row]
+            segments = torch.ones(ids.shape[1]) if positions is None or positions.segments is None else positions.segments[row]
             found.append((ids[row, : place + 1][segments[: place + 1] == segments[place]].tolist(), next(labels)))
         assert batch.counts["next_token"] == len(batch.labels)
     assert found == prefixes(store, context, pack)

@@ -56,20 +56,24 @@ ONE = (torch.tensor(1.0), 1)
 @pytest.mark.parametrize(
     ("check", "change", "told"),
     [
-        (contract.cuts_change_nothing, counts(margin=8), "counts: margin depends"),
-        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens are all"),
-        (contract.padding_changes_nothing, lambda batch: replace(batch, at=torch.arange(len(batch.labels))), "padding is a target"),
+        (contract.micro_batches_change_nothing, counts(margin=8), "counts: margin depends"),
+        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens must be all"),
+        (
+            contract.padding_changes_nothing,
+            lambda batch: replace(batch, at=torch.arange(len(batch.labels))),
+            "padding must not be a target",
+        ),
         (
             contract.padding_changes_nothing,
             lambda batch: replace(batch, inputs=replace(batch.inputs, token_positions=None)),
-            "does not say where",
+            "must have segments",
         ),
-        (contract.preparing_is_pure, lambda batch: replace(batch, labels=batch.labels + torch.randint(9, ())), "torch's global generator"),
-        (contract.preparing_is_pure, lambda batch: replace(batch, labels=batch.labels + np.random.randint(9)), "numpy's global generator"),
-        (contract.preparing_is_pure, ids(lambda ids: ids + len(ids)), "one by one, rows have other inputs"),
-        (contract.preparing_is_pure, counts(margin=8), "one by one, rows have other counts"),
-        (contract.parts_are_counted, lambda batch: replace(batch, counts={"tokens": 9}), "there is none for the part margin"),
-        (contract.parts_are_counted, counts(margin=0), "margin is 0, but the part is"),
+        (contract.prepare_is_pure, lambda batch: replace(batch, labels=batch.labels + torch.randint(9, ())), "torch's global generator"),
+        (contract.prepare_is_pure, lambda batch: replace(batch, labels=batch.labels + np.random.randint(9)), "numpy's global generator"),
+        (contract.prepare_is_pure, ids(lambda ids: ids + len(ids)), "one by one: inputs must be equal"),
+        (contract.prepare_is_pure, counts(margin=8), "one by one: counts must be equal"),
+        (contract.parts_are_counted, lambda batch: replace(batch, counts={"tokens": 9}), "there must be one for the part margin"),
+        (contract.parts_are_counted, counts(margin=0), "margin is 0, but the part of the loss is"),
     ],
 )
 def test_an_objective_that_prepares_wrongly_is_found_out(
@@ -87,16 +91,20 @@ def test_an_objective_that_prepares_wrongly_is_found_out(
 @pytest.mark.parametrize(
     ("check", "change", "told"),
     [
-        (contract.cuts_change_nothing, loss(lambda loss, batch: loss / len(batch.labels)), "parts: margin depends"),
-        (contract.cuts_change_nothing, metrics(accuracy=ONE), "metrics: accuracy 0 depends"),
-        (contract.padding_changes_nothing, loss(lambda loss, batch: loss + batch.inputs.ids.sum()), "depends on what stands in padding"),
-        (contract.parts_are_counted, loss(lambda loss, batch: loss[None]), "margin is no sum"),
-        (contract.parts_are_counted, metrics(hits=ONE), r"does not declare \['hits'\]"),
-        (contract.parts_are_counted, metrics(accuracy=(torch.tensor(1.0), -1)), "divided by less than 0"),
-        (contract.parts_are_counted, lambda sums, batch: sums._replace(outputs=torch.ones(1)), "outputs, but no metric accumulator"),
-        (contract.evaluation_is_repeatable, loss(lambda loss, batch: loss + torch.rand(())), "the loss is drawn"),
-        (contract.half_precision_keeps_the_loss, loss(lambda loss, batch: loss.bfloat16()), "is summed in torch.bfloat16"),
-        (contract.rows_are_learnt_by_heart, loss(lambda loss, batch: loss + 1e4), "after 5 steps the loss is"),
+        (contract.micro_batches_change_nothing, loss(lambda loss, batch: loss / len(batch.labels)), "parts: margin depends"),
+        (contract.micro_batches_change_nothing, metrics(accuracy=ONE), "metrics: accuracy 0 depends"),
+        (contract.padding_changes_nothing, loss(lambda loss, batch: loss + batch.inputs.ids.sum()), "must not depend on padding"),
+        (contract.parts_are_counted, loss(lambda loss, batch: loss[None]), "margin must be a scalar"),
+        (contract.parts_are_counted, metrics(hits=ONE), r"must declare \['hits'\]"),
+        (contract.parts_are_counted, metrics(accuracy=(torch.tensor(1.0), -1)), "denominator of a metric"),
+        (contract.parts_are_counted, lambda sums, batch: sums._replace(outputs=torch.ones(1)), "outputs need a metric accumulator"),
+        (contract.evaluation_is_repeatable, loss(lambda loss, batch: loss + torch.rand(())), "the loss must be deterministic"),
+        (
+            contract.half_precision_preserves_the_loss,
+            loss(lambda loss, batch: loss.bfloat16()),
+            "not in torch.bfloat16",
+        ),
+        (contract.eight_rows_are_overfitted, loss(lambda loss, batch: loss + 1e4), "after 5 steps the loss must be"),
     ],
 )
 def test_a_task_that_sums_wrongly_is_found_out(
@@ -124,9 +132,9 @@ def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_ou
             return made  # type: ignore[no-any-return]
 
         monkeypatch.setattr(kind, "task", idle)
-        with pytest.raises(AssertionError, match=r"no gradient: \['objective.idle.bias', 'objective.idle.weight'\]"):
-            contract.rows_are_learnt_by_heart(settings)
+        with pytest.raises(AssertionError, match=r"must have a gradient: \['objective.idle.bias', 'objective.idle.weight'\]"):
+            contract.eight_rows_are_overfitted(settings)
 
         monkeypatch.setattr(kind, "task", lambda self, model: [p.data.add_(1) for p in model.parameters()] and task(self, model))
-        with pytest.raises(AssertionError, match="the task changes the model"):
-            contract.task_leaves_the_model_as_it_is(settings)
+        with pytest.raises(AssertionError, match="the task must not change the model"):
+            contract.task_does_not_change_the_model(settings)

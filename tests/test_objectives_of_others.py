@@ -148,7 +148,7 @@ def test_memory_and_parameters_of_a_second_network_are_counted(detector: Path) -
 def test_a_model_whose_logits_are_no_tokens_writes_nothing(detector: Path) -> None:
     refused(minitf("generate", detector, "the"), "was trained to replaced, and writes no text", exit_code=2)
     assert not (detector / "samples").exists() or not [*(detector / "samples").iterdir()]
-    told = "--assert val.perplexity: training measures no such figure; it does val.loss, val.accuracy, val.recall, val.loss.generator"
+    told = "--assert val.perplexity: not a metric of training; available: val.loss, val.accuracy, val.recall, val.loss.generator"
     refused(minitf("pretrain", detector / "resolved.yaml", "--assert", "val.perplexity<9"), told, exit_code=2)
 
 

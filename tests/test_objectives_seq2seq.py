@@ -81,7 +81,7 @@ def test_a_target_is_read_from_its_opening_separator_and_asked_for_up_to_its_clo
     assert batch.counts == {"seq2seq": 6, "tokens": 6, "penalty": 6}
 
 
-def test_pairs_of_equal_lengths_take_no_tensor_of_places() -> None:
+def test_pairs_of_equal_lengths_take_no_tensor_of_positions() -> None:
     batch = seq2seq().prepare(rows_of([([7, 8], [11, 12, 13]), ([5, 6], [21, 22, 23])]))
     assert batch.source is not None
     assert (batch.at, batch.inputs.token_positions, batch.source.token_positions) == (None, None, None)
@@ -142,7 +142,7 @@ def test_padding_and_company_change_no_pairs_loss(norm_place: str, smoothing: fl
 def test_the_loss_is_that_of_the_chain_rule_token_by_token() -> None:
     """-log p(target, end | source) from the model's own scores, one prefix after the other."""
     model, (source, target) = model_of().eval(), ([7, 8, 9], [11, 12, 11])
-    expected, memory = 0.0, model.read(Tokens(torch.tensor([[*source, SEP]])))  # type: ignore[operator]
+    expected, memory = 0.0, model.encode(Tokens(torch.tensor([[*source, SEP]])))  # type: ignore[operator]
     for n, label in enumerate([*target, SEP]):
         hidden = model(Tokens(torch.tensor([[SEP, *target[:n]]])), memory).y
         expected -= model.logits(hidden)[0, -1].log_softmax(dim=-1)[label].item()

@@ -335,7 +335,7 @@ def test_tokens_are_hidden_in_training_alone(kind: str) -> None:
     assert abs(loss_of(objective, model, rows, True) - loss_of(plain, model, rows, True)) > 0.01
 
 
-# Which places answer, and what they see
+# Which positions answer, and what they see
 
 
 def test_tags_are_asked_for_at_the_first_token_of_their_words_alone() -> None:

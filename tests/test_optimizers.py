@@ -149,19 +149,22 @@ class NeedsMatrices(Descent):
 
 
 BROKEN: dict[str, tuple[type[Descent], str]] = {
-    "minimises_a_quadratic": (Uphill, "the loss must fall within 10 steps"),
-    "repeats_itself_to_the_bit": (Random, "two runs of the same steps must be equal to the bit"),
+    "minimizes_a_quadratic": (Uphill, "the loss must fall within 10 steps"),
+    "is_deterministic_to_the_bit": (Random, "two runs of the same steps must be equal to the bit"),
     "continues_from_its_saved_state_to_the_bit": (Forgetful, "a run continued after step 1 and one without a break must be equal"),
-    "keeps_as_much_as_it_foretells": (Growing, "the state must take the 528 bytes that Settings.moments declares: 1056"),
-    "refuses_state_that_does_not_fit": (Careless, "load must raise ValueError"),
-    "leaves_what_has_no_gradient": (Restless, "a parameter before and after steps without its gradient must be equal"),
-    "tells_the_norm_of_the_gradient": (Deaf, "the norm must be that of all gradients"),
+    "allocates_the_declared_state_bytes": (Growing, "the state must take the 528 bytes that Settings.moments declares: 1056"),
+    "refuses_mismatched_state": (Careless, "load must raise ValueError"),
+    "skips_parameters_without_gradient": (Restless, "a parameter before and after steps without its gradient must be equal"),
+    "returns_the_gradient_norm": (Deaf, "the norm must be that of all gradients"),
     "multiplies_gradients_by_the_factor": (Unclipped, "steps with a factor and steps with scaled gradients must give the same"),
-    "takes_the_rate_of_each_parameter": (OneRate, "parameters of half the rate, and half the rate for all must give the same"),
-    "moves_nothing_at_a_rate_of_zero": (OwnRate, "weights before and after steps at rate 0 must be equal"),
-    "decays_matrices_and_nothing_else": (DecaysAll, "table: weight_decay must leave a embedding alone"),
-    "takes_any_type_of_products": (Overflowing, "weights must stay finite with products in torch.float16"),
-    "moves_parameters_of_one_role_alone": (NeedsMatrices, "parameters of role embedding must move without any others"),
+    "scales_the_learning_rate_of_each_parameter": (
+        OneRate,
+        "parameters of rate 1/2, and half the learning rate for all must give the same",
+    ),
+    "changes_nothing_at_learning_rate_zero": (OwnRate, "weights before and after steps at learning rate 0 must be equal"),
+    "decays_matrices_and_nothing_else": (DecaysAll, "table: weight_decay must not change a embedding"),
+    "supports_every_matmul_dtype": (Overflowing, "weights must stay finite with matmuls in torch.float16"),
+    "updates_parameters_of_one_role_alone": (NeedsMatrices, "parameters of role embedding must be updated without any others"),
 }
 
 

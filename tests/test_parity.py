@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from toys import DIMS, own_view, seeded, tiny_mixer
 
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixer
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec, Mixer
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
@@ -108,7 +108,7 @@ def test_dot_products_of_unit_vectors_have_variance_d_k() -> None:
 
 def test_the_worked_example_of_softmax() -> None:
     """softmax([1, 2, 3, 4]), as weights of a mixer whose scores are those numbers."""
-    mixer = tiny_mixer("simple", width=AttentionDims(4, 4, 1, 1, 4, 4), side="cross")
+    mixer = tiny_mixer("simple", width=AttentionDims(4, 4, 1, 1, 4, 4), attention="cross")
     query, memory = torch.tensor([[[1.0, 0, 0, 0]]]).double(), torch.eye(4).double()[None].clone()
     memory[0, :, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
     shown = mixer.explicit(query, memory, Visibility(False, TokenPositions(1), TokenPositions(4)))
@@ -150,7 +150,7 @@ def test_sinusoids_follow_the_paper() -> None:
         for i in range(d // 2):
             assert table[p, 2 * i].item() == pytest.approx(math.sin(p / base ** (2 * i / d)), abs=1e-12)
             assert table[p, 2 * i + 1].item() == pytest.approx(math.cos(p / base ** (2 * i / d)), abs=1e-12)
-    # The product of two places depends on their distance alone.
+    # The product of two positions depends on their distance alone.
     products = table @ table.T
     torch.testing.assert_close(products[:-3, 3:].diagonal(), products[0, 3].expand(47), rtol=0, atol=1e-12)
 
@@ -158,7 +158,9 @@ def test_sinusoids_follow_the_paper() -> None:
 def test_rotary_scores_depend_on_distance_alone() -> None:
     rotary = settings_of("positions", "rotary")().build(8, 2, 4, 16).double()  # type: ignore[attr-defined]
     q, k = seeded(1, 1, 2, 4), seeded(1, 1, 2, 4, seed=2)
-    scores = [(rotary.turn(q, TokenPositions(1, start)) * rotary.turn(k, TokenPositions(1, start - 5))).sum(-1) for start in (5, 9, 300)]
+    scores = [
+        (rotary.rotate(q, TokenPositions(1, start)) * rotary.rotate(k, TokenPositions(1, start - 5))).sum(-1) for start in (5, 9, 300)
+    ]
     torch.testing.assert_close(scores[0], scores[1], **EXACT)
     torch.testing.assert_close(scores[0], scores[2], **EXACT)
 
@@ -167,7 +169,7 @@ def test_rotary_turns_pairs_by_the_formula() -> None:
     rotary = settings_of("positions", "rotary")(base=100.0).build(4, 1, 4, 16).double()  # type: ignore[attr-defined]
     x, p = seeded(1, 1, 1, 4), 3
     a, b, c, d = x.flatten().tolist()
-    turned = rotary.turn(x, TokenPositions(1, p)).flatten().tolist()
+    turned = rotary.rotate(x, TokenPositions(1, p)).flatten().tolist()
     pairs = {(0, 1): (a, c, p * 1.0), (2, 3): (b, d, p / 10.0)}
     for (i, j), (u, v, angle) in pairs.items():
         assert turned[i] == pytest.approx(u * math.cos(angle) - v * math.sin(angle))
@@ -201,12 +203,12 @@ def test_learned_positions_refuse_what_stands_past_their_end() -> None:
     from mini_tf.system.errors import DataFault
 
     learned = settings_of("positions", "learned")(length=4).build(6, 1, 6, 99)  # type: ignore[attr-defined]
-    for places in (TokenPositions(4), TokenPositions(1, 3), TokenPositions(1, 0, None, torch.tensor([[3]]))):
-        embedded = learned.embed(torch.ones(1, places.length, 6), places)
+    for positions in (TokenPositions(4), TokenPositions(1, 3), TokenPositions(1, 0, None, torch.tensor([[3]]))):
+        embedded = learned.embed(torch.ones(1, positions.length, 6), positions)
         torch.testing.assert_close(embedded[0, -1], 1 + learned.table.weight[3])
-    for places in (TokenPositions(5), TokenPositions(1, 4), TokenPositions(2, 3), TokenPositions(1, 0, None, torch.tensor([[4]]))):
+    for positions in (TokenPositions(5), TokenPositions(1, 4), TokenPositions(2, 3), TokenPositions(1, 0, None, torch.tensor([[4]]))):
         with pytest.raises(DataFault, match="5 tokens is longer than the 4 learned positions"):
-            learned.embed(torch.zeros(1, places.length, 6), places)
+            learned.embed(torch.zeros(1, positions.length, 6), positions)
     with pytest.raises(DataFault, match="6 tokens is longer than the 4 learned positions"):
         learned.embed(torch.zeros(1, 2, 6), TokenPositions(2, 0, None, torch.tensor([[0, 5]])))
 
@@ -237,10 +239,10 @@ def test_fourier_features_follow_the_paper(n_bands: int, length: int) -> None:
 def test_concatenated_positions_are_added_ones_with_a_matrix_in_blocks() -> None:
     build = {"d_model": 6, "n_heads": 1, "d_k": 6, "context": 8}
     concat = settings_of("positions", "fourier")(n_bands=3, combine="concat").build(**build).double()  # type: ignore[attr-defined]
-    x, places = seeded(2, 8, 6), TokenPositions(8)
+    x, positions = seeded(2, 8, 6), TokenPositions(8)
     features = concat.features(torch.arange(8)[None])
     tokens, own = concat.map.weight.split([6, 7], dim=1)
-    torch.testing.assert_close(concat.embed(x, places), x @ tokens.T + features @ own.T, **EXACT)
+    torch.testing.assert_close(concat.embed(x, positions), x @ tokens.T + features @ own.T, **EXACT)
     assert features[0, 0, 0] == -1
     assert features[0, -1, 0] == 1
 
@@ -263,7 +265,7 @@ def copied(ours: Model, theirs: dict[str, Tensor], names: dict[str, str], n_laye
 
 def maps_of(model: Model, ids: Tensor) -> list[Tensor]:
     """The weights of every layer, (B, H, L, M), from `explicit` called beside each forward."""
-    shown: list[Explicit] = []
+    shown: list[ExplicitAttention] = []
     hooks = [mixer.register_forward_hook(lambda m, given, _out: shown.append(m.explicit(*given[:3]))) for mixer in model.mixers()]
     with torch.no_grad():
         model(Tokens(ids))

@@ -165,11 +165,11 @@ def test_what_bart_reads_is_what_its_bare_model_reads() -> None:
     ours = built(**BART_SIDES, norm_place="post", embed_norm=True, positions="learned")
     copied(ours, {f"model.{name}": tensor for name, tensor in bart_weights(theirs).items()}, BART_NAMES, BART_LAYERS, (3, 2))
     source, target, read, _ = asked()
-    places = TokenPositions.packed(read)
+    positions = TokenPositions.packed(read)
     with torch.no_grad():
         expected = theirs(source, attention_mask=read, decoder_input_ids=target)
-        y = ours(Tokens(target), Tokens(source, places)).y
-        encoded = ours.encoder(ours.source_embedding(Tokens(source), places), places).y
+        y = ours(Tokens(target), Tokens(source, positions)).y
+        encoded = ours.encoder(ours.source_embedding(Tokens(source), positions), positions).y
     torch.testing.assert_close(y, expected.last_hidden_state, **CLOSE)
     torch.testing.assert_close(encoded[read == 1], expected.encoder_last_hidden_state[read == 1], **CLOSE)
 

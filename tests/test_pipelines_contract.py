@@ -74,9 +74,9 @@ class HasNoProbabilities(Classification):
 
 BREAKS: dict[type[Any], str] = {
     DependsOnItsNeighbours: "predicts_the_same_in_any_batch",
-    DeclaresNoFigures: "measures_what_it_declares",
-    SpeaksOfOthers: "measures_what_it_declares",
-    HasNoProbabilities: "measures_what_it_declares",
+    DeclaresNoFigures: "measures_the_declared_metrics",
+    SpeaksOfOthers: "measures_the_declared_metrics",
+    HasNoProbabilities: "measures_the_declared_metrics",
     HasNoCommand: "implements_its_command",
 }
 
@@ -104,5 +104,5 @@ def test_a_row_that_is_shown_in_place_of_another_is_caught() -> None:
             return ShowsTheFirstRow()
 
     [case] = [case for case in contract.cases(Objective(), ROWS["classes"]) if case.name == "shows_the_same_row_in_any_batch"]
-    with pytest.raises(AssertionError, match="a row must be shown as it is read"):
+    with pytest.raises(AssertionError, match="a row must not depend on the batch"):
         case.run()

@@ -110,7 +110,7 @@ def test_the_same_command_again_is_already_complete_and_writes_nothing(run: Path
     before = content(run)
     again = minitf("pretrain", TINY, *QUIET, *SHORT, "-d", run)
     assert (again.exit_code, again.stdout) == (0, f"{run}\n")
-    assert again.stderr == f"already complete: {run} (step 20); --extend N trains on, --fresh starts over\n"
+    assert again.stderr == f"already complete: {run} (step 20); --extend N trains N more steps, --fresh starts a new run\n"
     assert content(run) == before
 
 
@@ -173,7 +173,7 @@ def test_a_run_that_broke_between_two_checkpoints_continues_to_the_same_bytes(tm
         broken = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "cut")
     assert broken.exit_code == 1
     [crash] = (tmp_path / "cut").glob("crash-*.txt")
-    assert broken.stderr.splitlines()[-1] == f"a bug in minitf: RuntimeError: the ceiling came down; {crash} says where"
+    assert broken.stderr.splitlines()[-1] == f"a bug in minitf: RuntimeError: the ceiling came down; traceback: {crash}"
     assert "record_until" in crash.read_text()
     assert "Traceback" in (tmp_path / "cut" / "log.txt").read_text()
     assert len(lines(tmp_path / "cut" / "metrics.jsonl")) == 11
@@ -267,14 +267,14 @@ def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tup
         (("model.n_heads=3", "-d", "{new}"), 3, "model.n_heads=3: 3 does not divide d_model 32; use 1, 2, 4"),
         (("data.train=/no/such", "-d", "{new}"), 4, "/no/such"),
         (("data.val={empty}", "-d", "{new}"), 4, "data.val"),
-        (("--device", "cuda:99", "-d", "{new}"), 9, "runtime.device: there is no 'cuda:99' here; there is cpu"),
+        (("--device", "cuda:99", "-d", "{new}"), 9, "runtime.device: 'cuda:99' on this machine; available: cpu"),
     ],
 )
 def test_a_refused_start_changes_nothing(arguments: tuple[str, ...], exit_code: int, message: str, run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
-    places = {"run": run, "new": tmp_path / "new", "other": DATA / "other.txt", "data": tmp_path, "empty": tmp_path / "empty.txt"}
+    positions = {"run": run, "new": tmp_path / "new", "other": DATA / "other.txt", "data": tmp_path, "empty": tmp_path / "empty.txt"}
     before = content(tmp_path)
-    refused = minitf("pretrain", TINY, *QUIET, *(argument.format(**places) for argument in arguments))
+    refused = minitf("pretrain", TINY, *QUIET, *(argument.format(**positions) for argument in arguments))
     assert (refused.exit_code, refused.stdout) == (exit_code, "")
     assert message in refused.stderr.splitlines()[-1]
     assert content(tmp_path) == before

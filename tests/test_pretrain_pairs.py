@@ -187,9 +187,9 @@ def wrong_config(**changes: Any) -> Callable[[Path], object]:
         (lambda run: (run / SOURCE_TOKENIZER).write_bytes(b"\xff" * 40), (SOURCE_TOKENIZER,)),
         (lambda run: shutil.copy(run / "tokenizer.json", run / SOURCE_TOKENIZER), ("config.json", "source_vocabulary_size")),
         (wrong_config(source_vocabulary_size=None), ("config.json", "there is no 'source_vocabulary_size'")),
-        (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 is not the tokenizer's")),
+        (wrong_config(source_vocabulary_size=7), ("config.json", "source_vocabulary_size 7 differs from the tokenizer's")),
         (wrong_config(source_vocabulary_size="\x1b[31m"), ("config.json", "source_vocabulary_size")),
-        (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 is not the tokenizer's")),
+        (wrong_config(vocabulary_size=7), ("config.json", "vocabulary_size 7 differs from the tokenizer's")),
     ],
 )
 def test_a_damaged_source_side_is_5_and_one_line(damage: Callable[[Path], object], words: tuple[str, ...], copy: Path) -> None:
@@ -290,7 +290,7 @@ def test_gates_hold_evaluate_to_figures_of_translations_and_to_no_others(two: Pa
     assert missed.exit_code == 8
     assert "bleu is " in missed.stderr
     assert "exact_match is " in missed.stderr
-    refused(minitf("evaluate", two, "--assert", "rouge>1"), "evaluate measures no such figure", "exact_match", exit_code=2)
+    refused(minitf("evaluate", two, "--assert", "rouge>1"), "not a metric of evaluate", "exact_match", exit_code=2)
     refused(minitf("evaluate", two, "--expect"), "--expect", exit_code=2)
 
 
@@ -318,7 +318,7 @@ def test_training_and_evaluate_go_on_without_what_scores_and_a_gate_that_needs_i
     done = minitf("pretrain", TINY, *EXACT, *SMALL, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert unscored(tmp_path / "run")
-    told = "rouge-score and sacrebleu are not installed, so there is no ROUGE, BLEU and chrF: pip install"
+    told = "rouge-score and sacrebleu are not installed, so ROUGE, BLEU and chrF: pip install"
     assert done.stderr.count(told) == 1
     assert len(list((tmp_path / "run" / "samples").iterdir())) == 3
     without = minitf("evaluate", two)
@@ -356,7 +356,7 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the text of {run} has changed since it was trained; --data FILE", exit_code=5)
+    refused(minitf("evaluate", run), f"the text of {run} has changed since training; --data FILE", exit_code=5)
     refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents (data)", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0
@@ -369,11 +369,11 @@ def test_other_pairs_that_are_unfit_are_4_and_told_by_their_line(two: Path, tmp_
     source, target, _ = files(tmp_path)
     both = f"{{source: {source}, target: {target}}}"
     target.write_text(target.read_text() + "one more\n")
-    refused(minitf("evaluate", two, "--data", both), f"{target}:161: this line has no partner", exit_code=4)
+    refused(minitf("evaluate", two, "--data", both), f"{target}:161: no corresponding line", exit_code=4)
     target.write_text("\n" + "".join(target.read_text().splitlines(keepends=True)[1:160]))
     refused(minitf("evaluate", two, "--data", both), f"{target}:1: the line is empty", exit_code=4)
     refused(minitf("evaluate", two, "--data", "/no/such.tsv"), "/no/such.tsv", exit_code=4)
-    refused(minitf("evaluate", two, "--data", DATA / "tiny.txt"), "tiny.txt is no table", exit_code=4)
+    refused(minitf("evaluate", two, "--data", DATA / "tiny.txt"), "tiny.txt is not a table", exit_code=4)
 
 
 def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,10 +105,10 @@ def test_without_a_kind_of_its_own_the_recipe_has_the_runs(here: Path) -> None:
     assert THEIRS.items() <= model(bare, "train.context=64").items()
 
 
-def test_tables_of_places_stay_as_long_as_the_run_made_them(here: Path) -> None:
+def test_tables_of_positions_stay_as_long_as_the_run_made_them(here: Path) -> None:
     assert model("tiny.yaml", "model.init_from=decoder", "train.context=10")["positions.length"] == 64
     long = minitf("recipe", "check", "tiny.yaml", "model.init_from=decoder", "train.context=65")
-    refused(long, "64 places cannot hold a row of train.context 65 tokens", exit_code=3)
+    refused(long, "64 positions cannot hold a row of train.context 65 tokens", exit_code=3)
     pairs = read("outputs/encoder_decoder", ["model.init_from=outputs/encoder_decoder", "train.context=10"]).recipe
     assert values(pairs)["model.encoder.positions.length"] == values(pairs)["model.positions.length"] == 64
 

@@ -13,7 +13,7 @@ from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault
 
 OVERRIDE = "command line: "
-PAIRS = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+PAIRS = "needed: {source: COLUMN, target: COLUMN}"
 SEQ2SEQ = "seq2seq reads pairs; give {source: FILE, target: FILE}, or a table and data.fields {source: COLUMN, target: COLUMN}"
 
 
@@ -134,7 +134,7 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("model.encoder=3", "must be a mapping of keys, got '3'"),
         ("model.cross_attention=foo", "no such kind 'foo'; use one of simple, softmax, window"),
         ("model.cross_attention=null", None),
-        ("model.cross_attention=window", "window attention cannot read a source; use softmax"),
+        ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),
         ("model.cross_attention.qk=true", "no such key; use one of scale, qk_norm, dropout_rate"),
         ("tokenizer.source=bpe", "must be a mapping of keys, got 'bpe'"),
         ("tokenizer.source=null", None),
@@ -177,7 +177,7 @@ def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() 
     own = "tokenizer.source={kind: char}"
     assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: only pairs have a source side; leave it out"]
     assert faults("data.fields={review: a}", recipe="lm.yaml") == [
-        f"{OVERRIDE}data.fields={{review: a}}: no such role 'review'; a language model reads one column: {{text: COLUMN}}"
+        f"{OVERRIDE}data.fields={{review: a}}: no such role 'review'; needed: {{text: COLUMN}}"
     ]
 
 
@@ -201,7 +201,7 @@ def test_a_stream_has_no_steps_of_tokens() -> None:
     ]
 
 
-def test_a_later_size_of_batches_replaces_an_earlier_one(tmp_path: Path) -> None:
+def test_a_later_size_of_batches_repositions_an_earlier_one(tmp_path: Path) -> None:
     """Also that of resolved.yaml, which names both keys."""
     rows = read("transformer-nano", ["train.batch_size=8"]).recipe.train
     assert (rows.batch_size, rows.batch_tokens) == (8, None)
@@ -235,9 +235,9 @@ def test_pairs_beside_text_are_refused() -> None:
 @pytest.mark.parametrize(
     ("objective", "fields", "told"),
     [
-        ("seq2seq", "{source: a}", "--fields: only source is named; pairs read two columns: {source: COLUMN, target: COLUMN}"),
+        ("seq2seq", "{source: a}", "--fields: only source is named; needed: {source: COLUMN, target: COLUMN}"),
         ("classify", "{txt: a}", "--fields: no such role 'txt'; a text and its class are read"),
-        ("next_token", "{txt: a}", "--fields: no such role 'txt'; a language model reads one column: {text: COLUMN}"),
+        ("next_token", "{txt: a}", "--fields: no such role 'txt'; needed: {text: COLUMN}"),
     ],
 )
 def test_columns_of_other_data_that_are_not_read_are_refused_in_one_line(objective: str, fields: str, told: str) -> None:

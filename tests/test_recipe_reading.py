@@ -1,4 +1,4 @@
-"""From files, presets, run folders and overrides to one recipe: precedence, places of faults, paths, and the way back."""
+"""From files, presets, run folders and overrides to one recipe: precedence, positions of faults, paths, and the way back."""
 
 from itertools import permutations
 from pathlib import Path
@@ -43,8 +43,8 @@ def test_the_command_line_stands_above_the_recipe_above_what_it_extends_above_de
     assert (recipe.optimizer.lr, recipe.optimizer.clip, recipe.optimizer.eps) == (1e-3, 2, 1e-8)
     assert (recipe.log.every_steps, recipe.log.samples) == (3, 5)
     keys = ("optimizer.lr", "log.samples", "optimizer.clip", "optimizer.eps", "model.kind", "model.d_model")
-    places = ["command line", "top.yaml:3", "low.yaml:3", "default", "low.yaml:1", "default"]
-    assert [sources[key] for key in keys] == places
+    positions = ["command line", "top.yaml:3", "low.yaml:3", "default", "low.yaml:1", "default"]
+    assert [sources[key] for key in keys] == positions
     assert made.why("optimizer.lr") == [("command line", "1e-3"), ("top.yaml:2", "1e-2"), ("low.yaml:3", "1e-1")]
     assert made.why("optimizer.eps") == [("default", "1e-08")]
     assert (made.name, made.shipped, made.text) == ("top", False, Path("top.yaml").read_text())
@@ -78,7 +78,7 @@ objective: masked
         "bad.yaml:12: optimizer.learning_rate: no such key; did you mean lr?",
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
-        "bad.yaml:14: objective: masked needs a model that reads both sides, decoder reads only what stands before; "
+        "bad.yaml:14: objective: masked needs a model that reads earlier and later tokens, decoder reads only earlier tokens; "
         "use objective next_token or model encoder",
         "command line: schedule.warmp=5: no such key; did you mean warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",
@@ -160,7 +160,7 @@ def test_an_override_counts_wherever_the_mapping_that_it_lies_in_is_given() -> N
         assert read("small.yaml", ["objective=masked", *overrides]).recipe == wanted
 
 
-def test_a_later_horizon_replaces_the_earlier_one_and_two_at_one_level_are_a_fault() -> None:
+def test_a_later_horizon_repositions_the_earlier_one_and_two_at_one_level_are_a_fault() -> None:
     write("top.yaml", "extends: small.yaml\ntrain: {tokens: 2M}\n")
     assert (read("top.yaml").recipe.train.tokens, read("top.yaml").recipe.train.steps) == (2_000_000, None)
     train = read("top.yaml", ["train.time=30m"]).recipe.train

@@ -52,7 +52,7 @@ def test_the_length_of_a_run_is_not_judged_by_the_default_of_a_wrong_key(right: 
 
 def test_a_fault_that_has_the_word_of_a_wrong_key_in_its_message_is_told_beside_it() -> None:
     found = at_fault("model=encoder_decoder", "objective=masked", "data.train=tiny-pairs", "tokenizer.source=x")
-    assert {"objective", "tokenizer.source"} <= set(found)  # "... reads a source and what stands before in the target"
+    assert {"objective", "tokenizer.source"} <= set(found)  # "... reads a source and earlier target tokens"
 
 
 def test_a_rule_about_which_kind_is_silent_where_that_is_wrong_and_not_where_a_setting_of_it_is() -> None:

@@ -99,8 +99,8 @@ def test_a_warmup_ends_before_the_run() -> None:
 def test_an_objective_needs_a_model_that_reads_as_it_does() -> None:
     message = told(Recipe, model=settings_of("models", "decoder")(), objective="masked", train=Train(steps=5))["objective"]
     assert (
-        message
-        == "masked needs a model that reads both sides, decoder reads only what stands before; use objective next_token or model encoder"
+        message == "masked needs a model that reads earlier and later tokens, decoder reads only earlier tokens; "
+        "use objective next_token or model encoder"
     )
 
 
@@ -136,7 +136,7 @@ def test_learned_positions_reach_as_far_as_a_row() -> None:
         return {"kind": "decoder", "positions": {"kind": "learned", "length": length}}
 
     found = told(Recipe, model=model(15), train=Train(steps=5, context=16))
-    assert found == {"model.positions.length": "15 places cannot hold a row of train.context 16 tokens; use at least 16"}
+    assert found == {"model.positions.length": "15 positions cannot hold a row of train.context 16 tokens; use at least 16"}
     for length in (16, "auto"):
         Recipe(model=model(length), train=Train(steps=5, context=16))
     for kind in ("learned", "fourier"):

@@ -218,12 +218,12 @@ def test_the_hash_of_a_model_is_that_of_its_file(tmp_path: Path) -> None:
 
 
 def test_paths_play_no_part_in_a_file_and_pictures_are_only_there(tmp_path: Path) -> None:
-    places = tmp_path / "a", tmp_path / "b"
-    for place in places:
+    positions = tmp_path / "a", tmp_path / "b"
+    for place in positions:
         place.mkdir()
         (place / "links.txt").write_text(f"train: {place}/tiny.txt\n")
         (place / "loss.png").write_bytes(place.name.encode())
-    one, other = ({name: fact(place / name, place) for name in ("links.txt", "loss.png")} for place in places)
+    one, other = ({name: fact(place / name, place) for name in ("links.txt", "loss.png")} for place in positions)
     assert one == other
     assert one["links.txt"]["text"] == "train: <dir>/tiny.txt\n"
     assert one["loss.png"] == {}

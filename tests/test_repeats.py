@@ -15,8 +15,8 @@ import typer
 import yaml
 from commands import EXACT, TINY, minitf, refused, trained
 
-from mini_tf.cli.figures import check_gates
 from mini_tf.cli.finetune import finetune, task_recipes
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.jobs.cost import whole as whole_cost
 from mini_tf.jobs.repeats import main_figure, median_run, spread
 from mini_tf.recipe import reading
@@ -89,7 +89,7 @@ def test_the_run_is_used_as_any_other_and_is_the_median_run(whole: Path) -> None
     assert minitf("inspect", "model", whole).exit_code == 0
     assert yaml.safe_load((whole / "resolved.yaml").read_text())["train"]["seeds"] == 3
     shown = minitf("runs", "show", whole)
-    assert f"\neach figure's own median over 3 seeds (model.safetensors is that of {median}):\n" in shown.stdout
+    assert f"\nmedian of each metric over 3 seeds (model.safetensors is from {median}):\n" in shown.stdout
     result = json.loads(minitf("runs", "show", whole, "--json").stdout)
     assert [one["seed"] for one in result["result"]["seeds"]] == [1, 2, 3]
     assert result["metrics"] == manifest.read(whole).metrics
@@ -102,10 +102,10 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
     told = done.stderr.splitlines()[-6:]
     assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
-    [median] = [line for line in told[:3] if line.endswith("  <- the median")]
+    [median] = [line for line in told[:3] if line.endswith("  (median)")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
     assert told[3] == (
-        f"each figure's own median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
+        f"median of each metric over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
         f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
     )
 
@@ -255,7 +255,7 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
     shutil.copytree(whole, folder)
     again = minitf("pretrain", TINY, *SEEDS, "-d", folder, "--assert", "val.loss.max>0")
     assert (again.exit_code, again.stdout, again.stderr.count("already complete")) == (0, f"{folder}\n", 1)
-    assert again.stderr.endswith("(3 seeds); --fresh starts over\n")
+    assert again.stderr.endswith("(3 seeds); --fresh starts a new run\n")
     (folder / "model.safetensors").write_bytes(b"lost")
     assert minitf("evaluate", folder).exit_code == 5
     assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 0
@@ -296,7 +296,7 @@ def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch
     measured = json.loads(done.stdout)["metrics"]
     assert measured["seconds"] == pytest.approx(sum(value for name, value in measured.items() if name.startswith("seconds.")))
     assert measured["seconds.training"] == pytest.approx(3 * 4 * measured["seconds_per_step"])
-    assert f"{measured['minutes']:.1f} minutes for 3 seeds; nothing was kept\n" in done.stderr
+    assert f"{measured['minutes']:.1f} minutes for 3 seeds; nothing was saved\n" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -337,29 +337,29 @@ def _raise(error: Exception) -> None:
     [
         (("train.seeds=2",), "val.accuracy.mean", ""),
         (("train.seeds=2",), "minutes.max", ""),
-        ((), "val.accuracy.std", "one seed has no std"),
-        (("train.seeds=2",), "val.accuracy.median", "training measures no such figure"),
-        ((), "val.f1_macro", "it is a figure of classify and tag, and the objective is next_token"),
-        ((), "val.rougeL", "it is a figure of instruct and seq2seq, and the objective is next_token"),
-        ((*TURNS, "eval.translations=0"), "val.rougeL", "with eval.translations=0 nothing is written"),
+        ((), "val.accuracy.std", "std needs several seeds"),
+        (("train.seeds=2",), "val.accuracy.median", "not a metric of training"),
+        ((), "val.f1_macro", "it belongs to classify and tag, and the objective is next_token"),
+        ((), "val.rougeL", "it belongs to instruct and seq2seq, and the objective is next_token"),
+        ((*TURNS, "eval.translations=0"), "val.rougeL", "eval.translations is 0: no text is generated"),
         (TURNS, "val.rougeL", ""),
-        (TURNS, "val.bits_per_byte", "training measures no such figure"),
+        (TURNS, "val.bits_per_byte", "not a metric of training"),
         ((), "val.bits_per_byte", ""),
-        (("model.kind=encoder",), "val.bits_per_byte", "training measures no such figure"),
-        (("objective.kind=classify",), "val.perplexity", "training measures no such figure"),
-        (("objective.kind=classify",), "val.bits_per_byte", "training measures no such figure"),
-        (("objective.kind=regress",), "val.accuracy", "training measures no such figure"),
-        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.f1_macro", "training measures no such figure"),
+        (("model.kind=encoder",), "val.bits_per_byte", "not a metric of training"),
+        (("objective.kind=classify",), "val.perplexity", "not a metric of training"),
+        (("objective.kind=classify",), "val.bits_per_byte", "not a metric of training"),
+        (("objective.kind=regress",), "val.accuracy", "not a metric of training"),
+        (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.f1_macro", "not a metric of training"),
         (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.f1_macro", ""),
-        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.entity_f1", "training measures no such figure"),
+        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.entity_f1", "not a metric of training"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.y", "there is no class 'y'"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.x", ""),
-        ((), "val.f1.", "training measures no such figure"),
+        ((), "val.f1.", "not a metric of training"),
         (("objective.kind=classify",), "val.f1.positive", ""),
         (("objective.kind=classify",), "val.f1.mean", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.f1.positive.min", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.matthews.std", ""),
-        (("objective.kind=classify",), "val.entity_f1", "it is a figure of tag, and the objective is classify"),
+        (("objective.kind=classify",), "val.entity_f1", "it belongs to tag, and the objective is classify"),
         (("objective.kind=tag",), "val.entity_f1", ""),
         (("objective.kind=regress",), "val.spearman", ""),
     ],
@@ -403,7 +403,7 @@ def test_finetune_without_a_recipe_names_those_for_tasks(
     for arguments in ((), ("model.d_model=32",)):
         assert run_task(tasks, *arguments) == 2
         said = capsys.readouterr()
-        assert (said.out, said.err) == ("", "which task? give a recipe; shipped for tasks: stars, short; or a file of yours\n")
+        assert (said.out, said.err) == ("", "which task? Give a recipe; shipped for tasks: stars, short; or a file of yours\n")
 
 
 def test_finetune_is_pretrain_where_there_is_a_recipe(tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,7 +178,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(copy: Path) -> None:
 @pytest.mark.parametrize("which", ["0", "-1", "1.5", "", "last", "BEST", "٢", "\x1b[31m2", "9" * 5000])
 def test_only_a_number_from_1_or_best_is_taken(run: Path, which: str) -> None:
     done = minitf("evaluate", run, f"--average={which}")
-    refused(done, "--average", "must be how many of the last checkpoints, at least 1, or `best`", exit_code=2)
+    refused(done, "--average", "must be a number of checkpoints, at least 1, or `best`", exit_code=2)
 
 
 def test_more_than_are_kept_are_refused_with_what_keeps_more(run: Path) -> None:
@@ -189,7 +189,7 @@ def test_more_than_are_kept_are_refused_with_what_keeps_more(run: Path) -> None:
 def test_a_step_and_a_mean_are_refused_together(run: Path) -> None:
     for command in (("evaluate", run), ("generate", run, "A [MASK]")):
         done = minitf(*command, "--step", "3", "--average", "2")
-        refused(done, "--step 3 is one checkpoint, --average 2 the mean of several", exit_code=2)
+        refused(done, "--step 3 and --average 2 exclude each other", exit_code=2)
 
 
 def test_the_best_are_as_many_as_the_recipe_keeps(copy: Path) -> None:

@@ -75,7 +75,7 @@ def test_runs_of_every_format_keep_loading(folder: Path, tmp_path: Path) -> None
         (("generate", "{run}", "x", "--device", "zzz"), 2, "--device 'zzz': must be auto, cpu"),
         (("generate", "{run}", "a\udcff"), 2, "a prompt is not UTF-8"),
         (("evaluate", "{run}", "--step", "9" * 5000), 2, "no such checkpoint"),
-        (("pretrain", TINY, "--assert", "val.los<1"), 2, "--assert val.los: training measures no such figure; it does val.loss"),
+        (("pretrain", TINY, "--assert", "val.los<1"), 2, "--assert val.los: not a metric of training; available: val.loss"),
     ],
 )
 def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ...], exit_code: int, message: str) -> None:
@@ -87,7 +87,7 @@ def test_odd_arguments_are_refused_in_a_line(run: Path, arguments: tuple[str, ..
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ({}, "there are no labels"),
+        ({}, "no labels"),
         ({"labels": None}, "not a config.json of this run"),
         ({"labels": Labels(("a",), (1,)).to_json()}, "labels.names must be 2 classes at least"),
     ],
@@ -99,7 +99,7 @@ def test_a_classifier_without_sound_labels_is_refused(labels: dict[str, object],
 
 
 def test_one_step_and_the_mean_of_several_cannot_both_be_asked_for() -> None:
-    with pytest.raises(UsageFault, match="--step 2 is one checkpoint, --average 3 the mean of several"):
+    with pytest.raises(UsageFault, match="--step 2 and --average 3 exclude each other"):
         open_trained(FORMATS[0], step=2, average=3)
     assert open_trained(FORMATS[0], step="best", device="cpu").folder == FORMATS[0]
 

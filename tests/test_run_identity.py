@@ -250,7 +250,7 @@ def test_a_folder_of_another_default_is_refused_in_a_line_although_its_id_is_the
     assert caught.value.message.startswith(f"{folder} was started when the recipe's defaults were others: ")
     assert message in caught.value.message
     assert "\n" not in caught.value.message
-    assert caught.value.hint == f"`minitf pretrain {folder} -d {folder}` continues it as it was; --fresh starts over"
+    assert caught.value.hint == f"`minitf pretrain {folder} -d {folder}` continues it as it was; --fresh starts a new run"
 
 
 def test_a_folder_of_another_default_continues_with_the_value_that_it_had() -> None:

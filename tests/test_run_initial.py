@@ -111,7 +111,7 @@ def test_what_is_loaded_new_and_left_is_told_name_by_name(case: str, runs: Path)
     fresh = without_run(runs / name, *overrides).model.weights()
     assert all(torch.equal(ours[one], fresh[one]) for one in new)
     said = taken.describe()
-    assert said.startswith(f"beginning with {name}: {len(taken.loaded)} tensors loaded")
+    assert said.startswith(f"initialized from {name}: {len(taken.loaded)} tensors loaded")
     assert (" new (" in said, " left behind (" in said) == (bool(new), bool(left))
     assert all(one in said for one in new)
     assert list(taken.lists()) == [
@@ -137,15 +137,16 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
     assert taken.reads == (
-        "the layers of encoder were trained reading both sides, but the decoder reads only what stands before: they have to learn that anew"
+        "the layers of encoder were trained with attention to earlier and later tokens, "
+        "but the decoder attends to only earlier tokens: this must be relearned"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("encoder", ("objective=next_token", TEXT), "both sides, but this model reads only what stands before"),
-        ("decoder", ("model.kind=encoder", *OPINIONS), "only what stands before, but this model reads both sides"),
+        ("encoder", ("objective=next_token", TEXT), "earlier and later tokens, but this model reads only earlier tokens"),
+        ("decoder", ("model.kind=encoder", *OPINIONS), "only earlier tokens, but this model reads earlier and later tokens"),
     ],
 )
 def test_layers_that_see_another_side_than_they_did_are_warned_of(
@@ -153,7 +154,7 @@ def test_layers_that_see_another_side_than_they_did_are_warned_of(
 ) -> None:
     done = minitf("finetune", TINY, *SHORT, f"model.init_from={runs / name}", *overrides, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
-    assert f"warning: the layers of {name} were trained reading {words}: they have to learn that anew\n" in done.stderr
+    assert f"warning: the layers of {name} were trained with attention to {words}: this must be relearned\n" in done.stderr
     taken = parts_of(runs / name, *overrides).taken
     assert taken is not None
     assert {"stack.layers.0.own.part.qkv.weight", "embedding.position.table.weight"} <= set(taken.loaded)
@@ -208,7 +209,7 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         (
             "decoder",
             "model.positions.length=64",
-            "model.positions.length: is 64, but 48 in decoder, which model.init_from begins with; leave model.positions out",
+            "model.positions.length: is 64, but 48 in decoder (model.init_from); remove model.positions out",
         ),
         ("untied", "model.positions.base=500", "model.positions.base: is 500.0, but 10000.0 in untied"),
         ("untied", "model.attention.kind=window", "model.attention: is window, but softmax in untied"),
@@ -223,7 +224,7 @@ def test_what_would_mean_another_thing_than_in_the_run_is_refused(name: str, ove
     assert not (tmp_path / "new").exists()
 
 
-def test_places_are_scaled_as_in_the_run_whatever_the_context_is(runs: Path) -> None:
+def test_positions_are_scaled_as_in_the_run_whatever_the_context_is(runs: Path) -> None:
     """The features of fourier positions stretch over `length`, which decides no shape."""
     overrides = ("model.kind=encoder", *OPINIONS)
     assert parts_of(runs / "fourier", *overrides, "train.context=20").recipe.model.model_dump()["positions"]["length"] == 48
@@ -245,12 +246,14 @@ def test_a_source_side_of_its_own_is_compared_with_the_run_too(key: str, value: 
 @pytest.mark.parametrize(("name", "kind", "data"), [("decoder", "encoder_decoder", (PAIRS,)), ("encoder_decoder", "decoder", (TEXT,))])
 def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new")
-    refused(done, f"model.init_from: {name} is a {name}, from which no {kind} can begin; model.kind={name}", exit_code=3)
+    refused(
+        done, f"model.init_from: {name} is a {name}; it cannot initialize a model of kind {kind} can begin; model.kind={name}", exit_code=3
+    )
 
 
 def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
     overrides = ("model.kind=encoder_decoder", f"model.init_from={runs / 'encoder_decoder'}", PAIRS, "tokenizer.source.kind=char")
-    with pytest.raises(RecipeFault, match="tokenizer: is not the source tokenizer of encoder_decoder"):
+    with pytest.raises(RecipeFault, match="tokenizer: differs from the source tokenizer of encoder_decoder"):
         parts_of(runs / "encoder_decoder", *overrides)
 
 
@@ -289,7 +292,7 @@ def unpublished(run: Path) -> None:
         (lambda run: (run / "run.json").unlink(), "is not a run folder"),
         (lambda run: (run / "run.json").write_text("{}"), "run.json is damaged"),
         (lambda run: (run / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors"),
-        (lambda run: (run / "config.json").unlink(), "config.json: there is no such file"),
+        (lambda run: (run / "config.json").unlink(), "config.json: file not found"),
     ],
 )
 def test_a_run_that_is_damaged_or_not_trained_is_refused(damage: Callable[[Path], object], words: str, copy: Path, tmp_path: Path) -> None:

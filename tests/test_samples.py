@@ -122,8 +122,8 @@ def test_answering_moves_no_draw_of_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "told", "left"),
     [
-        (("rouge_score",), "rouge-score is not installed, so there is no ROUGE", {"bleu", "chrf", "exact_match"}),
-        (("sacrebleu",), "sacrebleu is not installed, so there is no BLEU and chrF", {"rouge1", "rouge2", "rougeL"}),
+        (("rouge_score",), "rouge-score is not installed, so ROUGE", {"bleu", "chrf", "exact_match"}),
+        (("sacrebleu",), "sacrebleu is not installed, so BLEU and chrF", {"rouge1", "rouge2", "rougeL"}),
         (("rouge_score", "sacrebleu"), "rouge-score and sacrebleu are not installed", set()),
     ],
 )

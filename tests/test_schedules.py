@@ -89,15 +89,15 @@ class Remembers(Line):
 
 
 BROKEN: dict[str, tuple[type[Line], str]] = {
-    "has_rates_above_zero_up_to_the_peak": (WastesASpan, r"the rate of step 9 of 10 with a warmup of 0 must be in \(0, 1\]: 0"),
+    "rates_are_positive_up_to_the_peak": (WastesASpan, r"the rate of step 9 of 10 with a warmup of 0 must be in \(0, 1\]: 0"),
     "warms_up_in_equal_steps": (WarmsUpItself, "a warmup of 8 steps must rise by 1/8 a step"),
-    "counts_a_share_of_warmup_in_steps": (CountsBySteps, "a warmup of 10% of 200 steps must give the rates of a warmup of 20 steps"),
-    "keeps_above_the_floor": (FallsThrough, "the rate must stay above the floor 0.0: -0.09"),
-    "ends_at_the_floor_where_it_claims_so": (StopsShort, "the rate must end at the floor 0.0: 0.0999.*; or declare REACHES_FLOOR = False"),
-    "never_rises_after_the_warmup_where_it_claims_so": (Waves, "the rate must not rise at step 115 of 500; or declare MONOTONE = False"),
-    "has_no_jump_where_it_claims_so": (Steps, "the rate jumps by 0.25 between two of 10,000 steps; or declare CONTINUOUS = False"),
-    "bears_a_number_of_steps_that_is_not_whole": (WholeOnly, "the rate of step 56 must be about the same in 1000.5 steps and in 1000"),
-    "runs_once_more_over_an_extension": (Remembers, "12 further steps must have the rates of a run of 12 steps"),
+    "converts_a_warmup_share_to_steps": (CountsBySteps, "a warmup of 10% of 200 steps must give the rates of a warmup of 20 steps"),
+    "stays_above_the_floor": (FallsThrough, "the rate must stay above the floor 0.0: -0.09"),
+    "ends_at_the_floor_if_declared": (StopsShort, "the rate must end at the floor 0.0: 0.0999.*; or declare REACHES_FLOOR = False"),
+    "never_rises_after_warmup_if_declared": (Waves, "the rate must not rise at step 115 of 500; or declare MONOTONE = False"),
+    "is_continuous_if_declared": (Steps, "the rate jumps by 0.25 between two of 10,000 steps; or declare CONTINUOUS = False"),
+    "accepts_a_fractional_number_of_steps": (WholeOnly, "the rate of step 56 must be about the same in 1000.5 steps and in 1000"),
+    "restarts_for_an_extension": (Remembers, "12 further steps must have the rates of a run of 12 steps"),
 }
 
 

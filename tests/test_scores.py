@@ -124,7 +124,7 @@ def test_case_counts_and_so_does_which_sentence_stands_where() -> None:
 
 
 def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="as many: 1 != 2"):
+    with pytest.raises(ValueError, match="the same length: 1 != 2"):
         corpus_scores(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="must be a text"):
         corpus_scores([], [])
@@ -201,7 +201,7 @@ def test_a_missing_package_is_named_with_its_figures(package: str, module: str, 
     monkeypatch.setitem(sys.modules, module, None)
     assert missing(*PACKAGES) == [package]
     assert version(package) is None
-    assert left_out(*PACKAGES) == (f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'")
+    assert left_out(*PACKAGES) == (f"{package} is not installed, so {PACKAGES[package]}: pip install 'minitf[scores]'")
     with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
         require(*PACKAGES)
     assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")

@@ -101,7 +101,7 @@ def test_a_bin_owns_its_upper_edge_and_certainty_stands_in_the_last() -> None:
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """From 1; equal values share the mean of their places."""
+    """From 1; equal values share the mean of their positions."""
     return np.array([(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values])
 
 
@@ -147,7 +147,7 @@ def test_without_scikit_learn_accuracy_and_rmse_are_still_given(monkeypatch: pyt
 def test_nothing_and_unequal_numbers_are_a_mistake() -> None:
     none, two = np.array([], dtype=np.int64), np.array([0, 1])
     for scored in (lambda a, b: class_scores(a, b, NAMES), lambda a, b: confusion(a, b, 4), lambda a, b: calibration(b[:, None], a)):
-        with pytest.raises(ValueError, match="as many: 2 != 0"):
+        with pytest.raises(ValueError, match="the same length: 2 != 0"):
             scored(two, none)
         with pytest.raises(ValueError, match="there must be a prediction"):
             scored(none, none)

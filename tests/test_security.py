@@ -285,8 +285,8 @@ def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tm
     for name in names[1:3]:
         monkeypatch.delenv(name)
     keep_library_caches()
-    places = [Path(os.environ[name]) for name in names]
-    assert all(place.is_relative_to(cache_place()) for place in places)
+    positions = [Path(os.environ[name]) for name in names]
+    assert all(place.is_relative_to(cache_place()) for place in positions)
     assert not (tmp_path / "here").exists()
     assert cache_folder() == cache_place() == tmp_path / "here"
     monkeypatch.delenv("MINITF_CACHE")

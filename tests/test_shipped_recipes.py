@@ -73,7 +73,7 @@ def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: st
     assert home is not None
     assert re.search(r"https://[a-z.]+/", home)
     done = minitf("pretrain", name)
-    refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names yours")
+    refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names another file")
     assert len([line for line in done.stderr.splitlines() if not line.startswith("warning: ")]) == 1
     other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, TwoFiles) else "data.train=a.tsv"
     assert home not in minitf("pretrain", name, other).stderr
@@ -122,13 +122,13 @@ def test_gpt_char_is_better_than_nanogpt_on_its_own_text_and_split(tmp_path: Pat
 
 @pytest.mark.slow
 @needs_shakespeare
-def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_places(tmp_path: Path) -> None:
+def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_positions(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert minitf("pretrain", "bert-nano", f"data.train={SHAKESPEARE}", "-d", run).exit_code == 0
     trained = open_trained(run)
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
     counts = BothNeighbours(np.asarray(text_of(trained, None, "train").ids), trained.tokenizer.vocabulary.size)
-    losses, hits, places = np.zeros(2), np.zeros(2), 0
+    losses, hits, positions = np.zeros(2), np.zeros(2), 0
     for rows in pack(trained.recipe, text_of(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
         batch = objective.prepare(rows)
         with torch.inference_mode():
@@ -141,6 +141,6 @@ def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_places(tmp
             chances = counts.probabilities(ids[row, place], ids[row, place + 2])
             losses[1] -= math.log(chances[label])
             hits[1] += int(chances.argmax()) == label
-            places += 1
-    assert losses[0] < losses[1], losses / places
-    assert hits[0] > hits[1], hits / places
+            positions += 1
+    assert losses[0] < losses[1], losses / positions
+    assert hits[0] > hits[1], hits / positions

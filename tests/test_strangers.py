@@ -31,7 +31,7 @@ def test_a_recipe_of_strangers_trains_writes_and_is_inspected(tmp_path: Path) ->
         done = minitf(*command)
         assert done.exit_code == 0, done.stderr
     said = " ".join(minitf("inspect", "positions", run, "--curve").stdout.split())
-    assert said.startswith("positions: relative; the scores they change depend on queries and keys, too, so there is no curve")
+    assert said.startswith("positions: relative; the scores they change depend on queries and keys, too, so curve")
     assert "`minitf inspect attention`" in said
 
 
@@ -43,7 +43,9 @@ def test_a_prompt_to_a_prefix_language_model_is_a_prefix(tmp_path: Path) -> None
     written = json.loads(done.stdout)["result"]
     model = open_trained(run, device="cpu")
     prompt = [model.tokenizer.vocabulary.separator, *map(int, model.tokenizer.encode("The fox was"))]
-    scores = [model.model.logits(model.model(Tokens(torch.tensor([prompt]), places)).y)[0, -1] for places in (None, prefix(len(prompt)))]
+    scores = [
+        model.model.logits(model.model(Tokens(torch.tensor([prompt]), positions)).y)[0, -1] for positions in (None, prefix(len(prompt)))
+    ]
     found = DecodingState(model.model, [prompt], 16, prefix=True).scores()[0]
     assert torch.allclose(found, scores[1])
     assert not torch.allclose(scores[0], scores[1])
@@ -98,7 +100,7 @@ def test_what_is_not_learnt_from_a_stream_is_refused_by_name() -> None:
 
 def test_what_a_prefix_language_model_sees_is_said_and_shown(tmp_path: Path) -> None:
     done = minitf("data", "show", TINY, "objective=prefix")
-    assert "each token sees a prefix as a whole and what stands before and itself" in done.stdout
+    assert "each token attends to a whole prefix and earlier tokens and itself" in done.stdout
     run = trained(tmp_path / "run", tiny_model("decoder"), "objective=prefix", *FEW)
     trained_run = open_trained(run, device="cpu")
     [head, *_] = look(trained_run, "The fox was").heads

@@ -51,12 +51,12 @@ def test_threads_are_not_tried_where_there_is_one(monkeypatch: pytest.MonkeyPatc
 def test_compiling_that_is_asked_for_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("CXX", "my-c++ --fast")
-    with pytest.raises(Unavailable, match=r"^runtime\.compile: there is no compiler my-c\+\+$") as fault:
+    with pytest.raises(Unavailable, match=r"^runtime\.compile: no compiler my-c\+\+$") as fault:
         settle(Runtime(compile=True))
     assert fault.value.exit_code == 9
     again = settle(Runtime(), {"compile": True})
     assert again.compile is False
-    assert again.reasons["compile"].startswith("there is no compiler my-c++, other than at the first start: ")
+    assert again.reasons["compile"].startswith("no compiler my-c++, other than at the first start: ")
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name == "my-c++" else None)
     assert settle(Runtime(compile=True)).compile is True
 
@@ -68,33 +68,33 @@ def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compil
     setup = settle(Runtime())
     assert (setup.precision, setup.compile, setup.undecided) == ("bf16", False, {"compile"})
     monkeypatch.setattr(device, "has_triton", lambda: False)
-    with pytest.raises(Unavailable, match="there is no Triton for this GPU"):
+    with pytest.raises(Unavailable, match="no Triton for this GPU"):
         settle(Runtime(compile=True))
     monkeypatch.setattr(device, "has_triton", lambda: True)
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(Unavailable, match="there is no compiler gcc or clang"):
+    with pytest.raises(Unavailable, match="no compiler gcc or clang"):
         settle(Runtime(compile=True))
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_a_missing_device_is_refused_with_what_there_is() -> None:
-    with pytest.raises(Unavailable, match=r"runtime\.device: there is no 'cuda' here; there is cpu$") as fault:
+    with pytest.raises(Unavailable, match=r"runtime\.device: there is no 'cuda' on this machine; available: cpu$") as fault:
         settle(Runtime(device="cuda"))
     assert fault.value.exit_code == 9
 
 
 @pytest.mark.usefixtures("two_old_gpus")
 def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_refused() -> None:
-    with pytest.raises(Unavailable, match="there is no 'cuda:2' here; there is cpu, cuda:0, cuda:1"):
+    with pytest.raises(Unavailable, match="there is no 'cuda:2' on this machine; available: cpu, cuda:0, cuda:1"):
         settle(Runtime(device="cuda:2"))
-    with pytest.raises(Unavailable, match="cuda:1 cannot train in bf16; it can in fp32, fp16"):
+    with pytest.raises(Unavailable, match="cuda:1 does not support bf16; it can in fp32, fp16"):
         settle(Runtime(device="cuda:1", precision="bf16"))
     assert settle(Runtime()).precision == "fp32"
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_fp16_is_refused_on_a_cpu() -> None:
-    with pytest.raises(Unavailable, match="cpu cannot train in fp16; it can in fp32, bf16"):
+    with pytest.raises(Unavailable, match="cpu does not support fp16; it can in fp32, bf16"):
         settle(Runtime(precision="fp16"))
     assert settle(Runtime(precision="bf16")).precision == "bf16"
     assert "fp16" not in available_precisions(CPU)
@@ -117,7 +117,7 @@ def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_oth
 def test_threads_of_a_larger_machine_come_down_with_a_warning() -> None:
     setup = settle(Runtime(), {"threads": 4096})
     assert setup.threads == available_cores()
-    assert "4096 at the first start: the last bits of the results may differ" in setup.reasons["threads"]
+    assert "4096 at the first start: results may differ in the last bits" in setup.reasons["threads"]
     assert settle(Runtime(), {"threads": available_cores()}).reasons["threads"] == "as at the first start"
 
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.mixer import Mixer
-from mini_tf.nn.state import State, load, save
+from mini_tf.nn.state import State, flatten, unflatten
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.schedules import cosine, linear
@@ -56,7 +56,7 @@ class Windows:
 
 
 def ask_unevenly(rows: Rows) -> Batch:
-    """Asks for some places only, drawn from each row's key, so that micro-batches have unequal counts."""
+    """Asks for some positions only, drawn from each row's key, so that micro-batches have unequal counts."""
     asked = np.stack([np.random.default_rng(int(key)).random(CONTEXT) < 0.4 for key in rows.keys])
     at = torch.from_numpy(np.flatnonzero(asked))
     ids = torch.from_numpy(rows.ids)
@@ -233,7 +233,7 @@ class Poison(Guess):
     ("where", "message"),
     [
         ("loss", r"step 3: the loss 'guess' is nan, but must be finite \(micro-batch 2 of 4, rows [\d, -]+\)"),
-        ("gradient", r"step 3: the norm of the gradient is nan \(in head\.bias\), but must be finite \(rows [\d, -]+\)"),
+        ("gradient", r"step 3: the gradient norm is nan \(in head\.bias\), but must be finite \(rows [\d, -]+\)"),
     ],
 )
 def test_training_stops_before_a_loss_or_gradient_that_is_not_finite_reaches_the_weights(where: str, message: str) -> None:
@@ -300,7 +300,7 @@ def test_more_skips_in_a_row_than_are_borne_end_training_and_others_do_not() -> 
     scattered = replace(training_of(Poison("loss", steps_of(0, 1, 3, 5)), micro=2), tolerance=Tolerance(most_skips=2))
     assert [report.skips for report in train(scattered)] == [1, 2, 2, 3, 3, 4]
     in_a_row = replace(training_of(Poison("loss", steps_of(1, 2, 3)), micro=2), tolerance=Tolerance(most_skips=2))
-    with pytest.raises(DivergedStep, match=r"^step 4, after 2 left out in a row: the loss 'guess' is nan"):
+    with pytest.raises(DivergedStep, match=r"^step 4, after 2 skipped in a row: the loss 'guess' is nan"):
         list(train(in_a_row))
 
 
@@ -404,7 +404,7 @@ def test_a_stream_goes_on_from_its_saved_state_and_refuses_another_micro_batch()
     whole, halved = Remember(), Remember()
     list(train(training_of(whole, micro=4, steps=5, stream=True)))
     last = list(itertools.islice(train(training_of(halved, micro=4, steps=5, stream=True)), 3))[-1]
-    progress = Progress.of(last.counters(), load(save(last.state)))
+    progress = Progress.of(last.counters(), unflatten(flatten(last.state)))
     list(train(training_of(halved, micro=4, steps=5, stream=True), progress))
     assert all(torch.equal(a, b) for a, b in zip(whole.seen[-2:], halved.seen[-2:], strict=True))
     with pytest.raises(RunFault, match=r"saved in micro-batches of 4 rows; train\.micro_batch_size is 2") as fault:
@@ -414,7 +414,7 @@ def test_a_stream_goes_on_from_its_saved_state_and_refuses_another_micro_batch()
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_stream_that_began_cannot_go_on_from_nothing(step: int) -> None:
-    with pytest.raises(RunFault, match=f"^what the stream remembered after step {step} was not kept$"):
+    with pytest.raises(RunFault, match=f"^the recurrent state of the stream after step {step} was not saved$"):
         next(train(training_of(Remember(), micro=4, steps=5, stream=True), Progress(step=step)))
 
 
@@ -590,7 +590,7 @@ def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_g
     reports = train(training)
     for _ in range(at):
         next(reports)
-    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with {micro} rows a pass: MemoryError$") as fault:
+    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with {micro} rows per micro-batch: MemoryError$") as fault:
         next(reports)
     assert str(fault.value.hint).startswith(hint)
 
@@ -612,5 +612,5 @@ def test_the_first_three_parameters_whose_gradient_is_not_finite_are_named(n: in
     for i, p in enumerate(task):
         p.grad = torch.full((2,), math.inf if i < n else 0.0)
     problem = gradient_problem(task, math.inf)
-    assert problem.what == f"the norm of the gradient is inf (in {named}), but must be finite"
+    assert problem.what == f"the gradient norm is inf (in {named}), but must be finite"
     assert problem.parameters == tuple(map(str, range(n)))

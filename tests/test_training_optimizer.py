@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from mini_tf.models.encoder_decoder import Side
+from mini_tf.models.encoder_decoder import EncoderSettings
 from mini_tf.optimizers import Parameter, muon
 from mini_tf.optimizers._adam import AdamW
 from mini_tf.optimizers.adamw import Settings
@@ -153,7 +153,9 @@ def layered_model(**settings: Any) -> nn.Module:
     torch.manual_seed(0)
     kind: Any = settings_of("models", "encoder_decoder")
     parts = {"d_model": 8, "n_heads": 2, "bias": True, "tied": False, "head": "bert", "positions": settings_of("positions", "learned")()}
-    model: nn.Module = kind(**parts | {"n_layers": 2, "encoder": Side(n_layers=3), "shared_embeddings": False, **settings}).build(20, 8, 15)
+    model: nn.Module = kind(
+        **parts | {"n_layers": 2, "encoder": EncoderSettings(n_layers=3), "shared_embeddings": False, **settings}
+    ).build(20, 8, 15)
     return model
 
 

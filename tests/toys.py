@@ -5,12 +5,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing.mixer_trials import DIMS, TinyMixer
-from mini_tf.testing.mixer_trials import drawn as seeded
+from mini_tf.testing.tiny_mixers import DIMS, TinyMixer
+from mini_tf.testing.tiny_mixers import random_tensor as seeded
 
 __all__ = ["DIMS", "TINY_CONSTANTS", "Fading", "FadingMean", "mixer_kinds", "mixer_settings", "own_view", "seeded", "tiny_mixer"]
 
@@ -41,9 +41,9 @@ class Fading(Mixer):
         weight = self.value.weight
         return {"sum": weight.new_zeros(batch, weight.shape[0]), "segment": torch.zeros(batch, dtype=torch.long, device=weight.device)}
 
-    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         values = self.value(x)
-        segments, _ = visibility.own.tensors(*x.shape[:1], x.device)
+        segments, _ = visibility.queries.tensors(*x.shape[:1], x.device)
         before = state or self.start(len(x))
         total, last = before["sum"], before["segment"]
         assert isinstance(total, Tensor)
@@ -54,16 +54,16 @@ class Fading(Mixer):
             total, last = torch.where((here == 0)[:, None], 0.0, total), here
             read.append(total)
         y = self.join(torch.stack(read, dim=1)[:, None], x, visibility).y
-        return Mixed(y, None, None if state is None else {"sum": total, "segment": last})
+        return ForwardOutput(y, None, None if state is None else {"sum": total, "segment": last})
 
-    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> ExplicitAttention:
         index = torch.arange(x.shape[1], device=x.device)
-        keep = visibility.keep(index[:, None], index[None])
+        keep = visibility.visible(index[:, None], index[None])
         faded = (1 - self.FADE) * self.FADE ** visibility.distance(index[:, None], index[None]).clamp(min=0).to(x.dtype)
-        return Explicit((faded * keep)[:, None].expand(len(x), -1, -1, -1), self.value(x)[:, None])
+        return ExplicitAttention((faded * keep)[:, None].expand(len(x), -1, -1, -1), self.value(x)[:, None])
 
-    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
-        return Mixed(self.out(read[:, 0]), None, state)
+    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+        return ForwardOutput(self.out(read[:, 0]), None, state)
 
 
 def mixer_kinds() -> list[str]:
@@ -78,11 +78,11 @@ def mixer_settings(kind: str) -> MixerSettings:
     return settings
 
 
-def tiny_mixer(kind: str, side: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS) -> Mixer:
+def tiny_mixer(kind: str, attention: Literal["self", "cross"] = "self", position: str = "none", width: AttentionDims = DIMS) -> Mixer:
     """A mixer in float64 and eval, with weights large enough that attention is far from uniform."""
     settings = None if position == "none" else settings_of("positions", position)()
-    return TinyMixer(mixer_settings(kind), settings, side, width).mixer  # type: ignore[arg-type]
+    return TinyMixer(mixer_settings(kind), settings, attention, width).mixer  # type: ignore[arg-type]
 
 
-def own_view(causal: bool, places: TokenPositions) -> Visibility:
-    return Visibility(causal, places, places)
+def own_view(causal: bool, positions: TokenPositions) -> Visibility:
+    return Visibility(causal, positions, positions)

@@ -1,1 +1,1 @@
-"""Kinds: mixers, which let tokens read each other; a file's name is the word a recipe writes."""
+"""Mixers, such as self-attention; the name of a file is the word in a recipe."""

@@ -1,7 +1,8 @@
-"""Parameter-free attention: softmax(X X^T) X, the idea before the projections. O(L^2) time.
+"""Parameter-free attention: softmax(X X^T) X, without projections. O(L^2) time.
 
-Scores are dot products of the vectors themselves; with wide vectors of unit variance each token sees almost only itself, unless
-`scale` is rsqrt_d or cosine. Source: Kosar, "Self-Attention Mechanism Simplified"; Pantelis, "Transformers and Self-Attention".
+Attention scores are dot products of the hidden states; with unit variance and large d_model each token attends almost
+only to itself, unless `scale` is rsqrt_d or cosine.
+Source: Kosar, "Self-Attention Mechanism Simplified"; Pantelis, "Transformers and Self-Attention".
 """
 
 from typing import Literal
@@ -11,21 +12,21 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.nn.layers.attend import attend, weights
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
+from mini_tf.nn.layers.attend import attend, attention_weights
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
 class Settings(MixerSettings):
     CROSS_WIDTHS = False
 
     scale: Literal["none", "rsqrt_d", "cosine"] = "none"
-    """What the dot products are divided by: nothing, sqrt(d_model), or the two vectors' lengths."""
+    """Scaling of the dot products: none, 1/sqrt(d_model), or cosine similarity."""
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Simple":
         if dims.d_memory != dims.d_model:
-            raise ValueError(f"simple attention has no projections: a memory must be d_model {dims.d_model} wide, not {dims.d_memory}")
+            raise ValueError(f"simple attention has no projections: d_memory must be d_model {dims.d_model}, not {dims.d_memory}")
         return Simple(self, dims, layer)
 
 
@@ -34,37 +35,41 @@ class Simple(Mixer):
         super().__init__()
         self.cosine = settings.scale == "cosine"
         self.scale = dims.d_model**-0.5 if settings.scale == "rsqrt_d" else 1.0
-        self.cross = layer.side == "cross"
+        self.cross = layer.attention == "cross"
         self.d_model = dims.d_model
-        # Without parameters the mixer would not know the type of its own state.
+        # It has no parameters, so this buffer follows the dtype and device of the model.
         self.register_buffer("like", torch.empty(0), persistent=False)
         self.like: Tensor
 
     def start(self, batch: int) -> State:
         if self.cross:
             return {}
-        return {"x": self.like.new_empty(batch, 0, self.d_model), IN_STATE: {"start": 0}}
+        return {"x": self.like.new_empty(batch, 0, self.d_model), POSITIONS_KEY: {"start": 0}}
 
     def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
         return {"x": memory}
 
-    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         memory = memory["x"] if isinstance(memory, dict) else memory
         if state:
-            kept = state["x"]
-            visibility = visibility.after(TokenPositions.of_state(state[IN_STATE], kept.shape[1]), x.shape[0], x.device)
-            memory = torch.cat([kept, memory], dim=1)
-            state = {"x": memory, IN_STATE: visibility.memory.to_state()}
-        read = attend(self._compared(x), self._compared(memory), memory[:, None], visibility, self.scale)
-        return self.join(read, x, visibility, state)
+            cached = state["x"]
+            visibility = visibility.with_cache(TokenPositions.of_state(state[POSITIONS_KEY], cached.shape[1]), x.shape[0], x.device)
+            memory = torch.cat([cached, memory], dim=1)
+            state = {"x": memory, POSITIONS_KEY: visibility.memory.to_state()}
+        attended = attend(self._query_or_key(x), self._query_or_key(memory), memory[:, None], visibility, self.scale)
+        return self.join(attended, x, visibility, state)
 
-    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         memory = memory["x"] if isinstance(memory, dict) else memory
-        return Explicit(weights(self._compared(x), self._compared(memory), visibility, self.scale), memory[:, None])
+        return ExplicitAttention(
+            attention_weights(self._query_or_key(x), self._query_or_key(memory), visibility, self.scale), memory[:, None]
+        )
 
-    def join(self, read: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
-        return Mixed(read[:, 0], None, state)
+    def join(
+        self, attended: Float[Tensor, "B 1 L D"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
+        return ForwardOutput(attended[:, 0], None, state)
 
-    def _compared(self, x: Tensor) -> Tensor:
-        """What is compared with what: (B, L, D) -> (B, 1, L, D)."""
+    def _query_or_key(self, x: Tensor) -> Tensor:
+        """Queries or keys: (B, L, D) -> (B, 1, L, D)."""
         return (F.normalize(x, dim=-1) if self.cosine else x)[:, None]

@@ -1,18 +1,18 @@
-"""Scaled dot-product attention over all that may be seen; time O(L^2), memory O(L).
+"""Scaled dot-product attention; time O(L^2), memory O(L).
 
-Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2; the scale stands inside the softmax.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.
 """
 
-from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Softmax":
         return Softmax(self, dims, layer)
 
 
-class Softmax(Headed):
-    """Multi-head softmax attention, as `Headed` has it."""
+class Softmax(MultiHeadAttention):
+    """Multi-head attention without changes."""
 
-    BY_SOFTMAX = True
+    STANDARD_SOFTMAX = True

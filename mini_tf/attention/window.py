@@ -1,6 +1,6 @@
-"""Sliding-window attention: a token looks only at its near neighbours.
+"""Sliding-window attention; time and memory O(L * window).
 
-Time and memory O(L * window). Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; ours is exact, not dilated.
+Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1, without dilation and global tokens.
 """
 
 import torch
@@ -10,90 +10,92 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.layers.attend import shared
+from mini_tf.nn.layers.attend import repeat_kv
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     CROSS = False
     STREAMS = True
 
     window: int = Field(128, ge=1, le=2**20)
-    """Farthest neighbour seen, in tokens; to both sides unless the stack is causal."""
+    """Window size: largest distance in tokens at which a token attends, on both sides unless the stack is causal."""
 
     @property
-    def narrowed(self) -> str:
+    def restriction(self) -> str:
         return f"at most {self.window} tokens away"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
-        if layer.side == "cross":
-            raise ValueError("window attention reads its own tokens only: distance has no meaning between two sequences")
+        if layer.attention == "cross":
+            raise ValueError("window attention does not support cross-attention: source and target have no common positions")
         return Window(self, dims, layer)
 
 
-class Window(Headed):
-    """Queries in blocks of `window` tokens; each block reads a slab of its own and the neighbouring blocks."""
+class Window(MultiHeadAttention):
+    """Queries in blocks of `window` tokens; each block attends to the keys of itself and the neighboring blocks."""
 
-    BY_SOFTMAX = True
+    STANDARD_SOFTMAX = True
 
     def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
         self.window = settings.window
 
-    def view(self, visibility: Visibility) -> Visibility:
-        return visibility.within(self.window)
+    def restrict(self, visibility: Visibility) -> Visibility:
+        return visibility.with_window(self.window)
 
     def trim(self, state: State) -> State:
-        """Keys that have fallen out of every future window go."""
+        """Drop keys outside of every later window."""
         k, v = state["k"], state["v"]
-        token_positions = TokenPositions.of_state(state[IN_STATE], k.shape[2]).last(self.window)
+        token_positions = TokenPositions.of_state(state[POSITIONS_KEY], k.shape[2]).last(self.window)
         first = k.shape[2] - token_positions.length
-        return {"k": k[:, :, first:], "v": v[:, :, first:], IN_STATE: token_positions.to_state()}
+        return {"k": k[:, :, first:], "v": v[:, :, first:], POSITIONS_KEY: token_positions.to_state()}
 
-    def read(
+    def attend(
         self, q: Float[Tensor, "B H L K"], k: Float[Tensor, "B G M K"], v: Float[Tensor, "B G M V"], visibility: Visibility
     ) -> Float[Tensor, "B H L V"]:
         n_blocks = -(-q.shape[2] // self.window)
         if n_blocks < 3:
-            return super().read(q, k, v, visibility)  # as much work as the slabs, in fewer steps
+            return super().attend(q, k, v, visibility)  # as much work as blocks, in fewer steps
         if torch.is_grad_enabled():
-            # Slabs hold every key two or three times: made again in the backward pass, only q, k, v stay.
-            read: Tensor = checkpoint(self._read_slabs, q, k, v, visibility, use_reentrant=False)
-            return read
-        return self._read_slabs(q, k, v, visibility)
+            # Blocks hold every key two or three times, so they are recomputed in the backward pass.
+            y: Tensor = checkpoint(self._attend_blocks, q, k, v, visibility, use_reentrant=False)
+            return y
+        return self._attend_blocks(q, k, v, visibility)
 
-    def _read_slabs(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+    def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
         (batch, n_heads, length, _), w = q.shape, self.window
         n_blocks = -(-length // w)
-        before = k.shape[2] - length  # kept tokens; the first query stands at this index of the memory
-        reach = 2 if visibility.causal and visibility.own.orders is None else 3  # by an order of its own it may see what stands behind
-        k_index = torch.arange(reach * w, device=q.device) - w + before  # of the first block's slab
+        before = k.shape[2] - length  # cached keys; the index of the first query in the memory
+        # Key blocks per query block: the previous, its own and, unless causal, the next.
+        span = 2 if visibility.causal and visibility.queries.orders is None else 3
+        k_index = torch.arange(span * w, device=q.device) - w + before  # keys of the first block
 
-        def slabs(t: Tensor) -> Tensor:
+        def key_blocks(t: Tensor) -> Tensor:
             front = w - before
             t = t[:, :, -front:] if front < 0 else t
-            padded = F.pad(shared(t, n_heads), (0, 0, max(0, front), n_blocks * w - length + (reach - 2) * w))
-            blocks = padded.unflatten(2, (-1, w))  # (B, H, n_blocks + reach - 1, w, K)
-            return torch.cat([blocks[:, :, i : i + n_blocks] for i in range(reach)], dim=3).transpose(1, 2).flatten(0, 1)
+            padded = F.pad(repeat_kv(t, n_heads), (0, 0, max(0, front), n_blocks * w - length + (span - 2) * w))
+            blocks = padded.unflatten(2, (-1, w))  # (B, H, n_blocks + span - 1, w, K)
+            return torch.cat([blocks[:, :, i : i + n_blocks] for i in range(span)], dim=3).transpose(1, 2).flatten(0, 1)
 
         first = torch.arange(n_blocks, device=q.device)[:, None, None] * w
-        q_index, slab_index = first + torch.arange(w, device=q.device)[:, None], first + k_index
-        mask = visibility.keep(q_index, slab_index)[:, :, None]  # (B or 1, n_blocks, 1, w, reach * w)
-        q_blocks, k_slabs = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1), slabs(k)
-        position = self._biasing
-        if position is not None:
-            distance = visibility.distance(q_index, slab_index)
-            if position.by_distance:
-                bias = position.bias(distance).transpose(1, 2)  # type: ignore[union-attr]
+        q_index, key_index = first + torch.arange(w, device=q.device)[:, None], first + k_index
+        mask = visibility.visible(q_index, key_index)[:, :, None]  # (B or 1, n_blocks, 1, w, span * w)
+        q_blocks = F.pad(q, (0, 0, 0, n_blocks * w - length)).unflatten(2, (n_blocks, w)).transpose(1, 2).flatten(0, 1)
+        k_blocks = key_blocks(k)
+        encoding = self._bias_encoding
+        if encoding is not None:
+            distance = visibility.distance(q_index, key_index)
+            if encoding.distance_only:
+                bias = encoding.bias(distance).transpose(1, 2)  # type: ignore[union-attr]
             else:
-                of_blocks = position.bias(distance.expand(batch, -1, -1, -1).flatten(0, 1), q_blocks, k_slabs)
-                bias = of_blocks.unflatten(0, (batch, n_blocks))  # type: ignore[union-attr]
+                block_bias = encoding.bias(distance.expand(batch, -1, -1, -1).flatten(0, 1), q_blocks, k_blocks)
+                bias = block_bias.unflatten(0, (batch, n_blocks))  # type: ignore[union-attr]
             mask = bias.to(q.dtype).masked_fill(~mask, -torch.inf)
         mask = mask.expand(batch, -1, -1, -1, -1).flatten(0, 1)
         dropout_rate = self.dropout_rate if self.training else 0.0
-        read = F.scaled_dot_product_attention(q_blocks, k_slabs, slabs(v), mask, dropout_rate, scale=self.scale)
-        read = read.view(batch, n_blocks, n_heads, w, -1).transpose(1, 2)  # (B, H, n_blocks, w, V)
-        return read.flatten(2, 3)[:, :, :length]
+        y = F.scaled_dot_product_attention(q_blocks, k_blocks, key_blocks(v), mask, dropout_rate, scale=self.scale)
+        y = y.view(batch, n_blocks, n_heads, w, -1).transpose(1, 2)  # (B, H, n_blocks, w, V)
+        return y.flatten(2, 3)[:, :, :length]

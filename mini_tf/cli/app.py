@@ -1,5 +1,6 @@
 """`minitf`: the commands under one name. Nothing heavy is imported before a command runs."""
 
+import contextlib
 import os
 import sys
 from functools import cache
@@ -12,68 +13,57 @@ from mini_tf.cli import cost, data, doctor, evaluate, finetune, inspect, predict
 from mini_tf.cli.generate import generate
 from mini_tf.cli.inspect import attention
 from mini_tf.cli.terminal.console import Console, refuse
+from mini_tf.cli.terminal.help import HelpGroup, add, add_group
 from mini_tf.cli.terminal.options import CommandLineError
-from mini_tf.cli.terminal.repeated import refuse_repeated
+from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.library_caches import keep_library_caches
 
+START = """\
+minitf trains, fine-tunes, prompts and inspects small transformer language models.
+
+  minitf pretrain                         train a small GPT on built-in text
+  minitf pretrain my.txt                  train it on your own text
+  minitf generate last "Once upon"        continue a prompt with the newest run
+  minitf inspect-attention last "a text"  show what each attention head does
+  minitf recipe list                      more recipes: BERT, translation, ...
+
+`minitf --help` lists all commands, `minitf COMMAND --help` its options."""
+TRAIN, USE, INSPECT, SETUP, RUNS = "Train", "Use a model", "Look inside a model", "Recipes, data, tokenizers", "Runs and machine"
+"""Panels of commands."""
+ORDER = (
+    *("pretrain", "finetune", "generate", "predict", "evaluate", "inspect-attention", "inspect"),
+    *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
+)
+
+
+class _Root(HelpGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*ORDER]
+
+
 app = typer.Typer(
     name="minitf",
-    add_completion=False,
+    cls=_Root,
     pretty_exceptions_enable=False,  # it would print the values of local variables
     rich_markup_mode="rich",
     # --max_new_tokens is --max-new-tokens, in every command
     context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": lambda name: name.replace("_", "-")},
 )
-TRAIN, USE, LOOK, DATA, MACHINE = "Train", "Use a model", "Look inside", "Recipes and data", "Runs and machine"
-"""Panels of commands, in the order of use."""
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "pretrain": (
-        "minitf pretrain",
-        "minitf pretrain my.txt train.steps=1000",
-        "minitf pretrain bert-nano my.txt -n bert --assert 'val.loss<4'",
-    ),
-    "finetune": ("minitf finetune sst2-nano reviews.csv model.init_from=outputs/bert",),
-    "evaluate": ("minitf evaluate last", "minitf evaluate bert --data other.txt --json"),
-    "generate": ('minitf generate last "Once upon a time" --temperature 0.7', "minitf generate last -i prompts.txt --greedy"),
-    "predict": ('minitf predict last "a fine film"', "minitf predict last -i new.csv > labels.jsonl"),
-    "cost": ("minitf cost quickstart", "minitf cost gpt-char gpt-nano train.steps=1000"),
-    "inspect-attention": ('minitf inspect-attention last "Once upon a time" -o heads.png',),
-}
-
-
-def _examples(name: str) -> str | None:
-    lines = EXAMPLES.get(name)
-    return None if lines is None else "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
-
-
-for name, panel, body in (
-    ("pretrain", TRAIN, pretrain.pretrain),
-    ("finetune", TRAIN, finetune.finetune),
-    ("generate", USE, generate),
-    ("predict", USE, predict.predict),
-    ("evaluate", USE, evaluate.evaluate),
-    ("inspect-attention", LOOK, attention.attention),
-    ("cost", MACHINE, cost.cost),
-    ("doctor", MACHINE, doctor.doctor),
-):
-    app.command(name, rich_help_panel=panel, epilog=_examples(name))(body)
-app.add_typer(inspect.app, name="inspect", rich_help_panel=LOOK)
-app.add_typer(recipe.app, name="recipe", rich_help_panel=DATA)
-app.add_typer(data.app, name="data", rich_help_panel=DATA)
-app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=DATA)
-app.add_typer(runs.app, name="runs", rich_help_panel=MACHINE)
-
-START = """minitf trains, prompts and looks inside small transformer language models.
-
-  minitf pretrain                         train a small GPT on built-in text (about 2 minutes)
-  minitf pretrain my.txt                  the same on your own text
-  minitf generate last "Once upon"        let the newest run continue a prompt
-  minitf inspect-attention last "a text"  what its attention heads do
-  minitf recipe list                      what else comes along: BERT, translation, classification, ...
-
-`minitf --help` lists all commands, `minitf COMMAND --help` explains one."""
+add(app, "pretrain", pretrain.pretrain, TRAIN)
+add(app, "finetune", finetune.finetune, TRAIN)
+add(app, "generate", generate, USE)
+add(app, "predict", predict.predict, USE)
+add(app, "evaluate", evaluate.evaluate, USE)
+add(app, "inspect-attention", attention.attention, INSPECT)
+add_group(app, inspect.app, "inspect", INSPECT)
+add_group(app, recipe.app, "recipe", SETUP)
+add_group(app, data.app, "data", SETUP)
+add_group(app, tokenizer.app, "tokenizer", SETUP)
+add_group(app, runs.app, "runs", RUNS)
+add(app, "cost", cost.cost, RUNS)
+add(app, "doctor", doctor.doctor, RUNS)
 
 
 def _print_version(wanted: bool) -> None:
@@ -87,7 +77,7 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """Train, fine-tune, prompt and look inside small transformer language models."""
+    """Train, fine-tune, prompt and inspect small transformer language models."""
     if context.invoked_subcommand is None:
         typer.echo(START)
 
@@ -121,11 +111,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _share_the_machine() -> None:
-    """Before torch is imported: its waiting threads shall soon stop spinning, and libraries keep their files in our cache.
+    """Before torch is imported: its waiting threads shall soon stop spinning, and libraries keep their files in our
+    cache.
 
-    By default they spin for milliseconds. Where another process wants the core, the thread that is waited for then cannot run.
-    A step of a small model, measured on 2 cores, alone and beside one busy process: 48 and 271 ms when spinning long, 48 and
-    166 ms with this, 55 and 123 ms with a third of it.
+    By default they spin for milliseconds. Where another process wants the core, the thread that is waited for then
+    cannot run. A step of a small model, measured on 2 cores, alone and beside one busy process: 48 and 271 ms when
+    spinning long, 48 and 166 ms with this, 55 and 123 ms with a third of it.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     keep_library_caches()
@@ -147,12 +138,15 @@ def _open_standard_streams() -> None:
 
 
 def _explain_usage(error: Exception, arguments: list[str]) -> int:
-    """One line that ends with the command to get help; an envelope with --json. A group without a command shows its help."""
+    """One line that ends with the command to get help; an envelope with --json. A group without a command shows its
+    help.
+    """
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "minitf"
     message = str(getattr(error, "format_message", lambda: str(error))()).rstrip(".")
     if context and type(error).__name__ == "NoArgsIsHelpError":
-        Console().say(context.get_help())
+        with contextlib.redirect_stdout(sys.stderr):
+            context.get_help()
         return 2
     if type(error).__name__ == "NoSuchOption":
         option = str(getattr(error, "option_name", ""))
@@ -163,7 +157,9 @@ def _explain_usage(error: Exception, arguments: list[str]) -> int:
 
 
 def _as_key(error: Exception, arguments: list[str]) -> str | None:
-    """How a setting of the recipe is written that somebody gave as an option; None where the command takes none, or none is meant."""
+    """How a setting of the recipe is written that somebody gave as an option; None where the command takes none, or
+    none is meant.
+    """
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     takes = context is not None and any("KEY=VALUE" in str(getattr(one, "metavar", "")) for one in context.command.params)
     if option is None or not takes:

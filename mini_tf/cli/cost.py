@@ -1,11 +1,13 @@
-"""`minitf cost`: what training a recipe would take, measured on a few of its own steps."""
+"""`minitf cost`: time, memory and FLOPs of a training run, measured on a few of its steps."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.numbers import duration, in_bytes, short
+from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 
 if TYPE_CHECKING:
     from mini_tf.jobs.cost.whole import Cost
@@ -14,24 +16,26 @@ RECIPES = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[RECIPE ...] [KEY=VALUE ...]",
-        help="Presets, files or run folders, and what to change in all of them; default: quickstart.",
+        help="Shipped recipes, recipe files or runs, and settings to override in all.",
+        show_default="quickstart",
+        autocompletion=recipe_arguments,
     ),
 ]
 STAGES = {
-    "start": ("start", "process, text, model"),
-    "warm_up": ("first steps", "what they take longer than others"),
+    "start": ("start", "process, data, model"),
+    "warm_up": ("first steps", "warmup beyond the usual step time"),
     "training": ("training", "steps"),
     "evaluation": ("evaluation", "during training"),
-    "last_evaluation": ("evaluation", "of all validation data, at the end"),
+    "last_evaluation": ("evaluation", "on all validation data, at the end"),
     "samples": ("samples", "times"),
     "saving": ("saving", "checkpoints"),
-    "closing": ("closing", "picture and plain words"),
+    "closing": ("closing", "loss plot and closing report"),
 }
-"""Each part of a run's time, and what is counted there or what it is."""
+"""Name of each part of a run's time, and its unit or meaning."""
 HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLOP", "parameters")
 MEANING = (
-    "minutes: until a run is finished, with all its seeds; ms, GFLOP: of a step; MFU: of the best product in the precision used; "
-    "MiB: of weights, gradients, optimizer and activations."
+    "minutes: total, all seeds; ms, GFLOP: per step; MFU: of the fastest matrix product in this precision; "
+    "MiB: weights, gradients, optimizer state and activations."
 )
 
 
@@ -39,14 +43,17 @@ MEANING = (
 def cost(
     console: Console,
     arguments: RECIPES = None,
-    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0, metavar="S", help="How long steps are timed, default 5.")] = None,
+    device: RUNTIME_DEVICE = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, metavar="S", help="Time steps for S seconds.", show_default="5")
+    ] = None,
 ) -> None:
-    """Parameters, work, memory, speed and the time to finish, measured on real steps; leaves nothing but cached tokens.
+    """Estimate time, memory and FLOPs of a training run.
 
-    One recipe is told in detail, several as a table with a row each. With --json, `result` is a list with an object for each
-    recipe, and `metrics` are those of the first. Operations are those of matrix products, forward and backward (three times
-    forward), the whole square of attention's scores counted; MFU is their share of this machine's best product.
+    Measured on real training steps; only tokenized data stays, in the cache. One recipe prints details, several a
+    table. FLOPs count matrix products, forward and backward (3 x forward), with the full square of attention scores.
+    MFU is their share of the fastest matrix product on this machine. --json: `result` has one object per recipe,
+    `metrics` is that of the first.
     """
     from mini_tf.recipe import reading
     from mini_tf.recipe.arguments import sort_arguments
@@ -61,36 +68,36 @@ def cost(
 
     costs = []
     for one in resolved:
-        console.say(f"{one.name}: reading the text, then training for some seconds")
+        console.say(f"{one.name}: reading the data, then timing training steps")
         costs.append(estimate(one.recipe, console, seconds))
     names = [one.name for one in resolved]
     results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
     if len(costs) > 1:
         _compare(console, names, costs)
-    text = "\n".join(_told(names[0], costs[0])) if len(costs) == 1 else None
-    console.answer(text, metrics=costs[0].metrics, result=results)
+    text = "\n".join(_details(names[0], costs[0])) if len(costs) == 1 else None
+    console.output(text, metrics=costs[0].metrics, result=results)
 
 
 def _record(name: str, cost: "Cost") -> dict[str, Any]:
     return {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
 
 
-def _told(name: str, cost: "Cost") -> list[str]:
-    """One recipe: a line for each figure, then one for each part of the time."""
+def _details(name: str, cost: "Cost") -> list[str]:
+    """One recipe: a line per quantity, then one per part of the time."""
     found, memory, step = cost.found, cost.memory, cost.pace.seconds
-    flops, it = cost.work.flops, "it is" if cost.seeds == 1 else f"all {cost.seeds} seeds are"
+    flops, runs = cost.work.flops, "in total" if cost.seeds == 1 else f"for all {cost.seeds} seeds"
     how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
         "parameters": f"{cost.parameters:,}",
-        "work": f"{short(flops)}FLOP a step, {short(flops / cost.work.tokens)}FLOP a token, forward and backward",
+        "compute": f"{short(flops)}FLOP per step, {short(flops / cost.work.tokens)}FLOP per token, forward and backward",
         "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
-        "": f"activations are those of {found['micro_batch_size']} rows; the most seen was {in_bytes(cost.pace.peak_bytes)}",
-        "speed": f"{duration(step)} a step of {cost.work.tokens:,} tokens, {short(cost.work.tokens / step)} tokens/s",
-        "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the best {found['precision']} product here",
-        "time": f"{duration(cost.total)} until {it} finished",
+        "": f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak {in_bytes(cost.pace.peak_bytes)}",
+        "speed": f"{duration(step)} per step of {cost.work.tokens:,} tokens, {short(cost.work.tokens / step)} tokens/s",
+        "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix product here",
+        "time": f"{duration(cost.total)} {runs}",
     }
-    lines = [f"{what:<11} {told}" for what, told in facts.items()]
+    lines = [f"{what:<11} {value}" for what, value in facts.items()]
     for part, seconds in cost.seconds.items():
         stage, meaning = STAGES[part]
         meaning = f"{cost.counts[part]:,} {meaning}" if part in cost.counts else meaning
@@ -100,7 +107,7 @@ def _told(name: str, cost: "Cost") -> list[str]:
 
 
 def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
-    """Several recipes: a row each, in the same units."""
+    """Several recipes: one row each."""
     from mini_tf.drawing.terminal import sentence, table
 
     rows = [
@@ -117,5 +124,5 @@ def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
         ]
         for name, cost in zip(names, costs, strict=True)
     ]
-    console.picture(table, HEADERS, rows)
-    console.picture(sentence, MEANING)
+    console.show(table, HEADERS, rows)
+    console.show(sentence, MEANING)

@@ -1,4 +1,4 @@
-"""`minitf doctor`: versions, devices, threads, room, and what works here; with --resume a proof that interruptions change nothing."""
+"""`minitf doctor`: versions, devices, free space; with --resume a test of exact continuation."""
 
 import os
 import shutil
@@ -16,37 +16,39 @@ if TYPE_CHECKING:
 @command
 def doctor(
     console: Console,
-    resume: Annotated[bool, typer.Option("--resume", help="Kill tiny runs and prove that they continue to the same bytes (20 s).")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Kill and continue small runs, and compare their files byte for byte (20 s).")
+    ] = False,
 ) -> None:
-    """Say what this machine has, and what of minitf works on it."""
+    """Report versions, devices and free space, and what works here."""
     if resume:
-        return _prove_resume(console)
-    facts = {**_software(), "added kinds": _added(), **_devices(), **_room()}
+        return _test_resume(console)
+    facts = {**_software(), "added kinds": _added(), **_devices(), **_space()}
     problems = [*(f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]), *_unusable()]
     for problem in problems:
         console.warn(problem)
     lines = [f"{key:<14} {value}" for key, value in facts.items()]
-    console.answer("\n".join(lines), result={**facts, "problems": problems})
+    console.output("\n".join(lines), result={**facts, "problems": problems})
 
 
-def _prove_resume(console: Console) -> None:
+def _test_resume(console: Console) -> None:
     from mini_tf.jobs.resume_proof.rehearse import as_json, rehearse
     from mini_tf.system.errors import GateMissed
 
     done = rehearse(Console(quiet=True), console.say)
-    console.answer("\n".join([*_table(done), _verdict(done)]), result=as_json(done))
+    console.output("\n".join([*_table(done), _conclusion(done)]), result=as_json(done))
     if done.first_difference is not None:
         raise GateMissed(done.first_difference, hint=_WAYS_OUT[bool(done.repeats)])
 
 
 _WAYS_OUT = {
-    False: "two runs that nobody kills differ here as well: the arithmetic of this machine does not repeat itself; try OMP_NUM_THREADS=1",
-    True: "two runs that nobody kills agree here, so this is a bug in minitf",
+    False: "two uninterrupted runs differ as well: arithmetic on this machine is not deterministic; try OMP_NUM_THREADS=1",
+    True: "two uninterrupted runs are equal, so this is a bug in minitf",
 }
 
 
 def _table(done: "Rehearsal") -> list[str]:
-    """A line for each killed run: when, what was found, and what of its end is equal to the run's that nobody killed."""
+    """One line per killed run: when, what was on disk, and which final files equal those of the uninterrupted run."""
     width = max(len(kill.found) for kill in done.kills)
     files = list(done.kills[0].differs)
     rows = [
@@ -57,11 +59,11 @@ def _table(done: "Rehearsal") -> list[str]:
     return [line.rstrip() for line in (f"{'kill':<6}{'after':>8}   {'found':<{width}}   {'   '.join(files)}", *rows)]
 
 
-def _verdict(done: "Rehearsal") -> str:
+def _conclusion(done: "Rehearsal") -> str:
     inside = sum(kill.inside_save for kill in done.kills)
-    how = f"{len(done.kills)} times by kill -9, {inside or 'never'} inside a save, and started again"
+    how = f"{len(done.kills)} times by kill -9, {inside or 'never'} inside a save, and continued"
     what = f"a run of {done.steps} steps ({done.auto['device']}, {done.auto['threads']} threads), killed {how}"
-    return f"{what}: {'the same bytes every time' if done.first_difference is None else 'NOT the same bytes'}"
+    return f"{what}: {'identical files every time' if done.first_difference is None else 'files DIFFER'}"
 
 
 def _software() -> dict[str, Any]:
@@ -95,15 +97,15 @@ def _scores() -> str:
     from mini_tf.scores import INSTALL, PACKAGES, version
 
     versions = {package: version(package) for package in PACKAGES}
-    lacking = [package for package in PACKAGES if versions[package] is None]
-    if len(lacking) == len(PACKAGES):
+    missing = [package for package in PACKAGES if versions[package] is None]
+    if len(missing) == len(PACKAGES):
         return f"no ({INSTALL})"
-    here = ", ".join(f"{package} {told}".rstrip() for package, told in versions.items() if told is not None)
-    return f"in part ({here}; not {', '.join(lacking)}: {INSTALL})" if lacking else f"yes ({here})"
+    here = ", ".join(f"{package} {found}".rstrip() for package, found in versions.items() if found is not None)
+    return f"partly ({here}; not {', '.join(missing)}: {INSTALL})" if missing else f"yes ({here})"
 
 
 def _added() -> str:
-    """The installed packages that add kinds, each with its version and the kinds."""
+    """Installed packages that add kinds, with version and kinds."""
     from mini_tf.recipe.entry_points import added_kinds
 
     found: dict[str, list[str]] = {}
@@ -113,7 +115,7 @@ def _added() -> str:
 
 
 def _unusable() -> list[str]:
-    """What is wrong with the kinds that installed packages add, which are imported for it."""
+    """Faults of kinds that installed packages add; imports them."""
     from mini_tf.recipe.entry_points import KindFault, added_kinds
     from mini_tf.recipe.kinds import settings_of
 
@@ -142,7 +144,7 @@ def _devices() -> dict[str, Any]:
     }
 
 
-def _room() -> dict[str, Any]:
+def _space() -> dict[str, Any]:
     from mini_tf.system.cache import cache_folder
     from mini_tf.system.errors import StorageFault
 

@@ -1,15 +1,16 @@
-"""`minitf evaluate`: how good a trained model is on its held-out text, or on another."""
+"""`minitf evaluate`: metrics of a trained model on validation data or a file."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mini_tf.cli.class_pictures import ClassPictures
-from mini_tf.cli.figures import check_gates
+from mini_tf.cli.class_plots import ClassPlots
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, RUN, STEP
 from mini_tf.recipe.gates import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 from mini_tf.system.waiting import waiting
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
     from mini_tf.pipelines import Pipeline
     from mini_tf.trained.opening import Trained
 
-CONFUSION = typer.Option("--confusion", metavar="FILE", help="Confusion matrix, true and predicted classes: .png, .svg or .json.")
-CALIBRATION = typer.Option("--calibration", metavar="FILE", help="Calibration of the confidence: .png, .svg or .json.")
+_input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
+DATA = _input("--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data")
+SPLIT = _input("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
+CONFUSION = _plot("--confusion", metavar="FILE", help="Write the confusion matrix: .png, .svg or .json.")
+CALIBRATION = _plot("--calibration", metavar="FILE", help="Write the calibration plot: .png, .svg or .json.")
 
 
 @command
 def evaluate(
     console: Console,
     run: RUN,
-    data: Annotated[str | None, typer.Option("--data", metavar="FILE", help="Another text, in any form that data.val takes.")] = None,
+    data: Annotated[str | None, DATA] = None,
     fields: FIELDS = None,
-    split: Annotated[Literal["val", "train"] | None, typer.Option("--split", help="Which side of the run's own text; default val.")] = None,
+    split: Annotated[Literal["val", "train"] | None, SPLIT] = None,
     confusion: Annotated[Path | None, CONFUSION] = None,
     calibration: Annotated[Path | None, CALIBRATION] = None,
     force: FORCE = False,
@@ -38,15 +42,17 @@ def evaluate(
     device: DEVICE = "auto",
     gates: GATES = None,
 ) -> int:
-    """Loss, perplexity, bits per byte and accuracy, over every target of the text once.
+    """Compute loss, perplexity and task metrics on validation data or a file.
 
-    Of tasks their own figures: F1 and Matthews of classes, entity F1 of tags, correlations of numbers; ROUGE, BLEU and chrF of texts.
+    Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
+    Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
+    chrF.
     """
     if data is not None and split == "train":
-        raise UsageFault(f"--data {data} has no training side: all of it is judged", hint="give one of --data and --split")
+        raise UsageFault(f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split")
     if data is None and fields is not None:
-        raise UsageFault(f"--fields {fields}: the run knows the columns of its own data", hint="they are for another file: --data FILE")
-    pictures, held_to = ClassPictures(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
+        raise UsageFault(f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns")
+    pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
 
     from mini_tf.inspection.checkpoints import origin
@@ -56,9 +62,9 @@ def evaluate(
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
-    check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if lacking := left_out(*packages_of(trained.recipe.objective.pipeline(), figures_of(trained.recipe.objective))):
-        console.say(lacking)
+    check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
+    if note := left_out(*packages_of(trained.recipe.objective.pipeline(), figures_of(trained.recipe.objective))):
+        console.say(note)
     pipeline = pipeline_of(trained)
     accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
     notes: list[str] = []
@@ -67,32 +73,32 @@ def evaluate(
     for note in notes:
         console.say(note)
     scores = evaluate_trained(trained, store, accumulator)
-    told = {"split": "data" if data is not None else split or "val"}
+    evaluated_on = {"split": "data" if data is not None else split or "val"}
     written, signatures = _written(trained, pipeline, store)
     scores |= written
     weights = origin(trained.folder, step) if average is None else f"run {trained.folder.name}, average {average}"
-    title = f"{weights}, {told['split']}"
+    title = f"{weights}, {evaluated_on['split']}"
     result = pictures.write(console, trained, accumulator, title) | ({"notes": notes} if notes else {})
-    metrics = {**scores, **told, **signatures}
-    console.answer(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
+    metrics = {**scores, **evaluated_on, **signatures}
+    console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, accumulator, title)
-    if missed := failures(held_to, scores):
+    if missed := failures(bounds, scores):
         raise GateMissed(missed[0], faults=missed)
     return 0
 
 
 def _cut(trained: "Trained", store: "Store") -> list[str]:
-    """A note on the examples that the model does not read whole."""
+    """A note on examples that are longer than the context."""
     from mini_tf.training.evaluation import pack
 
     dataset, context = trained.recipe.objective.dataset(), trained.model.context
     n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_too_long if dataset.TRUNCATES else 0
-    told = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} and are cut there"
-    return [f"{n_cut:,} {told}"] if n_cut else []
+    note = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} tokens and are truncated"
+    return [f"{n_cut:,} {note}"] if n_cut else []
 
 
 def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[dict[str, float], dict[str, str]]:
-    """The figures of what the model writes, and by which rules they were made; nothing where it writes nothing that has references."""
+    """Metrics of generated texts and their signatures; empty where the task generates no texts with references."""
     from mini_tf.scores import can_measure
 
     settings = trained.recipe.objective.pipeline()
@@ -103,7 +109,7 @@ def _written(trained: "Trained", pipeline: "Pipeline", store: "Store") -> tuple[
 
 
 def _table(metrics: dict[str, float | str]) -> str:
-    """A figure a line; the names of classes come from data."""
+    """One metric per line; names of classes come from data."""
     from mini_tf.drawing.labels import caption
 
     shown = {caption(name): value for name, value in metrics.items()}

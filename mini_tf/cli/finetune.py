@@ -1,19 +1,21 @@
-"""`minitf finetune`: a model that learns a task, from another run's weights or from scratch."""
+"""`minitf finetune`: train a model on a task."""
 
 from typing import Annotated, NoReturn
 
 import typer
 
+from mini_tf.cli.terminal.completion import recipe_arguments
+from mini_tf.cli.terminal.options import RECIPE_HELP
 from mini_tf.cli.training import training_command
 
 TASK_RECIPE = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECIPE [KEY=VALUE ...]", help="A preset, a file or a run, and what to change."),
+    typer.Argument(metavar="RECIPE [KEY=VALUE ...]", help=RECIPE_HELP, autocompletion=recipe_arguments),
 ]
 
 
-def _ask_for_recipe(overrides: list[str]) -> NoReturn:
-    """UsageFault: with the command to give, where the data are tables."""
+def _refuse_without_recipe(overrides: list[str]) -> NoReturn:
+    """UsageFault with the command to give instead, where the data is a table."""
     import shlex
     from pathlib import Path
 
@@ -25,16 +27,16 @@ def _ask_for_recipe(overrides: list[str]) -> NoReturn:
         formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
         if "txt" in formats:
             raise UsageFault(
-                "which task? give a recipe; a task needs labels", hint="a table with a text and a label in each row (csv, tsv, jsonl)"
+                "which task? Give a recipe; a task needs labeled data", hint="a table with a text and a label in each row (csv, tsv, jsonl)"
             )
         recipe = "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
         ways = f"`minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
-        raise UsageFault("which task? give a recipe", hint=ways)
-    raise UsageFault("which task? give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")
+        raise UsageFault("which task? Give a recipe", hint=ways)
+    raise UsageFault("which task? Give a recipe", hint=f"shipped for tasks: {', '.join(task_recipes())}; or a file of yours")
 
 
 def task_recipes() -> list[str]:
-    """The shipped recipes that name an objective by its word, which is a task."""
+    """The shipped recipes whose objective is a task."""
     import yaml
 
     from mini_tf.recipe.kinds import kinds_of
@@ -48,7 +50,11 @@ def task_recipes() -> list[str]:
 
 finetune = training_command(
     "finetune",
-    "Train a model on a task, from a run (model.init_from=RUN) or from scratch. The same command continues an interrupted run.",
+    """Train a model on a task, from a pretrained run or from scratch.
+
+    model.init_from=RUN initializes the weights from a run. Tasks: classify, regress, tag, seq2seq, instruct. The same
+    command continues an interrupted run.
+    """,
     TASK_RECIPE,
-    _ask_for_recipe,
+    _refuse_without_recipe,
 )

@@ -1,7 +1,12 @@
-"""`minitf pretrain`: from a recipe to a trained model in a run folder."""
+"""`minitf pretrain`: train a model from scratch."""
 
 from mini_tf.cli.training import training_command
 
 pretrain = training_command(
-    "pretrain", "Train a model from scratch, evaluate it, and leave a run folder. The same command continues an interrupted run."
+    "pretrain",
+    """Train a model from scratch.
+
+    Reads the data, trains a tokenizer and the model, evaluates, saves checkpoints, and prints the run folder on stdout.
+    The same command continues an interrupted run.
+    """,
 )

@@ -1,4 +1,4 @@
-"""`minitf recipe`: presets, the resolved recipe and where each value came from, validation, keys and JSON Schema."""
+"""`minitf recipe`: list, show, check, keys, schema, init."""
 
 import json
 from pathlib import Path
@@ -6,34 +6,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.terminal import completion
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.help import add, group
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
     from mini_tf.recipe.keys import Key
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Presets, the resolved recipe, its keys and their meaning.")
+app = group("List, show, check and create recipes.")
 
 
-@app.command("list")
 @command
 def list_(console: Console) -> None:
-    """The recipes that come with minitf, and what each is for."""
+    """List the shipped recipes."""
     from mini_tf.recipe.presets import presets, summary
 
     rows = [{"name": name, "summary": summary(file), "path": str(file)} for name, file in presets().items()]
     width = max((len(row["name"]) for row in rows), default=0)
-    console.answer("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows), result=rows)
+    console.output("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows), result=rows)
 
 
-@app.command("show")
 @command
 def show(
     console: Console,
     arguments: RECIPE = None,
-    why: Annotated[str | None, typer.Option("--why", metavar="KEY", help="Where the value of KEY came from.")] = None,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="KEY", help="Show where the value of KEY was set.", autocompletion=completion.sections)
+    ] = None,
 ) -> None:
-    """The complete recipe, all defaults filled in; or with --why one key's history."""
+    """Print the complete recipe with all defaults, or with --why where one value was set."""
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.recipe.reading import dump
     from mini_tf.run.kind_sources import resolve
@@ -41,51 +43,50 @@ def show(
     resolved = resolve(*split_arguments(arguments or []))
     if why is None:
         plain = resolved.recipe.model_dump(mode="json")
-        console.answer(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
+        console.output(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
         return
-    asked = [key for key in resolved.sources if key == why or key.startswith(f"{why}.")]
-    if not asked:
+    found = [key for key in resolved.sources if key == why or key.startswith(f"{why}.")]
+    if not found:
         raise _no_such("key", why, list(resolved.sources))
-    history = {key: resolved.why(key) for key in asked}
+    history = {key: resolved.why(key) for key in found}
     lines = [f"{key}: " + " < ".join(f"{value} ({place})" for place, value in steps) for key, steps in history.items()]
-    console.answer("\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()})
+    console.output("\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()})
 
 
-@app.command("check")
 @command
 def check(console: Console, arguments: RECIPE = None) -> None:
-    """Find every fault of a recipe, one line each; exit code 3 if there is one."""
+    """Print all faults of a recipe, one per line; exit code 3 if there are any."""
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
 
     resolved = resolve(*split_arguments(arguments or []))
-    console.answer(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
+    console.output(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
 
 
-@app.command("schema")
 @command
 def schema(console: Console) -> None:
-    """JSON Schema of a recipe, for editors that complete and check YAML."""
+    """Print the JSON Schema of recipes, for completion and checks in editors."""
     from mini_tf.recipe.keys import json_schema
 
     made = json_schema()
-    console.answer(json.dumps(made, indent=2), result=made)
+    console.output(json.dumps(made, indent=2), result=made)
 
 
-@app.command("keys")
 @command
 def keys(
     console: Console,
-    section: Annotated[str | None, typer.Argument(metavar="[SECTION]", help="Only the keys of a section, such as model.attention.")] = None,
+    section: Annotated[
+        str | None, typer.Argument(metavar="[SECTION]", help="A section, such as model.attention.", autocompletion=completion.sections)
+    ] = None,
 ) -> None:
-    """Every key with its type, default and meaning."""
+    """List all keys with type, range, default and meaning."""
     from mini_tf.recipe.keys import keys
 
     known = keys()
     chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
-    console.answer("\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen])
+    console.output("\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen])
 
 
 def _row(key: "Key", width: int) -> str:
@@ -103,14 +104,17 @@ def _no_such(what: str, word: str, words: list[str]) -> Exception:
     return UsageFault(f"no such {what} {show(word)}", hint=hint)
 
 
-@app.command("init")
 @command
 def init(
     console: Console,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recipe to write; never overwritten.")] = Path("recipe.yaml"),
-    preset: Annotated[str, typer.Option("--from", metavar="PRESET", help="The recipe to begin with.")] = "quickstart",
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recipe to write; an existing file is never overwritten.")] = Path(
+        "recipe.yaml"
+    ),
+    preset: Annotated[
+        str, typer.Option("--from", metavar="PRESET", help="The shipped recipe to start from.", autocompletion=completion.recipes)
+    ] = "quickstart",
 ) -> None:
-    """Write a recipe of your own to begin with: a preset, with a comment on every section."""
+    """Write a recipe to edit: a shipped recipe with a comment on every section."""
     from mini_tf.recipe.beginning import commented
     from mini_tf.recipe.presets import presets
     from mini_tf.recipe.values import one_line
@@ -123,8 +127,16 @@ def init(
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except FileExistsError:
-        raise UsageFault(f"{one_line(str(file))} exists already", hint="give another name") from None
+        raise UsageFault(f"{one_line(str(file))} already exists", hint="give another name") from None
     except OSError as error:
         raise StorageFault(f"cannot write {one_line(str(file))}: {error.strerror}", hint="give another name") from None
-    console.say(f"edit it, then: minitf recipe check {file}; minitf pretrain {file}")
-    console.answer(str(file), result={"path": str(file)})
+    console.say(f"next: edit it, then minitf recipe check {file}; minitf pretrain {file}")
+    console.output(str(file), result={"path": str(file)})
+
+
+add(app, "recipe list", list_)
+add(app, "recipe show", show)
+add(app, "recipe check", check)
+add(app, "recipe schema", schema)
+add(app, "recipe keys", keys)
+add(app, "recipe init", init)

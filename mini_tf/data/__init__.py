@@ -1,1 +1,1 @@
-"""From files to rows of token ids."""
+"""Data: from files to rows of token ids."""

@@ -1,4 +1,4 @@
-"""Rows of token ids on their way to a model: what the plan chose, and what an objective made of it."""
+"""Rows of token ids, and the batches that an objective makes of them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,15 +12,14 @@ from mini_tf.nn.tokens import Tokens
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some rows of text, chosen by the plan or by evaluation, still without a question.
+    """Rows chosen by the training plan or by evaluation, without targets.
 
-    ids (B, n) int64; n is the context plus the objective's `lookahead`. Where all rows are whole windows of one stream,
-    `segments` is None. Else segments (B, n): 0 is padding, equal numbers are one document.
-    keys (B,): a 64-bit seed for each row, of (seed, step, row) in training and of (seed, example) in evaluation.
-    word_starts (B, n): True where a token begins a word; None where the objective did not ask for it.
-    source: of pairs, what is read besides: rows (B, m) of their own.
-    labels (B, n) float32: of labelled tokens, NaN = none. row_labels (B, k) float32: of rows labelled as a whole. examples (B,) int64:
-    which example each row is, or is a part of.
+    ids (B, n) int64; n is the context plus the objective's `lookahead`. segments (B, n): 0 is padding, equal numbers
+    are one document; None if all rows are whole windows of one stream. keys (B,): a 64-bit seed per row, of (seed,
+    step, row) in training and of (seed, example) in evaluation. word_starts (B, n): True where a token begins a word;
+    None unless the objective asks for it. source: of an encoder-decoder, the source rows (B, m). labels (B, n) float32:
+    token labels, NaN = none. row_labels (B, k) float32: labels of rows. examples (B,) int64: the example that each row
+    is, or is a part of.
     """
 
     ids: np.ndarray
@@ -44,11 +43,11 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A question and what is needed to judge the answer.
+    """Inputs and targets.
 
-    at (T,): flat index into (B, L) of the places that are judged; None = all of them. labels (T,): what belongs there.
-    draws: randomness that decides what is learnt. counts: what each part of the loss is divided by, summed over the
-    whole optimizer step; always has "tokens" (tokens that are not padding).
+    at (T,): flat indices into (B, L) of the target positions; None = all. labels (T,): the targets.
+    draws: random numbers that decide targets. counts: the denominators of the parts of the loss, summed over the whole
+    optimizer step; always with "tokens" (tokens that are not padding).
     """
 
     inputs: Tokens

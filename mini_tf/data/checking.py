@@ -101,7 +101,7 @@ def _valid_examples(files: Files, faults: Faults) -> Iterator[Any]:
                 else:
                     yield example
         except DataFault as fault:
-            faults.add(fault, "the rest of the file was not read")
+            faults.add(fault, "the rest was not read")
 
 
 def _count(dataset: Dataset, examples: Iterable[Any]) -> int:

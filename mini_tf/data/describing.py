@@ -26,7 +26,7 @@ CAPTIONS = {
 def length_summary(store: Store) -> str:
     """The distribution of document lengths on one line."""
     median, percentile_95, longest = np.quantile(store.lengths, [0.5, 0.95, 1.0]).astype(int).tolist()
-    return f"median {median} tokens, 95th percentile {percentile_95}, longest {longest}"
+    return f"median {median} tokens, 95th percentile {percentile_95}, maximum {longest}"
 
 
 def store_statistics(store: Store) -> dict[str, float]:

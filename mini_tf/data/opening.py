@@ -68,7 +68,7 @@ def reopen(
         return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
     found = found_by("tokens", lambda one: _hash(one) == hashes["data"])
     if found is None:
-        raise DataFault("this run read its data from stdin, and they are no longer in the cache", hint="give the data with --data FILE")
+        raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
     return _opened(found, objective.dataset(), tokenizers, report)
 
 
@@ -137,8 +137,8 @@ def _open(found: Cached, split: str, tokenizers: Tokenizers, key: str) -> Store:
     sizes = [stores[name] for name in (split, f"{split}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
     smallest = min(sizes, key=lambda one: one["tokens"])
     if smallest["tokens"] < 2 or not smallest["raw_bytes"]:
-        message = "there is no text in it" if key != "data.val" else "the validation split is empty"
-        hint = "give more text" if key == "--data" else "give more text, or a larger data.split"
+        message = "no text" if key != "data.val" else "no validation data"
+        hint = "provide more text" if key == "--data" else "provide more text, or a larger data.split"
         raise DataFault(f"{key}: {message} ({smallest['tokens']} tokens; at least 2 are needed)", hint=hint)
     source = None
     if (name := f"{split}.source") in stores:

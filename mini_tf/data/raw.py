@@ -78,7 +78,7 @@ class Files:
         """The number of bytes read as U+FFFD."""
         texts = [source for source in self.sources if source.format != "parquet"]  # strings of parquet are always UTF-8
         if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
-            yield f"{n:,} bytes are not UTF-8; each is read as U+FFFD"
+            yield f"{n:,} bytes are not UTF-8; they are replaced by U+FFFD"
 
 
 @dataclass(frozen=True, eq=False)

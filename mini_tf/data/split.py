@@ -42,7 +42,7 @@ class ExampleHasher:
     size: Callable[[Any], int]
     is_first_part: Callable[[Any], bool] = lambda example: True
     unit: str = "examples"
-    empty: str = "there are no examples"
+    empty: str = "no examples"
 
     def scan(self, examples: Iterable[Any]) -> tuple[np.ndarray, int]:
         """The hash of every example (uint64), and the number of characters of all."""
@@ -67,10 +67,10 @@ def hold_out(read: ReadExamples, hasher: ExampleHasher, share: float) -> DataSpl
     hashes, characters = hasher.scan(read())
     distinct = np.unique(hashes)
     if len(distinct) < 2:
-        raise DataFault(f"data.train: {len(distinct)} distinct {hasher.unit}; at least 2 are needed, one of them for validation")
+        raise DataFault(f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation")
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
-        notes = (f"fewer than {MIN_EXAMPLES} distinct {hasher.unit}: the last one is the validation split",)
+        notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
         return DataSplit(lambda: _with_split(read(), hasher, lambda hashed: hashed == last), characters, notes)
     return hold_out_by_hash(read, hasher, share, distinct, characters)
 
@@ -86,10 +86,10 @@ def split_as_given(train: ReadExamples, val: ReadExamples, hasher: ExampleHasher
     (train_hashes, n_train), (val_hashes, n_val) = hasher.scan(train()), hasher.scan(val())
     for key, n in (("data.train", n_train), ("data.val", n_val)):
         if not n:
-            raise DataFault(f"{key}: {hasher.empty} in it")
+            raise DataFault(f"{key}: {hasher.empty}")
     shared = np.isin(val_hashes, np.unique(train_hashes))
     if shared.all():
-        hint = "leave data.val out: data.split then holds out a part of data.train"
+        hint = "remove data.val: then a part of data.train is used for validation"
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
 

@@ -19,7 +19,7 @@ from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.layers.feed_forward import FeedForward, activate
-from mini_tf.nn.layers.norm import in_few_operations, rms_norm_in_few_operations
+from mini_tf.nn.layers.norm import fast_norm, fast_rms_norm
 from mini_tf.nn.mixer import Mixer, SoftmaxAttention
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -37,7 +37,7 @@ class FastDecoder:
         if one is None or model.training:
             return False
         position = one.embedding.position
-        if not (position.by_distance and position.isometric):
+        if not (position.distance_only and position.orthogonal):
             return False
         return all(_is_fast(block) for block in one.stack.blocks)
 
@@ -51,7 +51,7 @@ class FastDecoder:
         pads = [self._n - length for length in lengths]
         self._pads = torch.tensor(pads, device=weight.device) if any(pads) else None
         self._layers = [_Layer(block) for block in model.stack.blocks] * model.stack.n_passes
-        self._norm = in_few_operations(model.stack.norm, weight[0])
+        self._norm = fast_norm(model.stack.norm, weight[0])
         self._cache = KVCache([state["layers"][str(i)]["own"] for i in range(len(self._layers))], self._n)
         self._position_cache = PositionCache(model.embedding.position, self._layers[0].dims, weight)
 
@@ -109,7 +109,7 @@ class _Around:
     """What a residual step does around its part, without dropout; `last` is the linear map that the part ends with."""
 
     def __init__(self, step: ResidualStep, last: nn.Linear) -> None:
-        self._norm, self._post, self._residual = in_few_operations(step.norm, last.weight[:, 0]), step.post, step.residual
+        self._norm, self._post, self._residual = fast_norm(step.norm, last.weight[:, 0]), step.post, step.residual
         self._weight, self._bias = last.weight, last.bias
         self._transposed = last.weight.t()
 
@@ -134,7 +134,7 @@ class _Read:
         dims, weight = attention.dims, attention.qkv.weight
         self._qkv, self._qkv_bias = weight, attention.qkv.bias
         self._d_k, self._d_v, self._groups, self._heads = dims.d_k, dims.d_v, dims.n_kv_heads, dims.n_heads
-        self._qk_norm = rms_norm_in_few_operations(weight.new_ones(dims.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
+        self._qk_norm = fast_rms_norm(weight.new_ones(dims.d_k), torch.finfo(weight.dtype).eps) if attention.qk_norm else None
         self._sizes = [attention.sizes[0] + attention.sizes[1], attention.sizes[2]]
         self._scale, self._no_bias, self._window = attention.scale, weight.new_zeros(1), attention.window
 
@@ -169,4 +169,4 @@ def _is_fast(block: Block) -> bool:
 def _is_a_table(embedding: Embedding) -> bool:
     """Whether nothing is done to the vectors of tokens in eval."""
     working = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | Dropout)}
-    return working == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.attaches
+    return working == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.applies_to

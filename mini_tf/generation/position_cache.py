@@ -31,8 +31,8 @@ class PositionCache:
 
     def __init__(self, position: PositionalEncoding, dims: AttentionDims, like: Tensor) -> None:
         self._dims, self._like = dims, like
-        self._rotary = position if "rotary" in position.attaches else None
-        self._biasing = position if "bias" in position.attaches else None
+        self._rotary = position if "rotary" in position.applies_to else None
+        self._biasing = position if "bias" in position.applies_to else None
         self.forget()
 
     def forget(self) -> None:
@@ -56,7 +56,7 @@ class PositionCache:
         if pads is not None:
             token_positions = TokenPositions(steps, positions=(n - pads)[:, None] + torch.arange(steps, device=like.device))
         units = torch.eye(d, dtype=like.dtype, device=like.device).expand(rows, steps, d, d)
-        turned = position.turn(units, token_positions)
+        turned = position.rotate(units, token_positions)
         return list((turned[0] if pads is None else turned.transpose(0, 1)).flip(0))
 
     def _bias(self, n: int, rows: int, pads: Tensor | None) -> Tensor:

@@ -50,7 +50,7 @@ class Translator:
     def __init__(
         self, model: Model, tokenizer: Tokenizer, source_tokenizer: Tokenizer, options: Generate, *, context: int | None = None
     ) -> None:
-        assert model.reads_source
+        assert model.needs_source
         self.model, self.tokenizer, self.source_tokenizer, self.options = model, tokenizer, source_tokenizer, options
         self.device = next(model.parameters()).device
         self._room, places = (limit or 2**20 for limit in (model.max_length(), model.max_length("source")))
@@ -87,7 +87,7 @@ class Translator:
         options, end = self.options, self._separator
         banned = tuple(sorted(self.tokenizer.vocabulary.special_ids - {end}))
         beam = Beam(end, options.num_beams, n_best, options.length_penalty, options.min_new_tokens, options.no_repeat_ngram, banned)
-        memory = self.model.read(padded([source.ids for source in sources], self.device, left=False))
+        memory = self.model.encode(padded([source.ids for source in sources], self.device, left=False))
         begin = torch.full((len(sources),), end, device=self.device)
         targets = CachedModel(self.model, self.model.start(len(sources)), memory)
         return search(targets, begin, [self._limit(source) for source in sources], beam)

@@ -1,6 +1,6 @@
 """Looking inside a trained model: each file is one view, `minitf inspect NAME` shows it; `capture` is what they look through.
 
-A view is a function that looks and returns a `View`; `cli/inspect/showing.py` writes, prints and answers with it.
+A view is a function that looks and returns a `View`; `cli/inspect/output.py` writes, prints and answers with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -17,13 +17,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from mini_tf.nn.mixer import Mixed, Mixer
-from mini_tf.nn.model import Model, Represents
+from mini_tf.nn.mixer import ForwardOutput, Mixer
+from mini_tf.nn.model import Model, SequenceKind
 from mini_tf.nn.token_positions import Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 
-OWN_TO_SOURCE: tuple[Represents, Represents] = ("own", "source")
+OWN_TO_SOURCE: tuple[SequenceKind, SequenceKind] = ("own", "source")
 """What queries and keys of an encoder-decoder's cross-attention stand for."""
 
 
@@ -40,14 +40,14 @@ class Reading(NamedTuple):
     weights: Tensor
     lead: int
     keep: Tensor
-    rows: Represents = "own"
-    columns: Represents = "own"
+    rows: SequenceKind = "own"
+    columns: SequenceKind = "own"
 
 
 class Hidden(NamedTuple):
     """One call of a stack: what it is given and what follows each layer, n_calls + 1 tensors (B, L, D). rows: what L stands for."""
 
-    rows: Represents
+    rows: SequenceKind
     layers: list[Float[Tensor, "B L D"]]
 
 
@@ -71,20 +71,22 @@ class _Listener:
     readings: list[Reading] = field(default_factory=list)
     hidden: list[Hidden] = field(default_factory=list)
 
-    def mixed(self, kind: str, rows: Represents, columns: Represents, mixer: Mixer, given: tuple[Any, ...], mixed: Mixed) -> Mixed:
+    def mixed(
+        self, kind: str, rows: SequenceKind, columns: SequenceKind, mixer: Mixer, given: tuple[Any, ...], mixed: ForwardOutput
+    ) -> ForwardOutput:
         x, memory, visibility = given[:3]
         assert isinstance(visibility, Visibility)
         explicit = mixer.explicit(x, memory, visibility)
         layer = sum(reading.kind == kind for reading in self.readings)
-        keep = mixer.view(visibility).rows(0, visibility.own.length, x.device)
+        keep = mixer.restrict(visibility).mask_rows(0, visibility.queries.length, x.device)
         self.readings.append(Reading(kind, layer, explicit.weights, explicit.lead, keep, rows, columns))
         joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
         return mixed._replace(y=joined.y)
 
-    def begun(self, rows: Represents, stack: nn.Module, given: tuple[Any, ...]) -> None:
+    def begun(self, rows: SequenceKind, stack: nn.Module, given: tuple[Any, ...]) -> None:
         self.hidden.append(Hidden(rows, [given[0]]))
 
-    def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: Mixed) -> None:
+    def passed(self, block: nn.Module, given: tuple[Any, ...], mixed: ForwardOutput) -> None:
         self.hidden[-1].layers.append(mixed.y)
 
 
@@ -106,9 +108,9 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
     return Capture(listener.readings, listener.hidden, (scores - explicit).abs().max().item())
 
 
-def sorts_of(model: Model) -> dict[str, tuple[Represents, Represents]]:
+def sorts_of(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]]:
     """What the model calls its sorts of mixers, and what queries and keys of each stand for."""
-    found: dict[str, tuple[Represents, Represents]] = {}
+    found: dict[str, tuple[SequenceKind, SequenceKind]] = {}
     for one in model.stacks():
         blocks = one.stack.blocks
         found |= {one.attention: (one.rows, one.rows)} if any(block.own is not None for block in blocks) else {}

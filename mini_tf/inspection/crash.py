@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from mini_tf.nn.block import Block
 from mini_tf.nn.layers.embedding import Embedding
-from mini_tf.nn.mixer import Mixed
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.training.loop import DivergedStep, Progress, Training, train
 
 
@@ -165,7 +165,7 @@ def _listen(listener: _Listener) -> Iterator[RemovableHandle]:
 
 def _floats(value: Any) -> Iterator[Tensor]:
     """The tensors of numbers that a module takes or gives; of a mixer's answer not the state that it hands on."""
-    if isinstance(value, Mixed):
+    if isinstance(value, ForwardOutput):
         value = (value.y, value.penalty)
     if isinstance(value, Tensor) and value.is_floating_point():
         yield value.detach()

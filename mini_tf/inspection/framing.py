@@ -65,6 +65,6 @@ def framed_target(tokenizer: Tokenizer, text: str, context: int) -> Framed:
 
 def framed_whole(trained: Trained, text: str) -> Framed:
     """A user's text as the model reads it, however long: of a model of pairs, as its encoder does."""
-    if trained.model.reads_source:
+    if trained.model.needs_source:
         return framed_source(trained.source_tokenizer, text)
     return framed(trained.tokenizer, text, separated=not trained.recipe.data.split.tail)

@@ -100,7 +100,7 @@ class ForwardFlops:
 @torch.enable_grad()  # without gradients torch's counter cannot follow views of parameters
 def forward_flops(model: Model) -> ForwardFlops:
     """Measured over one pass of a text, or a pair, as long as the context, on the CPU."""
-    pairs = model.reads_source
+    pairs = model.needs_source
     inputs = _blank(model, model.context)
     source = inputs if pairs else None
     stack = flops_of(lambda: model(inputs, source))
@@ -137,8 +137,8 @@ def memory_of(model: Model, optimizer: OptimizerSettings) -> MemoryUse:
 
 
 def _state_bytes(model: Model, length: int) -> int:
-    memory = model.read(_blank(model, model.context)) if model.reads_source else None
+    memory = model.encode(_blank(model, model.context)) if model.needs_source else None
     mixed = model(_blank(model, length), memory, state=model.start(1))
     assert mixed.state is not None
     kept = () if memory is None else memory.layers or ()
-    return states.measure(model.trim(mixed.state)) + sum(map(states.measure, kept))
+    return states.nbytes(model.trim(mixed.state)) + sum(map(states.nbytes, kept))

@@ -1,6 +1,6 @@
 """What a model knows of places: how alike their vectors are, and how scores change with distance.
 
-By where the position attaches: vectors that meet the embeddings are compared with each other, turns of queries and keys and biases
+By where the position applies_to: vectors that meet the embeddings are compared with each other, turns of queries and keys and biases
 of scores are followed over the distance.
 """
 
@@ -77,7 +77,7 @@ class Seen:
 class Turning(Protocol):
     """A position that turns queries and keys; angles: by how much each pair of dimensions turns from a token to the next."""
 
-    def angles(self, device: torch.device) -> Tensor: ...
+    def frequencies(self, device: torch.device) -> Tensor: ...
 
 
 def has_positions(model: Model, stack: ModelStack) -> bool:
@@ -91,14 +91,14 @@ def look(model: Model, part: str = "embedding") -> Seen:
     embedding = model.get_submodule(part)
     assert isinstance(embedding, Embedding)
     name, position, embedded = f"{part}.position", embedding.position, embedding.tokens.weight
-    vectors = _vectors(name, position, model.context, embedded) if "embed" in position.attaches else None
+    vectors = _vectors(name, position, model.context, embedded) if "embed" in position.applies_to else None
     turns = None
     if isinstance(position, Turning):
-        angles = position.angles(torch.device("cpu"))  # (pairs,)
+        angles = position.frequencies(torch.device("cpu"))  # (pairs,)
         kernel = (torch.arange(model.context)[:, None] * angles).cos().mean(dim=1)
         turns = Turns(kernel.tolist(), (2 * torch.pi / angles).tolist())
-    by_distance = "bias" in position.attaches and position.by_distance  # else it needs queries and keys, too
-    biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if by_distance else None
+    distance_only = "bias" in position.applies_to and position.distance_only  # else it needs queries and keys, too
+    biases = position.bias(torch.arange(model.context, device=embedded.device)[None]) if distance_only else None
     return Seen(model.context, vectors, turns, [] if biases is None else biases[0].cpu().double().add(0.0).tolist())  # no -0
 
 
@@ -155,11 +155,11 @@ def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> 
     result = _result(kind, seen) | _untrained(trained.folder, step, seen) | ({"biases": seen.biases} if seen.biases else {})
     over_distance, vectors = _curves(kind, seen), seen.vectors
     if over_distance is None:
-        reason = "the scores they change depend on queries and keys, too" if positions.ATTACHES else "this model is given no positions"
+        reason = "the scores they change depend on queries and keys, too" if positions.APPLIES_TO else "this model is given no positions"
         return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")])
     title, run = f"{kind} positions: cosine of the vectors of two positions", origin(trained.folder, step)
     pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
-    pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.ABOUT, seen, result))]
+    pictures += [partial(curves, over_distance), *(partial(sentence, said) for said in _sentences(positions.PLOT_NOTE, seen, result))]
     if curve or vectors is None:
         return View(result, pictures, figure=replace(over_distance, title=f"{over_distance.title}, {run}"))
     return View(result, pictures, figure=Sheet([_panel("", vectors, len(vectors.places))], COSINES, f"{title}, {run}"))

@@ -10,7 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.inspection.capture import Capture, capture
 from mini_tf.inspection.framing import Framed, framed_source, framed_target, framed_whole
 from mini_tf.inspection.words import Words, words_of
-from mini_tf.nn.model import Represents
+from mini_tf.nn.model import SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained
@@ -51,7 +51,7 @@ class Sides:
     own: Side
     source: Side | None = None
 
-    def of(self, rows: Represents) -> Side:
+    def of(self, rows: SequenceKind) -> Side:
         """The text whose tokens stand for such vectors; of an encoder-decoder the source for those of the encoder."""
         return self.source if rows == "source" and self.source is not None else self.own
 
@@ -73,7 +73,7 @@ class Sides:
 def sides_of(trained: Trained, text: str, target: str | None = None) -> Sides:
     """A text as this run's model reads it; where it reads pairs the text is the source, and `target` what is written of it."""
     context = trained.model.context
-    if not trained.model.reads_source:
+    if not trained.model.needs_source:
         prefix = trained.recipe.objective.prompts_are_prefixes(trained.recipe.model)
         return Sides(replace(side_of(trained.tokenizer, framed_whole(trained, text).cut(context)), prefix=prefix))
     assert target is not None, "a model of pairs reads a target"

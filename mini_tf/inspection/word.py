@@ -25,7 +25,7 @@ from mini_tf.inspection.capture import capture
 from mini_tf.inspection.checkpoints import origin
 from mini_tf.inspection.framing import Framed, framed_whole
 from mini_tf.inspection.sentences import Sentence, find_word, word_spans
-from mini_tf.nn.model import Model, Represents
+from mini_tf.nn.model import Model, SequenceKind
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import Refusal, UsageFault
 from mini_tf.trained.opening import Trained
@@ -90,7 +90,7 @@ def study(model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occ
 
     Of the first stack whose rows are tokens of the model's own text; as_source: of a source. UsageFault where no stack has such rows.
     """
-    read: Represents = "source" if as_source else "own"
+    read: SequenceKind = "source" if as_source else "own"
     if not any(one.rows == read for one in model.stacks()):
         has = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
         raise UsageFault(f"no stack of the model has a row for each token of the {'source' if as_source else 'text'} ({has})")
@@ -156,7 +156,7 @@ def view(
 
     step: the checkpoint as it was asked for, for the title.
     """
-    as_source = trained.model.reads_source
+    as_source = trained.model.needs_source
     tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
     found = [locate(partial(framed_whole, trained), trained.model.context, word, one, fault) for one in sentences]
     layers = study(trained.model, sentences, found, as_source)

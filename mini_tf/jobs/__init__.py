@@ -1,1 +1,1 @@
-"""The work that commands order: from a recipe to a run."""
+"""What commands do: training from a recipe to a run, cost, proof of resume."""

@@ -1,4 +1,4 @@
-"""From a recipe to the parts of its run: data as ids, model and objective, what learns, and what is decided by tries on them."""
+"""From a recipe to the components of a run: tokenized data, model, objective, trainable parameters, measured settings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.lora import adapt, merged_weights
 from mini_tf.nn.weights.meta_model import on_meta_device
-from mini_tf.nn.weights.objective_network import trained_together
+from mini_tf.nn.weights.objective_network import trained_module
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import DataFault, RunFault
@@ -35,24 +35,24 @@ from mini_tf.training.machine.tuning_cache import remembered
 
 
 def opened(recipe: Recipe, reporter: Reporter) -> TokenizedData:
-    """The text as ids, with what there is to say of it."""
+    """The tokenized data; prints notes on it."""
     text = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
     for note in text.notes:
         reporter.say(note)
     context, tokens = recipe.train.context, len(text.train)
-    if recipe.objective.dataset().STREAM and tokens <= context:  # said before anything is measured with such rows, which may take long
+    if recipe.objective.dataset().STREAM and tokens <= context:  # before timing such rows, which may take long
         fitting = 1 << max(0, tokens.bit_length() - 4)
-        reporter.warn(f"train.context {context} is longer than the whole text of {tokens:,} tokens; train.context={fitting} fits it")
+        reporter.warn(f"train.context {context} is longer than the whole text ({tokens:,} tokens); try train.context={fitting}")
     return text
 
 
 def published_as(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tensor]] | None:
-    """What makes model.safetensors of the weights that learn, where that is another model."""
+    """What makes model.safetensors of the trained weights, if that is another model (merged LoRA)."""
     return partial(merged_weights, settings=recipe.adapter) if recipe.adapter is not None and recipe.adapter.merge else None
 
 
 def keep(parts: Parts, run: Run) -> None:
-    """Write into a run's folder what its model is built with again, and what it is compared by."""
+    """Write into the run folder what is needed to rebuild its model and to compare it."""
     text = parts.data
     sizes = vocabulary_sizes(text.tokenizer, text.source_tokenizer)
     run.write("config.json", write_config(parts.recipe, sizes, text.labels, parts.whole))
@@ -67,16 +67,17 @@ def keep(parts: Parts, run: Run) -> None:
 
 
 def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Report = lambda line: None, begun: Path | None = None) -> Parts:
-    """Objective, model and task, whose weights depend on the seed alone; and `setup` with all that was undecided decided.
+    """Objective, model and task, whose initial weights depend on the seed alone; and the setup with all settings
+    decided.
 
-    begun: the run's own folder, where its own weights are to be loaded: then the run that it began with is not opened.
+    begun: the run's own folder if it has weights; then the run of model.init_from is not opened.
     """
     setup.apply()
     architecture = Architecture.of(recipe, text.tokenizer, text.source_tokenizer, text.labels)
     objective = architecture.objective
     if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
         raise DataFault(
-            f"data.train: a stream reads whole rows of {recipe.train.context} tokens, there are {len(text.train)}",
+            f"data.train: a stream needs rows of {recipe.train.context} tokens, the data has {len(text.train)}",
             hint="train.stream=false",
         )
     meta = architecture.on_meta()
@@ -86,7 +87,7 @@ def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Report = lambd
     if recipe.adapter is not None:
         whole = learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken) if begun is None else read_whole(begun)
     limited(meta, recipe, whole)
-    refuse_too_large(trained_together(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
+    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if beginning is not None:
         beginning.load_into(model)
@@ -97,13 +98,13 @@ def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Report = lambd
 
 
 def learns_whole(model: Model, predicts_tokens: bool, taken: initial.LoadedTensors | None) -> list[str]:
-    """What learns beside an adapter as it is: what is new, and the head of a task, whether new or taken over."""
+    """Parameters that are fully trainable beside an adapter: new ones, and the task head."""
     new = taken.new if taken is not None else ()
     return [name for name in model.weights() if name in new or (not predicts_tokens and name.startswith("head."))]
 
 
 def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:
-    """The same model, in which only that learns which the recipe lets learn. whole: what learns as a whole beside an adapter."""
+    """The model with only the recipe's trainable parameters. whole: fully trainable parameters beside an adapter."""
     if recipe.adapter is not None:
         adapt(model, recipe.adapter, whole or ())
     freeze(model, recipe.train.freeze)
@@ -111,7 +112,7 @@ def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:
 
 
 def decide(parts: Parts, say: Report) -> Setup:
-    """The setup, applied, with what the recipe leaves to this machine decided by tries on this very model and text."""
+    """The setup, applied, with `auto` settings decided by measurements on this model and data."""
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
     single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)
     if train.micro_batch_size != "auto":
@@ -129,7 +130,7 @@ def decide(parts: Parts, say: Report) -> Setup:
     shape = {**asked, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}
     work = RunLength(parts.plan.batch_size, parts.schedule.horizon)
 
-    cores = min(setup.threads, available_cores())  # more threads than these are contended by themselves
+    cores = min(setup.threads, available_cores())  # more threads than these contend with each other
 
     def find() -> Setup:
         skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))

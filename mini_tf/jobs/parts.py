@@ -1,4 +1,4 @@
-"""What a run is made of before its first step: objective, text as rows, model, setup; and what steps through it."""
+"""The components of a run before its first step, and the training loop over them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from mini_tf.training.schedule import TrainingSchedule, horizon_of
 
 @dataclass(frozen=True)
 class Parts:
-    """All that is made from the recipe and the text before the first step."""
+    """All that is built from recipe and data before the first step."""
 
     recipe: Recipe
     data: TokenizedData
@@ -38,13 +38,13 @@ class Parts:
     model: Model
     task: nn.Module
     taken: LoadedTensors | None = None
-    """What the model took over of another run; None too where it has weights of its own."""
+    """The tensors loaded from the run of model.init_from; None also if the run has weights of its own."""
     whole: Sequence[str] | None = None
-    """Beside an adapter, the parameters that learn as a whole."""
+    """Fully trainable parameters beside an adapter."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Of what the model predicts."""
+        """The tokenizer of the targets."""
         return self.data.tokenizers.target
 
     @property
@@ -57,17 +57,17 @@ class Parts:
 
     @cached_property
     def trainable(self) -> nn.Module:
-        """What the optimizer moves: the model, and with it the objective's own network where there is one."""
-        return objective_network.trained_together(self.model, self.task)
+        """What the optimizer updates: the model, and the objective's own network if there is one."""
+        return objective_network.trained_module(self.model, self.task)
 
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Of the objective's own network, which is no part of the model; not copies."""
-        return objective_network.own_tensors(self.model, self.task)
+    def objective_tensors(self) -> dict[str, Tensor]:
+        """The tensors of the objective's own network, which is not part of the model; no copies."""
+        return objective_network.objective_tensors(self.model, self.task)
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-        """Take over the weights of the model and of the objective's own network."""
+        """Load weights into the model and the objective's own network."""
         self.model.load_weights(model)
-        objective_network.load_own(self.model, self.task, own)
+        objective_network.load_objective(self.model, self.task, own)
 
     @cached_property
     def train(self) -> Packing:
@@ -79,32 +79,32 @@ class Parts:
 
     @cached_property
     def plan(self) -> Plan:
-        """Which rows each step learns from."""
+        """Which rows each step trains on."""
         return plan_of(self.recipe.train, self.train)
 
     @cached_property
     def evaluations(self) -> Evaluations:
-        """When the run is evaluated, and on how much."""
+        """When the run is evaluated, and on how many tokens."""
         step_tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
         return Evaluations(self.recipe, step_work(self.model, self.recipe), step_tokens, self.held_out_tokens)
 
     @property
     def held_out_tokens(self) -> int:
-        """Of the held-out text, what an evaluation of all of it reads."""
+        """All validation tokens."""
         return int(self.val.eval_row_tokens.sum())
 
     @cached_property
     def sample_tokens(self) -> int | None:
-        """Of these, what an evaluation during training reads; None = all. By the recipe alone: --extend changes nothing of it."""
+        """Validation tokens of an evaluation during training; None = all. --extend does not change it."""
         return self.evaluations.tokens(self.schedule.horizon)
 
     @property
     def sample_size(self) -> int:
-        """Tokens that an evaluation during training really reads: whole rows."""
+        """Tokens that an evaluation during training really uses: whole rows."""
         return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Figures of the model on the held-out text, or on `tokens` spread over it, as every evaluation of a run takes them."""
+        """Metrics on the validation data, or on a sample of `tokens`."""
         rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
 
@@ -115,7 +115,7 @@ class Parts:
 
 
 def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
-    """What steps through the recipe's schedule; extensions: (begin, steps) of each --extend."""
+    """The training loop; extensions: (begin, steps) of each --extend."""
     recipe, schedule = parts.recipe, parts.schedule
     for begin, steps in extensions:
         schedule = schedule.extended(begin, steps)

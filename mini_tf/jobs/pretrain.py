@@ -1,4 +1,4 @@
-"""From a recipe to a run: read the text, build the model, train it."""
+"""From a recipe to a run: read data, build the model, train."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from mini_tf.training.signals import StopRequest
 
 @dataclass(frozen=True)
 class Options:
-    """What a command asks besides the recipe."""
+    """Options of a command besides the recipe."""
 
     location: RunLocation = field(default_factory=RunLocation)
     extend: int | None = None
@@ -28,16 +28,16 @@ class Options:
     command: tuple[str, ...] = ()
     tensorboard: bool = False
     check: Callable[[TokenizedData], None] = lambda text: None
-    """Refuses to begin where the run cannot give what is asked of it, once its data are known."""
+    """Called when the data is known; raises if the run cannot meet the options."""
 
 
 def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
-    """Recipe and text in, a run folder out. The same call on an unfinished folder continues it."""
+    """Train a recipe into a run folder, or continue an unfinished one."""
     began, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
         cost = estimate(recipe, reporter)
         all_of = f"for {cost.seeds} seeds" if cost.seeds > 1 else "in all"
-        reporter.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms a step, {cost.total / 60:.1f} minutes {all_of}; nothing was kept")
+        reporter.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes {all_of}; nothing was saved")
         return RunResult(None, cost.metrics)
     identity, text = identified(resolved, options.location, reporter)
     options.check(text)
@@ -47,8 +47,10 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
             if options.tensorboard:
                 run.events = Events(run.folder)
                 run.events.write_all()
-            run.publish(warn=reporter.warn)  # puts a model.safetensors right that was lost or damaged since
-            reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains on, --fresh starts over")
+            run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged
+            reporter.say(
+                f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts a new run"
+            )
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
         run.events = Events(run.folder) if options.tensorboard else None
@@ -72,11 +74,11 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
 
 
 def identified(resolved: Resolved, location: RunLocation, reporter: Reporter) -> tuple[Identity, TokenizedData]:
-    """Which run a recipe means, by the contents of all that it reads; and its text.
+    """Identity of the run of a recipe, by the contents of all inputs; and its data.
 
-    Where the run that it begins with is gone, the one that stands at `location` says what that was, and with which tokenizer.
+    If the run of model.init_from is gone, the run at `location` has what is needed of it.
     """
     begun = folder_of(location)
-    begins = initial.contents(resolved.recipe, begun)  # before the text, which may take long
+    begins = initial.contents(resolved.recipe, begun)  # before the data, which may take long
     text = opened(initial.with_own_tokenizer(resolved.recipe, begun), reporter)
     return Identity.of(resolved, text.hashes | begins), text

@@ -1,7 +1,7 @@
-"""One recipe from several seeds (`train.seeds`): a run for each inside the run's folder, which then has the median run's model.
+"""Runs of one recipe with several seeds (`train.seeds`), inside one run folder, which gets the model of the median run.
 
-On a small data set the seed alone can move a figure by several points, so one run says little. It costs as many runs as there are
-seeds. Source: Clark et al. 2020, arXiv:2003.10555, who report medians of ten fine-tuning runs.
+With little data the seed alone can change a metric by several points. Source: Clark et al. 2020, arXiv:2003.10555, who
+report medians of ten fine-tuning runs.
 """
 
 import math
@@ -23,12 +23,12 @@ from mini_tf.system.errors import Diverged, RunFault, UsageFault
 from mini_tf.training.signals import StopRequest
 
 Figures = Mapping[str, float | None]
-"""By the names that --assert uses; None where it was not finite."""
+"""By the names of --assert; None if not finite."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """The finished run of one seed, and what it measured."""
+    """The finished run of one seed, and its metrics."""
 
     seed: int
     folder: Path
@@ -36,32 +36,32 @@ class Repeat:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Its line of metrics.jsonl, which has nothing of the clock."""
+        """Its line in metrics.jsonl, without times."""
         return {"seed": self.seed} | {name: value for name, value in self.figures.items() if name != "minutes"}
 
 
 def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
-    """As `pretrain`, for `train.seeds` of any number: the same call on an unfinished folder continues it.
+    """As `pretrain`, for any number of seeds; continues an unfinished folder.
 
-    Of several seeds, `metrics` hold each figure's median under its own name, and what `spread` has besides.
+    With several seeds `metrics` has the median of each metric and what `spread` adds.
     """
     seeds = resolved.recipe.train.seeds
     if seeds == 1 or options.dry_run:
         return pretrain(resolved, options, reporter)
     if options.extend is not None:
         way = "extend its seed folders one by one: minitf pretrain RUN/seed-1 -d RUN/seed-1 --extend N"
-        raise UsageFault(f"--extend: a run of {seeds} seeds is not extended as a whole", hint=way)
+        raise UsageFault(f"--extend: a run of {seeds} seeds cannot be extended as a whole", hint=way)
     identity, text = identified(resolved, options.location, reporter)
     options.check(text)
     with open_run(options.location, identity, options.command) as run:
         if run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes):
-            reporter.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts over")
+            reporter.say(f"already complete: {run.folder} ({seeds} seeds); --fresh starts a new run")
             return RunResult(run.folder, run.manifest.metrics)
         begin(run, identity)
         done: list[Repeat] = []
         with StopRequest(reporter.say) as stop:
             for number, single in enumerate(singles(resolved), start=1):
-                if stop:  # since the seed before was done
+                if stop:  # because the seed before was done
                     return _stopped(run, stop.exit_code, f"before seed-{number}")
                 outcome = _train_one(run, number, single, options, reporter)
                 if outcome.folder is None or outcome.exit_code:
@@ -77,7 +77,7 @@ def _stopped(run: Run, exit_code: int, where: str) -> RunResult:
 
 
 def singles(resolved: Resolved) -> Iterator[Resolved]:
-    """The recipe of each seed, as an ordinary run has it."""
+    """The recipe of each seed, as of an ordinary run."""
     recipe = resolved.recipe
     for number in range(recipe.train.seeds):
         one = recipe.train.model_copy(update={"seed": recipe.train.seed + number, "seeds": 1})
@@ -85,21 +85,21 @@ def singles(resolved: Resolved) -> Iterator[Resolved]:
 
 
 def main_figure(figures: Figures, objective: ObjectiveSettings) -> str:
-    """The figure by which runs are ranked: the pipeline's, where there is one, else the loss. All but the loss are better when larger."""
+    """The metric that ranks runs: the pipeline's main metric, or the loss. All but the loss are better when larger."""
     pipeline = objective.pipeline()
     names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
     return next((name for name in names if name in figures), "val.loss")
 
 
 def median_run(figures: Sequence[Figures], name: str) -> int:
-    """The index of the run whose main figure, of this name, is the median: the lower one of an even number, the first of equal ones."""
+    """Index of the run with the median of this metric: the lower one of an even number, the first of equal ones."""
     worst = math.inf if name == "val.loss" else -math.inf
     values = [worst if (value := one.get(name)) is None else value for one in figures]
     return values.index(median_low(values))
 
 
 def spread(figures: Sequence[Figures]) -> dict[str, float | None]:
-    """Of each figure that all runs have: the (lower) median, .mean, .std (of a sample), .min and .max; None where one is not finite."""
+    """Per metric of all runs: (lower) median, .mean, .std (sample), .min and .max; None if one is not finite."""
     found: dict[str, float | None] = {}
     for name in [name for name in figures[0] if all(name in one for one in figures)]:
         values = [value for one in figures if (value := one[name]) is not None]
@@ -112,7 +112,7 @@ def spread(figures: Sequence[Figures]) -> dict[str, float | None]:
 
 
 def _train_one(run: Run, number: int, single: Resolved, options: Options, reporter: Reporter) -> RunResult:
-    """Begin, continue or find complete the run of one seed; while it lasts, what is said stands in its own log.txt."""
+    """Train, continue or find complete the run of one seed; meanwhile lines go to its own log.txt."""
     named = f"seed-{number} (train.seed {single.recipe.train.seed})"
     reporter.say(named)
     try:
@@ -130,12 +130,12 @@ def _train_one(run: Run, number: int, single: Resolved, options: Options, report
 def _finished(folder: Path, seed: int) -> Repeat:
     figures = manifest.read(folder).metrics
     if not figures:
-        raise RunFault(f"{folder} has no figures any more", hint="remove it; the same command trains it anew", where=[str(folder)])
+        raise RunFault(f"{folder} has no metrics", hint="remove it; the same command trains it again", where=[str(folder)])
     return Repeat(seed, folder, figures)
 
 
 def _finish(run: Run, done: Sequence[Repeat], reporter: Reporter, objective: ObjectiveSettings) -> RunResult:
-    """Give the run the median run's model, and tell of all."""
+    """Give the run the median run's model, and report all seeds."""
     figures = [one.figures for one in done]
     name = main_figure(figures[0], objective)
     median, metrics = done[median_run(figures, name)], spread(figures)
@@ -143,16 +143,16 @@ def _finish(run: Run, done: Sequence[Repeat], reporter: Reporter, objective: Obj
     seed_runs.adopt(run, median.folder)
     for one in done:
         reporter.say(
-            f"{one.folder.name}  train.seed {one.seed}  {_told(one.figures, name, objective)}{'  <- the median' if one is median else ''}"
+            f"{one.folder.name}  train.seed {one.seed}  {_told(one.figures, name, objective)}{'  (median)' if one is median else ''}"
         )
-    reporter.say(f"each figure's own median over {len(done)} seeds: {_spread_of(name, metrics)}")
-    reporter.say(f"the model is that of {median.folder.name}, which has all checkpoints too")
+    reporter.say(f"median of each metric over {len(done)} seeds: {_spread_of(name, metrics)}")
+    reporter.say(f"the model is that of {median.folder.name}, which also has all checkpoints")
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
     return RunResult(run.folder, metrics)
 
 
 def _told(figures: Figures, name: str, objective: ObjectiveSettings) -> str:
-    """What people ask for first, the main figure before all."""
+    """The main metrics of a run, the ranking one first."""
     finite = {name: math.nan if value is None else value for name, value in figures.items()}
     rest = format_metrics({other: value for other, value in finite.items() if other != name}, objective)
     return f"{name} {finite[name]:.4f}" + (f", {rest}" if rest else "")
@@ -161,6 +161,6 @@ def _told(figures: Figures, name: str, objective: ObjectiveSettings) -> str:
 def _spread_of(name: str, metrics: Figures) -> str:
     median = metrics[name]
     if median is None:
-        return f"{name} is not finite in all of them"
+        return f"{name} is not finite for every seed"
     mean, std, least, most = (metrics[f"{name}.{what}"] for what in ("mean", "std", "min", "max"))
     return f"{name} {median:.4f} (mean {mean:.4f}, standard deviation {std:.4f}, {least:.4f} to {most:.4f})"

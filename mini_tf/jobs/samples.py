@@ -1,4 +1,4 @@
-"""What a model writes at the evaluation points of a run, with its scores."""
+"""Samples generated during training, and their metrics."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -12,16 +12,16 @@ from mini_tf.system.waiting import waiting
 
 
 class Samples:
-    """What the model of `parts` can be asked to write; one that fills in, classifies, tags or tells numbers writes nothing."""
+    """Samples of the model of `parts`; models that do not generate have none."""
 
     def __init__(self, parts: Parts, say: Callable[[str], None]) -> None:
         self.parts, self.say = parts, say
         self.pipeline, self.settings = pipeline_of(parts), parts.recipe.objective.pipeline()
 
     def scores(self, whole: bool = False, each_chunk: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Figures of the texts that are written for the first eval.translations held-out examples, or for all of them.
+        """Metrics of texts generated for the first eval.translations validation examples, or for all.
 
-        Nothing where there are no such figures. each_chunk is called now and then; what it raises ends the work.
+        Empty if there are no such metrics. each_chunk is called regularly; an exception from it ends the work.
         """
         wanted = self.parts.recipe.eval.translations
         if not wanted or not self._can_score:
@@ -31,21 +31,21 @@ class Samples:
             with waiting(f"generating {few:,} texts to score"):
                 return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if whole else wanted, each_chunk))
         except RunFault as fault:
-            self.say(f"nothing written to be scored: {fault.message}")
+            self.say(f"no texts generated to score: {fault.message}")
             return {}
 
     def text(self) -> str | None:
-        """What is kept of a point in training, for people; None where the model does not write.
+        """The sample saved after an evaluation; None if the model does not generate.
 
-        RunFault where its scores are no numbers.
+        RunFault if its logits are not finite.
         """
         return self.pipeline.sample(self.parts.data.val) if self.parts.recipe.log.samples else None
 
     def copied(self, sample: str) -> str | None:
-        """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
+        """How much of a sample is copied from the training data; None if samples do not continue text."""
         if not sample or self.settings is None or not self.settings.COPIES:
             return None
-        with waiting("comparing the last sample with the training text"):
+        with waiting("comparing the last sample with the training data"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property

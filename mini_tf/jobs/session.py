@@ -1,4 +1,4 @@
-"""A training session on a run folder: reads the reports of training, and evaluates, records, samples and saves when each is due."""
+"""A training session: runs the training loop on a run folder, and evaluates, records, samples and saves when due."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from mini_tf.training.signals import Stopped, StopRequest
 
 
 class Reporter(Protocol):
-    """Where the run's conversation goes."""
+    """Receives the messages of a run."""
 
     log: Any
     crash: Any
@@ -40,7 +40,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """folder: None after a dry run; metrics by the names that --assert uses; exit_code 0, or 128 + a signal."""
+    """folder: None after a dry run; metrics by the names of --assert; exit_code 0, or 128 + a signal."""
 
     folder: Path | None
     metrics: dict[str, float | None]
@@ -48,7 +48,7 @@ class RunResult:
 
 
 class Session:
-    """One run under way, from where its folder stands to its end."""
+    """One run from its current state to its end."""
 
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, began: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
@@ -58,13 +58,15 @@ class Session:
         self.counters = Counters(_began=began)
         self.samples = Samples(parts, reporter.say)
         self.start, self.skips = Progress(), 0
-        self.saved = 0  # the step of the newest checkpoint
+        self.saved = 0  # step of the newest checkpoint
         self.over = False
         self.lines = StepLines(self.start, self.training.schedule.horizon)
-        self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of the whole held-out text, and its step
+        self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of all validation data, and its step
 
     def learn(self, stop: StopRequest) -> int:
-        """Train from where the run stands; the step where it ended. All is saved, whatever ended it; `over` tells what did."""
+        """Train from the current state; returns the last step. Everything is saved at the end; `over` tells whether
+        training is complete.
+        """
         self._resume()
         if self.over:
             return self.start.step
@@ -79,7 +81,7 @@ class Session:
                 self.over = last or (score is not None and self._out_of_patience())
                 if self.over or stop or self.due.checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
-                if score is not None and not stop:  # a continuation makes up for it
+                if score is not None and not stop:  # a continuation catches up on it
                     self._sample(report.step)
                 if self.over or stop:
                     break
@@ -91,7 +93,7 @@ class Session:
         return report.step
 
     def _complete(self, report: Report, score: float | None, bar: Any) -> None:
-        """Do what was not done with the last step: a stop, or the end of the time, may have come after it was looked at."""
+        """Do what is still due for the last step after a stop or at the end of the time."""
         late = self.over and score is None
         if late:
             score = self._evaluate(report, bar)
@@ -101,21 +103,21 @@ class Session:
             self._sample(report.step)
 
     def _count(self, report: Report) -> None:
-        """Add a step to what is counted, and warn aloud where it is no ordinary one."""
+        """Count a step, and warn about skipped steps and jumps of the loss."""
         self.skips = report.skips
         if report.problem is not None:
             count = f"{report.skips_in_a_row} in a row, {report.skips} in all"
-            self.reporter.warn(f"step {report.step}: {report.problem.what}; it is left out ({count})")
+            self.reporter.warn(f"step {report.step}: {report.problem.what}; skipped ({count})")
             return
         if self.counters.jumps(report.loss):
             self.reporter.warn(
-                f"step {report.step}: the loss jumps to {report.loss:.3g}; since the last evaluation it was {self.counters.mean:.3g}"
+                f"step {report.step}: the loss jumps to {report.loss:.3g}; its mean since the last evaluation is {self.counters.mean:.3g}"
             )
         self.counters.learnt(report.loss)
 
     @contextmanager
     def _keeping_what_diverged(self) -> Iterator[None]:
-        """Within it a step that ends the run is recorded, and kept to be replayed; a disk that fails hides nothing of it."""
+        """On divergence, record and save the step for replay; a failing disk does not hide the divergence."""
         try:
             yield
         except DivergedStep as fault:
@@ -125,8 +127,8 @@ class Session:
                 kept = self._tensors(fault.at)
                 dump.write(self.run.disk, self.run.folder, facts, kept.model, kept.state, kept.objective)
                 self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
-            except Exception as error:  # whatever it is, that the run diverged is what is told
-                self.reporter.warn(f"step {fault.report.step} could not be kept for `minitf inspect crash`: {error}")
+            except Exception as error:  # whatever fails here, the divergence is reported
+                self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
             raise
 
     def _resume(self) -> None:
@@ -137,21 +139,21 @@ class Session:
         self.parts.load(saved.model, saved.objective)
         self.optimizer.load(saved.optimizer)
         with saved.taken_over():
-            self.start = Progress.of(saved.counters, states.load(saved.state))
+            self.start = Progress.of(saved.counters, states.unflatten(saved.state))
             self.lines = StepLines(self.start, self.training.schedule.horizon)
             self.counters.load(saved.counters)
         self.skips, self.saved = self.start.skips, self.start.step
         if self.counters.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
-            self.counters.worse = 0  # what ended the run before is forgiven by asking for more
+            self.counters.worse = 0  # an extension resets early stopping
         self.over = self._out_of_patience()
 
     def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         return {f"val.{name}": value for name, value in self.parts.evaluate(tokens, each_batch).items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
-        """Measure and record after a step; the validation loss."""
+        """Evaluate and record; returns the validation loss."""
         tokens = self.parts.sample_tokens
         scores = self._measure(tokens)
         if tokens is None:
@@ -162,19 +164,19 @@ class Session:
         return scores["val.loss"]
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
-        """A line of metrics.jsonl where one is due, and some of them aloud."""
+        """Write a line of metrics.jsonl if due, and print it if due."""
         bar.update(report.step - bar.n)
         bar.set_postfix_str(self.lines.on_bar(report, evaluated), refresh=False)
         aloud = bool(evaluated) or self.due.line(report)
         if aloud or report.skipped or report.step % self.parts.recipe.log.every_steps == 0:
             self.run.record({**self._line(report), **report.metrics, **evaluated}, report.seconds)
         if aloud:
-            # A live bar shows the ordinary steps itself.
+            # a progress bar shows ordinary steps itself
             tell = self.reporter.say if evaluated or bar.disable else self.run.log
             tell(self.lines.line(report, format_metrics(evaluated, self.parts.recipe.objective)))
 
     def _line(self, report: Report) -> dict[str, Any]:
-        """What metrics.jsonl has of a step, as it is: nothing is left out of a mean, or put in place of what is not finite."""
+        """The record of a step in metrics.jsonl, unchanged, also if values are not finite."""
         line = {
             "step": report.step,
             "tokens": report.tokens,
@@ -187,11 +189,11 @@ class Session:
         return line | ({"skipped": report.skips} if report.skipped else {})
 
     def _out_of_patience(self) -> bool:
-        """Whether evaluation has not improved for as long as the recipe bears."""
+        """Whether early stopping applies."""
         patience = self.parts.recipe.eval.patience
         if patience is None or self.counters.worse < patience:
             return False
-        self.reporter.say(f"stopping early: no better loss in {self.counters.worse} evaluations (eval.patience)")
+        self.reporter.say(f"early stopping: no lower validation loss in {self.counters.worse} evaluations (eval.patience)")
         return True
 
     def _save(self, report: Report, score: float | None) -> None:
@@ -200,22 +202,22 @@ class Session:
         save(self.run, report.step, self._tensors(report), report.counters() | self.counters.save(), score, keep, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> Tensors:
-        """All tensors of the run as they stand; not copies."""
+        """All tensors of the run; no copies."""
         parts = self.parts
-        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.save(at.state), parts.own_tensors())
+        return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
 
     def _sample(self, step: int) -> None:
-        """Let the model write after this step, if it can."""
+        """Save a sample after this step, if the model generates."""
         try:
             text = self.samples.text()
-        except RunFault as fault:  # the next step will tell what is wrong
+        except RunFault as fault:  # the next step reports the fault
             self.reporter.warn(f"step {step}: no sample: {fault.message}")
             return
         if text is not None:
             self.run.sample(step, text)
 
     def finish(self, step: int, stop: StopRequest) -> RunResult:
-        """Close the run: measured over the whole held-out text, drawn, and told in a few plain words."""
+        """End the run: evaluate on all validation data, plot, and print the closing report."""
         run = self.run
         if stop and not self.over:
             return self._stopped(f"stopped at step {step}, saved", stop)
@@ -224,11 +226,11 @@ class Session:
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
         metrics = measured | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
-        with waiting("drawing the losses"):
+        with waiting("plotting the losses"):
             run.draw()
         for line in self._closing_words(step, metrics):
             self.reporter.say(line)
-        run.finish("done", metrics=metrics)  # nothing slow behind it: killed there, the run is done, and --extend extends it once more
+        run.finish("done", metrics=metrics)  # last, so that a kill during plotting leaves the run unfinished
         return RunResult(run.folder, {**metrics})
 
     def _stopped(self, how: str, stop: StopRequest) -> RunResult:
@@ -237,12 +239,12 @@ class Session:
         return RunResult(self.run.folder, {}, stop.exit_code)
 
     def _final_metrics(self, stop: StopRequest) -> dict[str, float]:
-        """Figures of model.safetensors over the whole held-out text; Stopped where that is asked for meanwhile, for it may take long."""
+        """Metrics of model.safetensors on all validation data; Stopped if a stop is requested meanwhile."""
         model = self.run.manifest.model
         measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if measured is None:
-            merged = self.run.published_as is not None  # then model.safetensors is another model's than the one that learnt
-            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.own_tensors()))
+            merged = self.run.published_as is not None  # then model.safetensors is another model than the trained one
+            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
             measured = self._measure(None, stop.check)
         return measured | {f"val.{name}": value for name, value in self.samples.scores(whole=True, each_chunk=stop.check).items()}
@@ -253,7 +255,7 @@ class Session:
         yield f"done: {format_metrics(metrics, self.parts.recipe.objective)}, on all {self.parts.held_out_tokens:,} validation tokens{best}"
         yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
-            yield f"{self.skips} of {step} steps were left out: their loss or gradient was not finite"
+            yield f"{self.skips} of {step} steps were skipped: loss or gradient not finite"
         epochs = step / self.training.feed.plan.epoch_steps
         yield overfitting(epochs, self.counters.train_loss, self.counters.val_loss, self.parts.recipe.objective)
         sample = self.run.last_sample()
@@ -265,7 +267,7 @@ class Session:
 
 
 def _said(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
-    """The reports, while a person is told that the first step may take long."""
+    """The reports, with a progress display for the first step."""
     with waiting("compiling the model, then the first step" if compiles else "the first step"):
         first = next(reports, None)
     if first is not None:
@@ -282,7 +284,7 @@ def save(
     keep: Checkpoint,
     warn: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Keep a checkpoint and the best model, and remove the checkpoints that are not to be kept."""
+    """Save a checkpoint and publish the best model; remove checkpoints that are not to be kept."""
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
     run.rotate(keep.keep_last, keep.keep_best)

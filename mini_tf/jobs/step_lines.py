@@ -1,4 +1,4 @@
-"""What a person reads of a step: its loss, its pace, the newest held-out figures and the time left; and both losses as curves."""
+"""The line of a step: loss, speed, the latest evaluation, time left; and both losses as curves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,28 +7,29 @@ from mini_tf.training.loop import Progress, Report
 from mini_tf.training.schedule import Horizon
 
 LOSSES = {"training loss": "loss", "validation loss": "val.loss"}
-"""Names of curves, and the keys of metrics.jsonl that they are of."""
+"""Names of curves, and their keys in metrics.jsonl."""
 _ON_BAR = {"val.loss": "val {:.3f}", "val.bits_per_byte": "{:.3f} bpb"}
 
 
 class StepLines:
-    """start: where this process began; horizon: where training ends."""
+    """start: progress at the start of this process; horizon: end of training."""
 
     def __init__(self, start: Progress, horizon: Horizon) -> None:
         self.start, self.horizon = start, horizon
         self._newest: Mapping[str, float] = {}
 
     def line(self, report: Report, held_out: str) -> str:
-        """`step 26/250 | loss 4.9427 | val.loss 4.8567 | lr 0.04 | 21.3k tok/s | ETA 1:02`. held_out: figures of an evaluation, or "".
+        """`step 26/250 | loss 4.9427 | val.loss 4.8567 | lr 0.04 | 21.3k tok/s | ETA 1:02`. held_out: formatted
+        metrics, or "".
 
-        The loss is that of the step's batch; tokens per second are those since this process began.
+        loss: of the step's batch; tokens per second: since this process started.
         """
         steps = "" if self.horizon.steps is None else f"/{self.horizon.steps}"
         parts = [f"step {report.step}{steps}", f"loss {report.loss:.4f}", *held_out.split(", "), *self._pace(report), self._eta(report)]
         return " | ".join(filter(None, parts))
 
     def on_bar(self, report: Report, evaluated: Mapping[str, float]) -> str:
-        """The figures of the step and the newest of an evaluation, in few characters."""
+        """Metrics of the step and the latest evaluation, abbreviated."""
         self._newest = evaluated or self._newest
         held_out = [told.format(self._newest[name]) for name, told in _ON_BAR.items() if name in self._newest]
         return " | ".join([f"loss {report.loss:.3f}", *held_out, *self._pace(report)])
@@ -48,7 +49,7 @@ class StepLines:
 
 
 def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[str]:
-    """Each of the (step, loss) curves in a line, with its first and last loss."""
+    """Each (step, loss) curve on one line, with its first and last loss."""
     for name, curve in points.items():
         losses = [loss for _, loss in curve]
         if len(losses) > 1:

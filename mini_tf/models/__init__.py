@@ -1,1 +1,1 @@
-"""Kinds: arrangements of stacks with an embedding and a head; a file's name is the word a recipe writes."""
+"""Model architectures; the name of a file is the word in a recipe."""

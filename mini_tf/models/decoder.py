@@ -1,4 +1,4 @@
-"""A decoder: every token sees what stands before it and itself. With learned positions and pre-norm this is GPT-2.
+"""A decoder-only model: causal self-attention. With learned positions and pre-norm it is GPT-2.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
 """

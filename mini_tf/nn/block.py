@@ -1,9 +1,9 @@
-"""One layer: up to three residual steps, each of which may be absent: own mixer, cross mixer, feed-forward.
+"""One layer: self-attention, cross-attention and feed-forward, each optional and each in a residual step.
 
-    pre:   x + dropout(part(norm(x)))          post:   norm(x + dropout(part(x)))
+    pre-norm:   x + dropout(part(norm(x)))          post-norm:   norm(x + dropout(part(x)))
 
-Encoder layer = own + feed-forward; decoder = the same, causal; decoder of an encoder-decoder = own + cross + feed-forward;
-the one that fills latents = cross + feed-forward.
+Encoder and decoder layers: self-attention + feed-forward; decoder layer of an encoder-decoder: self-attention +
+cross-attention + feed-forward; layer with latent queries (Perceiver): cross-attention + feed-forward.
 """
 
 from collections.abc import Callable
@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.dropout import Dropout
-from mini_tf.nn.mixer import Mixed, Mixer
+from mini_tf.nn.mixer import ForwardOutput, Mixer
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
 
 class CrossInput(NamedTuple):
-    """A memory for cross-attention: a source (B, M, d_memory) or what this layer's mixer recalled of it, and who may see it.
+    """Input of a cross-attention layer: the memory (B, M, d_memory), or what its mixer recalled of it, and the mask.
 
-    A memory of fewer rows than there are own ones is read by neighbours together: visibility.own holds their tokens in one row.
+    If the memory has fewer rows than x, each of its rows serves a group of neighboring rows (beams of one source),
+    whose tokens `visibility.queries` lists in one row.
     """
 
     memory: Any
@@ -28,39 +29,39 @@ class CrossInput(NamedTuple):
 
 
 class ResidualStep(nn.Module):
-    """One residual step around `part`. The norm stands before it, after the sum, or nowhere (Identity)."""
+    """A residual step around `part`, with pre-norm, post-norm or no norm (Identity)."""
 
     def __init__(self, part: nn.Module, norm: nn.Module, post: bool, residual: bool, dropout_rate: float) -> None:
         super().__init__()
         self.part, self.norm, self.post, self.residual = part, norm, post, residual
         self.dropout = Dropout(dropout_rate)
 
-    def before(self, x: Tensor) -> Tensor:
-        """What the part is given."""
+    def part_input(self, x: Tensor) -> Tensor:
+        """Input of the part: norm(x) with pre-norm, else x."""
         normed: Tensor = x if self.post else self.norm(x)
         return normed
 
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream `x` with the part's answer `y`."""
+    def residual_sum(self, x: Tensor, y: Tensor) -> Tensor:
+        """The residual stream after the part returned `y` for `x`."""
         y = self.dropout(y)
         y = x + y if self.residual else y
         return self.norm(y) if self.post else y
 
-    def mix(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None) -> Mixed:
-        """The step where the part is a mixer; memory None = the tokens themselves."""
-        own = self.before(x)
+    def mix(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None) -> ForwardOutput:
+        """The step of a mixer; memory None: self-attention."""
+        y = self.part_input(x)
         if memory is None:
-            mixed: Mixed = self.part(own, own, visibility, state)
-        else:  # neighbours that read one row of the memory stand behind each other
-            mixed = self.part(own.reshape(-1, visibility.own.length, own.shape[2]), memory, visibility, state)
-        return mixed._replace(y=self.after(x, mixed.y.view_as(x)))
+            mixed: ForwardOutput = self.part(y, y, visibility, state)
+        else:  # rows that share a row of the memory are concatenated
+            mixed = self.part(y.reshape(-1, visibility.queries.length, y.shape[2]), memory, visibility, state)
+        return mixed._replace(y=self.residual_sum(x, mixed.y.view_as(x)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.after(x, self.part(self.before(x)))
+        return self.residual_sum(x, self.part(self.part_input(x)))
 
 
 class Block(nn.Module):
-    """A layer made of its parts; `step` wraps each part in its norm, dropout and residual."""
+    """A layer; `step` wraps each part in its norm, dropout and residual connection."""
 
     def __init__(
         self, own: Mixer | None, cross: Mixer | None, feed_forward: nn.Module | None, step: Callable[[nn.Module], ResidualStep]
@@ -72,7 +73,7 @@ class Block(nn.Module):
 
     @property
     def mixers(self) -> dict[str, Any]:
-        """What it has of own mixer and cross mixer."""
+        """The mixers that it has, by "own" (self-attention) and "cross"."""
         return {name: step.part for name, step in (("own", self.own), ("cross", self.cross)) if step is not None}
 
     def start(self, batch: int) -> State:
@@ -80,30 +81,31 @@ class Block(nn.Module):
         return {name: mixer.start(batch) for name, mixer in self.mixers.items()}
 
     def trim(self, state: State) -> State:
-        """The state without what can no longer matter."""
+        """The state without what later tokens cannot attend to."""
         return {name: mixer.trim(state[name]) for name, mixer in self.mixers.items() if name in state}
 
-    def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> Mixed:
-        """Everything in which tokens meet: own mixer, then cross mixer."""
-        penalty, kept = None, None if state is None else State()
-        for name, step, read in (("own", self.own, None), ("cross", self.cross, source)):
+    def mix(self, x: Tensor, visibility: Visibility, source: CrossInput | None, state: State | None) -> ForwardOutput:
+        """Self-attention, then cross-attention."""
+        penalty, new_state = None, None if state is None else State()
+        for name, step, cross_input in (("own", self.own, None), ("cross", self.cross, source)):
             if step is None:
                 continue
             before = None if state is None else state.get(name, {})
-            if name == "cross" and read is None:
-                raise ValueError("this layer has a cross mixer and needs a source to read")
-            mixed = step.mix(x, None if read is None else read.memory, visibility if read is None else read.visibility, before)
+            if name == "cross" and cross_input is None:
+                raise ValueError("this layer has cross-attention and needs a source")
+            memory, mask = (None, visibility) if cross_input is None else cross_input
+            mixed = step.mix(x, memory, mask, before)
             x = mixed.y
             penalty = mixed.penalty if penalty is None else penalty if mixed.penalty is None else penalty + mixed.penalty
-            if kept is not None and mixed.state is not None:
-                kept[name] = mixed.state
-        return Mixed(x, penalty, kept)
+            if new_state is not None and mixed.state is not None:
+                new_state[name] = mixed.state
+        return ForwardOutput(x, penalty, new_state)
 
     def forward(
         self, x: Tensor, visibility: Visibility, source: CrossInput | None = None, state: State | None = None, at: Tensor | None = None
-    ) -> Mixed:
-        """The whole layer; with `at`, flat indices into (B, L), only those tokens come out: (T, D)."""
+    ) -> ForwardOutput:
+        """The whole layer; with `at`, flat indices into (B, L), only these tokens are returned: (T, D)."""
         mixed = self.mix(x, visibility, source, state)
-        # What follows looks at each token by itself, so only those that are asked for go on.
+        # The feed-forward layer treats each token by itself, so only the selected ones are computed.
         y = mixed.y if at is None else mixed.y.flatten(0, 1)[at]
         return mixed._replace(y=y if self.feed_forward is None else self.feed_forward(y))

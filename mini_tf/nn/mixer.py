@@ -1,7 +1,7 @@
-"""The contract of every mixer: how tokens attend to tokens, at the level of the layer, not the kernel.
+"""The contract of every mixer: the attention sublayer of a block, or another layer that mixes tokens.
 
-A file of `mini_tf/attention/` holds the Settings of one mixer and the module they build. Self or cross is fixed when it
-is built. `explicit` and `join` spell out what `forward` computes fused, for inspection and for the one test of all mixers.
+A file of `mini_tf/attention/` defines the Settings of one mixer and the module that they build, for self-attention or
+for cross-attention. `explicit` and `join` compute unfused what `forward` computes fused, for inspection and tests.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from mini_tf.recipe.kinds import Kind
 
 @dataclass(frozen=True)
 class AttentionDims:
-    """Sizes of one mixer. d_memory is the width of what is read (= d_model in self-attention)."""
+    """Sizes of one mixer. d_memory: width of the memory (d_model in self-attention); d_k and d_v: per head."""
 
     d_model: int
     d_memory: int
@@ -31,26 +31,32 @@ class AttentionDims:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """Where in its stack a mixer stands, and what the stack gives to all of its mixers."""
+    """Index of the layer, self-attention or cross-attention, and what all mixers of a stack share."""
 
     layer: int
     n_layers: int
-    side: Literal["self", "cross"] = "self"
-    position: PositionalEncoding | None = None
+    attention: Literal["self", "cross"] = "self"
+    positional_encoding: PositionalEncoding | None = None
     bias: bool = False
 
 
-class Mixed(NamedTuple):
-    """y (B, L, D); penalty: None or a sum over visible own tokens, divided by counts["tokens"]; the state that follows."""
+class ForwardOutput(NamedTuple):
+    """Output of a mixer, block, stack or model.
+
+    y (B, L, D): hidden states; penalty: auxiliary loss, summed over the tokens that are no padding and divided by
+    counts["tokens"] in training, or None; state: the new state, None if none was given.
+    """
 
     y: Tensor
     penalty: Tensor | None
     state: State | None
 
 
-class Explicit(NamedTuple):
-    """weights (B, H, L, lead + M): what multiplies values, exactly 0 where nothing may be seen; the first `lead` columns
-    belong to no token. values (B, H, lead + M, V)."""
+class ExplicitAttention(NamedTuple):
+    """weights (B, H, L, lead + M): attention weights, exactly 0 where the mask is False; values (B, H, lead + M, V).
+
+    The first `lead` columns belong to no token (attention sinks, global summaries).
+    """
 
     weights: Tensor
     values: Tensor
@@ -58,39 +64,39 @@ class Explicit(NamedTuple):
 
 
 class MixerSettings(Kind):
-    """What a mixer can do, compared with what a recipe asks before anything is built."""
+    """Settings of a mixer. Class variables declare what it supports; a recipe that needs more is refused."""
 
     PACKAGE = "attention"
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal", "bidirectional", "prefix"})
-    """Directions of its self-attention; none: it is a cross mixer only. `prefix`: it attends to what has no higher order than the
-    query (`TokenPositions.orders`)."""
+    """Directions of self-attention, none for cross-attention only. `prefix`: it uses `TokenPositions.orders`."""
     CROSS: ClassVar[bool] = True
-    """May stand in cross-attention."""
+    """It supports cross-attention."""
     CROSS_WIDTHS: ClassVar[bool] = True
-    """There, keys and values may come from vectors of another width than queries do."""
+    """Its cross-attention supports a memory whose width differs from d_model."""
     STREAMS: ClassVar[bool] = False
-    """Its state stays bounded, so it can be carried from batch to batch."""
+    """The size of its state is bounded, so the state can be carried from batch to batch."""
     PACKS: ClassVar[bool] = True
-    """Keeps documents that share a row apart."""
-    SEES_SELF: ClassVar[bool] = True
-    """A token attends to itself too."""
+    """It keeps the documents of a packed row apart."""
+    ATTENDS_SELF: ClassVar[bool] = True
+    """A token attends to itself."""
     POSITIONS: ClassVar[frozenset[str]] = frozenset()
-    """Where positions may attach: "rotary" (to queries and keys), "bias" (to scores)."""
+    """Positional encodings that it supports besides "embed": "rotary" (queries and keys), "bias" (attention scores)."""
 
     @property
-    def narrowed(self) -> str:
-        """What it leaves out of what may be seen, in words; empty where it leaves out nothing."""
-        return "" if self.SEES_SELF else "all but itself"
+    def restriction(self) -> str:
+        """How it restricts the attention mask, for messages; empty if it does not."""
+        return "" if self.ATTENDS_SELF else "without itself"
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Mixer":
         raise NotImplementedError
 
 
 class SoftmaxAttention(NamedTuple):
-    """What the fast decoder needs of multi-head self-attention by softmax(q k^T * scale + bias) v.
+    """Multi-head self-attention softmax(q k^T * scale + bias) v, as the fast decoder needs it.
 
-    qkv: the joint map, whose output is split into `sizes` of queries, keys and values; out: the map behind the heads. qk_norm: queries
-    and keys have unit root mean square. window: farthest key seen, None = all.
+    qkv: the fused projection, whose output is split into `sizes` of queries, keys and values; out: the output
+    projection.
+    qk_norm: queries and keys are normalized to RMS 1. window: largest distance of a key, None = unlimited.
     """
 
     dims: AttentionDims
@@ -103,51 +109,53 @@ class SoftmaxAttention(NamedTuple):
 
 
 class Mixer(nn.Module):
-    """Own tokens attend to a memory. Subclasses write start, forward, explicit and join, and recall where they cross."""
+    """Attention of queries to a memory. Subclasses define start, forward, explicit and join; recall if CROSS."""
 
     def start(self, batch: int) -> State:
-        """The empty state: give it to begin remembering. A cross mixer has one too; {} where it remembers nothing."""
+        """The empty state for the first `forward`; {} if there is no state, as in most cross-attention."""
         raise NotImplementedError
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
-        """Cross only: what it keeps of a source (keys and values, or their sums), made once however many queries follow.
+        """Cross-attention only: what is computed once from a source for all queries, such as its keys and values.
 
-        Tensors, batch first. What `explicit` needs and forward does not, it keeps too. Content of padding must not reach it.
+        Tensors with the batch as first axis, including what only `explicit` needs. Padding must not influence them.
         """
         raise NotImplementedError
 
-    def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> Mixed:
-        """Mix every own token with what it may see of `memory`: x itself, a source, or what `recall` made of it."""
+    def forward(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+        """memory: x itself (self-attention), the encoder output, or what `recall` returned for it."""
         raise NotImplementedError
 
-    def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> Explicit:
-        """The same attention with its weights written out; in eval."""
+    def explicit(self, x: Float[Tensor, "B L D"], memory: Any, visibility: Visibility) -> ExplicitAttention:
+        """The same attention with its weights; in eval mode."""
         raise NotImplementedError
 
-    def join(self, read: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None) -> Mixed:
-        """All that follows the weighted sums of values: the output map, or a norm, a recurrence, ...
+    def join(
+        self, attended: Float[Tensor, "B H L V"], x: Float[Tensor, "B L D"], visibility: Visibility, state: State | None = None
+    ) -> ForwardOutput:
+        """Everything after the weighted sum of the values: the output projection, a norm, a recurrence.
 
-        A recurrence goes on from its part of `state`, which comes out changed, and starts anew where a document begins.
+        A recurrence continues from its part of `state`, returns it updated, and restarts at document boundaries.
         """
         raise NotImplementedError
 
-    def view(self, visibility: Visibility) -> Visibility:
-        """The part of what may be seen that this mixer attends to."""
+    def restrict(self, visibility: Visibility) -> Visibility:
+        """The attention mask that this mixer uses, a subset of the given one."""
         return visibility
 
     def fast_decoding(self) -> SoftmaxAttention | None:
-        """How the fast decoder may compute one more token in this mixer's place; None: it may not.
+        """The weights from which the fast decoder computes one decoding step; None: it must call `forward`.
 
-        The state must then hold keys `k` (B, G, n, K), turned by their positions, and values `v` (B, G, n, V), and nothing else.
+        The state must be rotated keys `k` (B, G, n, K), values `v` (B, G, n, V) and their positions, nothing else.
         """
         return None
 
     def residual_outputs(self) -> list[nn.Linear]:
-        """The matrices that write into the residual stream: they start small, or at zero."""
+        """Output projections to the residual stream, which get a smaller initialization (or zero)."""
         return []
 
     def trim(self, state: State) -> State:
-        """Drop what can no longer matter; never changes a result. Outside `forward`, since sizes may depend on data."""
+        """The state without what later tokens cannot attend to. Not in `forward`, as sizes may depend on data."""
         return state
 
     def refresh(self, seed: int, step: int) -> None:

@@ -1,7 +1,7 @@
-"""The contract of every kind of position: three optional points to attach.
+"""The contract of every positional encoding: it may change embeddings, queries and keys, or attention scores.
 
-A file of `mini_tf/positions/` holds Settings with ATTACHES and `build`, and the module. One module serves a whole stack; its
-owner is the embedding, mixers only refer to it.
+A file of `mini_tf/positions/` defines Settings with APPLIES_TO and `build`, and the module. One module serves a whole
+stack; it is a submodule of the embedding, and mixers only refer to it.
 """
 
 from typing import ClassVar
@@ -14,31 +14,35 @@ from mini_tf.recipe.kinds import Kind
 
 
 class PositionalEncoding(nn.Module):
-    """A position that attaches nowhere; subclasses name in `attaches` what they override."""
+    """Base class, which changes nothing; subclasses list in `applies_to` what they override."""
 
-    attaches: frozenset[str] = frozenset()
-    ends: int | None = None
-    """Number of positions, where no token may stand past the last one."""
-    by_distance: bool = True
-    """`bias` depends on the distance alone, so that it may be computed once for all queries and without them."""
+    applies_to: frozenset[str] = frozenset()
+    max_positions: int | None = None
+    """Number of positions if they are limited; a token beyond the last one is refused."""
+    distance_only: bool = True
+    """`bias` depends on the distance alone, so it is computed once for all queries and without them."""
 
     def embed(self, x: Float[Tensor, "B L D"], token_positions: TokenPositions) -> Float[Tensor, "B L D"]:
-        """Positions added to, or joined with, the embeddings of tokens."""
+        """Token embeddings with the positional encoding added or concatenated."""
         return x
 
-    isometric: bool = True
-    """`turn` keeps lengths and does the same to queries and keys; other ones are slower, since the fast decoder does not know them."""
+    orthogonal: bool = True
+    """`rotate` preserves norms and treats queries and keys alike; the fast decoder supports only such encodings."""
 
-    def turn(
+    def rotate(
         self, x: Float[Tensor, "B L heads K"], token_positions: TokenPositions, n_queries: int | None = None
     ) -> Float[Tensor, "B L heads K"]:
-        """Turn queries and keys by their positions; keys are kept turned. The first `n_queries` heads are queries, the others keys."""
+        """Rotate queries and keys by their positions; the KV cache holds rotated keys.
+
+        The first `n_queries` heads of x are queries, the others keys.
+        """
         return x
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
-        """What is added to the scores at `distance` (B or 1, ...) from query back to key: (B or 1, H, ...).
+        """Bias of the attention scores at `distance` (B or 1, ...), query position minus key position: (B or 1, H,
+        ...).
 
-        Where it is not `by_distance`, it is given the queries q (B, H, L, K) and keys k (B, H, M, K) that meet at distance (.., L, M).
+        If not `distance_only`, q (B, H, L, K) and k (B, H, M, K) are given and distance is (B or 1, L, M).
         """
         return None
 
@@ -46,16 +50,16 @@ class PositionalEncoding(nn.Module):
 class PositionalEncodingSettings(Kind):
     PACKAGE = "positions"
 
-    ATTACHES: ClassVar[frozenset[str]] = frozenset()
-    """Where it attaches: "embed" (to the embeddings), "rotary" (turns queries and keys), "bias" (is added to the scores)."""
+    APPLIES_TO: ClassVar[frozenset[str]] = frozenset()
+    """"embed" (token embeddings), "rotary" (queries and keys), "bias" (attention scores)."""
 
-    ABOUT: ClassVar[str] = ""
-    """What is to be said of its vectors beside a picture of them."""
+    PLOT_NOTE: ClassVar[str] = ""
+    """A sentence printed below plots of its vectors."""
 
-    def longest(self, context: int) -> int | None:
-        """How many positions there are, where no token may stand past the last one; context: `train.context`."""
+    def max_positions(self, context: int) -> int | None:
+        """Number of positions if they are limited; context: `train.context`."""
         return None
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
-        """The module for a stack of this width, whose texts are `context` tokens long in training."""
+        """The module for a stack of these sizes; context: maximum length in training."""
         raise NotImplementedError

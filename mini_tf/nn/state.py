@@ -1,8 +1,8 @@
-"""What a model remembers between calls, and the five things that are done to it.
+"""State of a model between calls (KV cache, recurrent state), and operations on it.
 
-A state is a nested dict. Its leaves are tensors, batch first, or plain ints (a count that is the same for all rows).
-The key-value cache, recurrent memory, prefix sums and coverage are all states; None is no state at all, and nothing
-is remembered where None went in. A state is used up by the call that takes it: only the one that comes out is valid.
+A state is a nested dict whose leaves are tensors with the batch as first axis, or ints (counts that are the same for
+all rows). None means that no state is kept: a model that is given None returns None. A call may change the state that
+it is given in place; only the state that it returns may be used afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Any]
-"""Of further states, tensors and ints; a recursive alias could not be checked at run time."""
+"""Values are states, tensors or ints; a recursive alias could not be checked at run time."""
 
 
 def _apply(state: State | None, change: Callable[[Tensor], Tensor]) -> State | None:
@@ -23,12 +23,12 @@ def _apply(state: State | None, change: Callable[[Tensor], Tensor]) -> State | N
 
 
 def reorder(state: State | None, rows: Tensor) -> State | None:
-    """Row i of the result is row `rows[i]` of `state`: beams that swap rows, or one prompt for several samples."""
+    """Row i of the result is row `rows[i]` of `state`; for beam search, and to expand one prompt to several samples."""
     return _apply(state, lambda leaf: leaf.index_select(0, rows.to(leaf.device)))
 
 
 def detach(state: State | None) -> State | None:
-    """The same values with no way back for gradients: truncated backpropagation."""
+    """The state without its computation graph, for truncated backpropagation through time."""
     return _apply(state, Tensor.detach)
 
 
@@ -36,36 +36,36 @@ def move(state: State | None, device: torch.device) -> State | None:
     return _apply(state, lambda leaf: leaf.to(device))
 
 
-def rows(state: State) -> int:
-    """How many rows its tensors have."""
-    return len(next(leaf for leaf in save(state).values() if leaf.dim()))
+def batch_size(state: State) -> int:
+    """Number of rows of the tensors of `state`."""
+    return len(next(leaf for leaf in flatten(state).values() if leaf.dim()))
 
 
-def measure(state: State | None) -> int:
-    """Bytes that the tensors of `state` hold."""
-    return sum(leaf.numel() * leaf.element_size() for leaf in save(state).values())
+def nbytes(state: State | None) -> int:
+    """Bytes of all tensors of `state`."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in flatten(state).values())
 
 
-def save(state: State | None) -> dict[str, Tensor]:
-    """A flat dict of tensors, by dotted names, as a file stores it; ints become tensors without axes, empty parts are left out."""
+def flatten(state: State | None) -> dict[str, Tensor]:
+    """Tensors by dotted names, to be stored in a file; ints become 0-d tensors, empty dicts are dropped."""
     flat: dict[str, Tensor] = {}
     for name, leaf in (state or {}).items():
         if isinstance(leaf, dict):
-            flat |= {f"{name}.{rest}": tensor for rest, tensor in save(leaf).items()}
+            flat |= {f"{name}.{rest}": tensor for rest, tensor in flatten(leaf).items()}
         else:
             flat[name] = leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
     return flat
 
 
-def load(flat: Mapping[str, Tensor]) -> State | None:
-    """The inverse of `save`; no tensors at all are no state. ValueError where a name stands below another."""
+def unflatten(flat: Mapping[str, Tensor]) -> State | None:
+    """The inverse of `flatten`; None if there are no tensors. Raises ValueError if one name is a parent of another."""
     state: State = {}
     for name, tensor in flat.items():
         *folders, last = name.split(".")
-        here = state
+        inner = state
         for folder in folders:
-            here = here.setdefault(folder, {})
-            if not isinstance(here, dict):
-                raise ValueError(f"{name!r} stands below a tensor"[:200])
-        here[last] = tensor if tensor.dim() else int(tensor)
+            inner = inner.setdefault(folder, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{name!r} is below a tensor"[:200])
+        inner[last] = tensor if tensor.dim() else int(tensor)
     return state or None

@@ -1,4 +1,4 @@
-"""What a model reads: ids, where they stand, and which segment embedding they take."""
+"""Input of a model: token ids, token positions and token type ids."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from mini_tf.nn.token_positions import TokenPositions
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """ids (B, L); token_positions None = one document a row from 0; types (B, L) chooses segment embeddings, None = all 0."""
+    """ids (B, L); types (B, L): token type ids, None = all 0; token_positions: None = one document per row."""
 
     ids: Tensor
     token_positions: TokenPositions | None = None

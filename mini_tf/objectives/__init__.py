@@ -1,6 +1,6 @@
-"""Objectives: each owns a question (what is hidden, what is asked) and its judgement (the loss and what else is counted).
+"""Objectives: each prepares inputs and targets (`prepare`) and computes the loss and metrics (`task`).
 
-The contract stands here; every other file of this package is one objective, and its name is the word a recipe writes.
+The contract is here; every other file of this package is one objective, named by the file name in a recipe.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from mini_tf.nn.state import State
 from mini_tf.recipe import kind_settings
 
 SMOOTHED = MappingProxyType({"label_smoothing": "label smoothing"})
-"""`UNLIKE` of an objective that smooths labels in training alone."""
+"""`UNLIKE` of an objective with label smoothing, which applies in training only."""
 
 
 class Sums(NamedTuple):
-    """The judgement of one micro-batch.
+    """Losses and metrics of one micro-batch.
 
-    parts: a scalar sum for each part of the loss; it is divided by counts[part] of the whole optimizer step.
-    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None. outputs: in eval,
-    of a task, the scores (T, C) or numbers (T,) that the model gives where something is asked.
+    parts: a scalar sum per part of the loss, to be divided by counts[part] of the whole optimizer step.
+    metrics: (sum, count) pairs that only the forward pass knows. state: the recurrent state of a stream, or None.
+    outputs: in eval, of a task head, logits (T, C) or numbers (T,) at the targets.
     """
 
     parts: dict[str, Tensor]
@@ -36,35 +36,38 @@ class Sums(NamedTuple):
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
-        """labels: what there is to answer, where rows are labelled. Raises DataFault where the vocabulary lacks a token that is needed."""
+        """labels: the labels of the dataset, if any. Raises DataFault if the vocabulary lacks a required token."""
         raise NotImplementedError
 
 
 class Objective:
-    """A question about rows of text, and how an answer is judged."""
+    """Prepares batches and builds the module that computes the loss."""
 
     lookahead: int = 0
-    """Tokens that a row holds beyond the context, since they are asked for but not read."""
+    """Tokens of a row beyond the context: targets that are not inputs."""
     whole_words: bool = False
-    """Rows must say where words begin."""
+    """Rows must have `word_starts`."""
     weights: Mapping[str, float] = {}
-    """The weight of each part of the loss, by its name; 1 where absent."""
+    """Weight of each part of the loss; 1 where absent."""
 
     def __init__(self, settings: kind_settings.ObjectiveSettings) -> None:
-        """settings: what the objective was built from, whose declarations others read."""
+        """The settings that it was built from."""
         self.settings = settings
 
     def equip(self, model: Model) -> None:
-        """Give a model what this question needs besides; weights are drawn from torch's generator."""
+        """Add what this objective needs to a model, such as a task head; weights are drawn from torch's generator."""
 
     def prepare(self, rows: Rows) -> Batch:
-        """The question about these rows: pure, on the CPU; each row draws from its own key, so any split gives the same."""
+        """Inputs and targets of these rows. Pure, on the CPU; each row draws from its own key, so any split gives the
+        same.
+        """
         raise NotImplementedError
 
     def task(self, model: Model) -> nn.Module:
-        """The one module that is compiled, wrapped and saved: task(batch, state) -> Sums; `model` is an attribute of it.
+        """The module that is compiled, wrapped and saved: task(batch, state) -> Sums; its attribute `model` is the
+        model.
 
-        Whatever other modules it has belong to the objective: they are trained by the same optimizer and kept in checkpoints, but are
-        no part of model.safetensors. Their weights are drawn from torch's generator, when the task is built.
+        Its other modules belong to the objective: they are trained by the same optimizer and saved in checkpoints, but
+        not in model.safetensors. Their weights are drawn from torch's generator.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the tasks on labelled examples share: their settings, how a row is read, and the class of a whole text or of a place in it."""
+"""What objectives with a task head share: settings, batches, classification of rows and tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,13 +27,13 @@ from mini_tf.recipe.values import near, show
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
-"""outputs, labels and whether this is training, to the summed loss."""
+"""(outputs, labels, training) -> summed loss."""
 LARGEST_WEIGHT = 1e9
 HIDDEN = {"token_dropout_rate": "hidden tokens"}
 
 
 def _fitting_weights(value: Any, either: Any) -> Any:
-    """What is no weights is told with what would be."""
+    """Checks class weights; names the alternatives in the error."""
     if value is None or value == "balanced":
         return either(value)
     if not isinstance(value, dict):
@@ -56,44 +56,44 @@ def _no_such_class(name: str, names: Sequence[str]) -> str:
 
 
 class TaskSettings(ObjectiveSettings):
-    """Of every task that the model answers with a head of its own."""
+    """Settings of all objectives with a task head."""
 
     DIRECTIONS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
     UNLIKE = HIDDEN
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
-    """Share of the vector that is dropped before the answer, in training."""
+    """Dropout probability before the task head, in training."""
     token_dropout_rate: float = Field(0.0, ge=0, lt=1)
-    """Share of the tokens that are replaced by the mask token, in training: the answer may not hang on single words."""
+    """Probability that a token is replaced by the mask token, in training."""
 
 
 class PooledSettings(TaskSettings):
-    """Of tasks with one answer for a whole text."""
+    """Settings of tasks with one prediction per row."""
 
     pool: Pool = "mean"
-    """What stands for a text: the separator before it (first) or behind it (last), the mean or the maximum of its tokens."""
+    """The vector of a text: its first token (the separator), its last one, the mean or the maximum of its tokens."""
 
     def rules_with(self, model: ModelSettings) -> Rules:
         if self.pool == "first" and model.causal:
-            yield "objective.pool", f"the first token of a {model.kind} sees nothing of the text; use mean or last"
+            yield "objective.pool", f"the first token of a {model.kind} attends to no other token; use mean or last"
 
 
 class ClassSettings(TaskSettings):
-    """Of tasks whose answers are classes."""
+    """Settings of tasks that predict classes."""
 
     UNLIKE = SMOOTHED | {"class_weights": "class weights"} | HIDDEN
 
     labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=2, max_length=65536)] | None = None
-    """The classes by name, in this order; null: those of the training side."""
+    """Names of the classes, in this order; null: those of the training split."""
     class_weights: ClassWeights = None
-    """What an example of a class counts in training: balanced = as much as to make all classes equal; or {name: weight}."""
+    """Weight of a class in the training loss: balanced (inverse frequency), or {name: weight}."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of each label's weight that is spread evenly over the classes in training."""
+    """Label smoothing, in training: the share of each label's weight that is spread evenly over the classes."""
 
     def rules(self) -> Rules:
         if self.labels and len(set(self.labels)) < len(self.labels):
-            yield "labels", "a class stands there twice"
+            yield "labels", "a class is listed twice"
         if self.labels is not None and (strange := self._without_class(self.labels)):
             yield Rule("class_weights", _no_such_class(strange[0], self.labels), ("labels",))
 
@@ -106,13 +106,13 @@ class ClassSettings(TaskSettings):
         return found.model_validate({"labels": self.labels} if "labels" in found.model_fields else {})
 
     def _without_class(self, names: Sequence[str]) -> list[str]:
-        """What has a weight and is no class."""
+        """A class weight for a class that does not exist."""
         return [name for name in self.class_weights if name not in names] if isinstance(self.class_weights, dict) else []
 
     def weights(self, labels: Labels) -> Tensor | None:
-        """(C,): what an example of each class counts: on average of the training side 1. None where all count the same.
+        """Class weights (C,), with mean 1 over the training split; None if all are equal.
 
-        RecipeFault where a weight is of a class that there is not.
+        RecipeFault for a weight of a class that does not exist.
         """
         if self.class_weights is None:
             return None
@@ -127,27 +127,27 @@ class ClassSettings(TaskSettings):
 
 
 class Task(Objective):
-    """A question about labelled rows that is answered by `TaskHead`."""
+    """An objective whose outputs come from a `TaskHead`."""
 
-    def __init__(self, settings: TaskSettings, n_answers: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, settings: TaskSettings, n_outputs: int, vocabulary: Vocabulary) -> None:
         super().__init__(settings)
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.n_answers, self.n_types = n_answers, 0
+        self.n_outputs, self.n_types = n_outputs, 0
         assert vocabulary.separator is not None
         self.separator = vocabulary.separator
         self.hidden_by = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def equip(self, model: Model) -> None:
-        model.replace_head(TaskHead(model.d_model, self.n_answers, self.dropout_rate))
+        model.replace_head(TaskHead(model.d_model, self.n_outputs, self.dropout_rate))
         self.n_types = model.n_types
 
     def ask(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
-        """A batch that asks for `labels`, of the rows or of the flat places `at`."""
+        """A batch with `labels` of the rows, or of the flat target positions `at`."""
         ids = torch.from_numpy(rows.ids).long()
         segments = None if rows.segments is None else torch.from_numpy(rows.segments).long()
         tokens = ids.numel() if segments is None else int((segments != 0).sum())
         types = None
-        if self.n_types > 1:  # a separator belongs to the text that it closes
+        if self.n_types > 1:  # a separator belongs to the text before it
             closed = ids.eq(self.separator).long()
             types = (closed.cumsum(1) - closed - 1).clamp(0, 1)
         inputs = Tokens(ids, None if segments is None else TokenPositions.packed(segments), types)
@@ -155,7 +155,7 @@ class Task(Objective):
         return Batch(inputs, labels, at, draws=self._hidden(rows), counts=counts)
 
     def _hidden(self, rows: Rows) -> dict[str, Tensor]:
-        """The ids as training reads them, of which some are hidden."""
+        """The ids with some tokens masked, in training."""
         if not self.token_dropout_rate:
             return {}
         uniform = np.stack([np.random.Generator(np.random.Philox(key=int(key))).random(rows.ids.shape[1]) for key in rows.keys])
@@ -164,7 +164,7 @@ class Task(Objective):
 
 
 class Answering(nn.Module):
-    """task(batch, state) -> Sums: one answer a row where `pool` is given, else one at each place that is asked about."""
+    """task(batch, state) -> Sums: one output per row with `pool`, else one per target position."""
 
     def __init__(self, model: Model, part: str, loss: Loss, pool: Pool | None = None) -> None:
         super().__init__()
@@ -183,14 +183,14 @@ class Answering(nn.Module):
 
 
 def classified(weights: Tensor | None, smoothing: float) -> Loss:
-    """Cross-entropy in nats; in training each row counts as much as its class does, and labels are smoothed."""
+    """Cross-entropy in nats; in training with class weights and label smoothing."""
 
     def loss(outputs: Tensor, labels: Tensor, training: bool) -> Tensor:
         if not training:
             return F.cross_entropy(outputs, labels, reduction="sum")
         if weights is None:
             return F.cross_entropy(outputs, labels, reduction="sum", label_smoothing=smoothing)
-        # Not by torch's own weights, which would spread what is smoothed unevenly.
+        # Not torch's class weights, which would distribute label smoothing unevenly.
         losses = F.cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing)
         return (losses * weights.to(losses)[labels]).sum()  # a dot product would be autocast to half precision
 

@@ -1,4 +1,4 @@
-"""Naming the right token among all of the vocabulary, at the positions that a batch asks about."""
+"""Prediction of tokens: cross-entropy over the vocabulary at the target positions of a batch."""
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +13,9 @@ from mini_tf.objectives import Sums
 
 
 class Prediction(nn.Module):
-    """Cross-entropy, in nats, summed over the targets; hidden states and scores are made only where there is a target.
+    """Cross-entropy in nats, summed over the targets; hidden states and logits are computed at targets only.
 
-    label_smoothing: the share of each target's weight that is spread over the vocabulary, in training only.
+    label_smoothing: share of each target's weight that is spread over the vocabulary, in training only.
     """
 
     def __init__(self, model: Model, part: str, label_smoothing: float = 0.0) -> None:
@@ -23,11 +23,11 @@ class Prediction(nn.Module):
         self.model, self.part, self.label_smoothing = model, part, label_smoothing
 
     def start(self, rows: int) -> State:
-        """The empty state of a stream of so many rows."""
+        """The empty recurrent state for a number of rows."""
         return self.model.start(rows)
 
     def trim(self, state: State) -> State:
-        """What the next rows of a stream need of a state."""
+        """The recurrent state for the next rows of a stream."""
         return self.model.trim(state)
 
     def forward(self, batch: Batch, state: State | None = None) -> Sums:
@@ -48,7 +48,9 @@ class Prediction(nn.Module):
 
 
 def ask(rows: Rows, ids: Tensor, labels: Tensor, asked: Tensor, part: str, source: Tokens | None = None) -> Batch:
-    """A batch that asks for `labels` (B, L) where `asked` (B, L) is True, of inputs `ids` (B, L) and a source."""
+    """A batch with targets `labels` (B, L) where `asked` (B, L) is True, for inputs `ids` (B, L) and an optional
+    source.
+    """
     length = ids.shape[1]
     segments = None if rows.segments is None else torch.from_numpy(rows.segments[:, :length]).long()
     everywhere = bool(asked.all())

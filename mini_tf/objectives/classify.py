@@ -1,6 +1,6 @@
-"""Classification: name the class of a text, or of two texts; one vector stands for the whole row.
+"""Classification of a text or a pair of texts, from one vector per row.
 
-Source: Devlin et al. 2018, arXiv:1810.04805, section 4.1 (pool first); Joulin et al. 2017, arXiv:1607.01759 (the mean).
+Source: Devlin et al. 2018, arXiv:1810.04805, section 4.1 (first token); Joulin et al. 2017, arXiv:1607.01759 (mean).
 """
 
 import numpy as np

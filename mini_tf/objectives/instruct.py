@@ -1,6 +1,6 @@
-"""Instruction tuning: continue a conversation; only what the assistant says is asked for.
+"""Instruction tuning: next-token prediction on chats, with a loss on the assistant's messages only.
 
-Turns stand between separators, a token that no text can hold, so nothing in a prompt can end it: sep prompt sep response sep.
+Messages are separated by a token that no text can contain, so a prompt cannot end itself: sep prompt sep response sep.
 Source: Ouyang et al. 2022, arXiv:2203.02155, section 3.5 (the supervised step).
 """
 
@@ -29,7 +29,7 @@ class Settings(ObjectiveSettings):
     UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of each target's weight that is spread evenly over the vocabulary in training."""
+    """Label smoothing: share of each target's weight that is spread evenly over the vocabulary, in training."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Instruct":
         return Instruct(self)
@@ -45,7 +45,7 @@ class Instruct(Objective):
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
         ids, asked = torch.from_numpy(rows.ids).long(), ~torch.from_numpy(rows.labels).isnan()
-        # What closes a shorter row is asked for, but not read.
+        # The separator that closes a shorter row is a target, but no input.
         read = rows if rows.segments is None else replace(rows, segments=rows.segments[:, 1:])
         return ask(read, ids[:, :-1], ids[:, 1:], asked[:, 1:], PART)
 

@@ -1,8 +1,9 @@
-"""Masked language modelling: some tokens are hidden, the model names them from both sides.
+"""Masked language modeling: some tokens are masked, and the model predicts them from both sides.
 
-Of the chosen places 80 % become [MASK], 10 % a random token, 10 % stay; only chosen places are judged. Masks are drawn anew
-each time a row is trained on, and are fixed by example in evaluation. Source: Devlin et al. 2018, arXiv:1810.04805, section 3.1;
-whole words: the authors' release of 2019; spans: Joshi et al. 2019, arXiv:1907.10529, section 3.1.
+Of the chosen positions 80 % become [MASK], 10 % a random token, 10 % stay; only chosen positions are targets. Masks are
+drawn anew whenever a row is trained on, and are fixed per example in evaluation. Source: Devlin et al. 2018,
+arXiv:1810.04805, section 3.1; whole words: the authors' release of 2019; spans: Joshi et al. 2019, arXiv:1907.10529,
+section 3.1.
 """
 
 from typing import ClassVar, Literal
@@ -22,7 +23,7 @@ from mini_tf.system.errors import DataFault
 
 PART = "masked"
 LONGEST_SPAN = 10
-SPAN_STOPS = 0.2  # a span ends after each token with this probability: 3.8 tokens on average among lengths up to 10
+SPAN_STOPS = 0.2  # a span ends after each token with this probability: mean length 3.8, maximum 10
 
 
 class Settings(ObjectiveSettings):
@@ -32,11 +33,11 @@ class Settings(ObjectiveSettings):
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
 
     scheme: Literal["token", "whole_word", "span"] = "token"
-    """What is hidden together: single tokens, all tokens of a word, or runs of tokens."""
+    """What is masked together: single tokens, all tokens of a word, or spans of tokens."""
     mask_rate: float = Field(0.15, gt=0, lt=1)
-    """Share of a row's tokens that are judged; at least one a row."""
+    """Share of a row's tokens that are targets; at least one per row."""
     replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    """Shares of the judged tokens that become [MASK], become a random token, stay as they are."""
+    """Shares of the targets that become [MASK], become a random token, stay unchanged."""
 
     @field_validator("replace")
     @classmethod
@@ -47,7 +48,7 @@ class Settings(ObjectiveSettings):
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Masked":
         if vocabulary.mask is None:
-            raise DataFault("the tokenizer has no [MASK] token, which a masked language model needs")
+            raise DataFault("the tokenizer has no [MASK] token, which the objective masked needs")
         return Masked(self, vocabulary, vocabulary.mask)
 
 
@@ -72,28 +73,28 @@ class Masked(Objective):
         return Prediction(model, PART)
 
     def _choose(self, rows: Rows, i: int, draw: np.random.Generator) -> np.ndarray:
-        """Indices of the places of row i that are judged; never padding nor special tokens."""
+        """Target positions of row i; never padding or special tokens."""
         free = ~np.isin(rows.ids[i], self.special)
         if rows.segments is not None:
             free &= rows.segments[i] != 0
-        places = np.flatnonzero(free)
-        wanted = min(len(places), max(1, round(self.mask_rate * len(places))))
+        positions = np.flatnonzero(free)
+        wanted = min(len(positions), max(1, round(self.mask_rate * len(positions))))
         if self.scheme == "token":
-            return np.sort(draw.permutation(places)[:wanted])
+            return np.sort(draw.permutation(positions)[:wanted])
         if self.scheme == "whole_word":
             assert rows.word_starts is not None
-            units = np.split(places, np.flatnonzero(_borders(places, rows.word_starts[i])))
+            units = np.split(positions, np.flatnonzero(_borders(positions, rows.word_starts[i])))
             return _until(wanted, [units[j] for j in draw.permutation(len(units))])
-        return self._spans(places, wanted, draw)
+        return self._spans(positions, wanted, draw)
 
-    def _spans(self, places: np.ndarray, wanted: int, draw: np.random.Generator) -> np.ndarray:
-        """Runs from random places on, until exactly `wanted` are covered: the last run is cut."""
+    def _spans(self, positions: np.ndarray, wanted: int, draw: np.random.Generator) -> np.ndarray:
+        """Spans from random positions on, until exactly `wanted` tokens are covered; the last span is cut."""
         chosen: set[int] = set()
-        for start in draw.permutation(len(places)):
-            # What is longer begins anew, so that lengths up to 10 keep their ratios, as in the authors' code.
+        for start in draw.permutation(len(positions)):
+            # Longer lengths are drawn again, so that lengths up to 10 keep their ratios, as in the authors' code.
             length = (draw.geometric(SPAN_STOPS) - 1) % LONGEST_SPAN + 1
-            run = places[start : start + length]
-            run = run[run - run[0] == np.arange(len(run))]  # a span does not reach over a separator
+            run = positions[start : start + length]
+            run = run[run - run[0] == np.arange(len(run))]  # a span does not cross a separator
             fresh = [place for place in run.tolist() if place not in chosen]
             chosen.update(fresh[: wanted - len(chosen)])
             if len(chosen) >= wanted:
@@ -106,16 +107,16 @@ class Masked(Objective):
         return np.where(fate < masked, self.mask, np.where(fate < random, other, ids))
 
 
-def _borders(places: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
-    """True where a word begins among `places`: by its own sign, or since the place before is not free."""
-    borders: np.ndarray = word_starts[places].copy()
-    borders[1:] |= np.diff(places) > 1
-    borders[:1] = False  # np.split cuts before each border; the first place needs no cut
+def _borders(positions: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
+    """True where a word begins among `positions`: by `word_starts`, or because the position before is not free."""
+    borders: np.ndarray = word_starts[positions].copy()
+    borders[1:] |= np.diff(positions) > 1
+    borders[:1] = False  # np.split cuts before each border; the first position needs no cut
     return borders
 
 
 def _until(wanted: int, words: list[np.ndarray]) -> np.ndarray:
-    """Words in order, each that still fits, until `wanted` places are covered; where none fits, the shortest."""
+    """Words in order, each that still fits, until `wanted` tokens are covered; if none fits, the shortest."""
     taken: list[np.ndarray] = []
     left = wanted
     for word in words:

@@ -1,4 +1,4 @@
-"""Next token: at every place, name the token that follows. Source: Radford et al. 2018 (GPT), section 3.1."""
+"""Next-token prediction. Source: Radford et al. 2018 (GPT), section 3.1."""
 
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ class NextToken(Objective):
         ids = torch.from_numpy(rows.ids).long()
         asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
         if rows.segments is not None:
-            # The last token of a document is asked for the separator that follows, which begins the next one.
+            # The target of a document's last token is the separator that begins the next document.
             real = torch.from_numpy(rows.segments) != 0
             asked = real[:, :-1] & real[:, 1:]
         return ask(rows, ids[:, :-1], ids[:, 1:], asked, PART)

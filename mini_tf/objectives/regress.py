@@ -1,7 +1,7 @@
-"""Regression: the number that belongs to a text, or to two texts.
+"""Regression: a number for a text or a pair of texts.
 
-What is learnt is the number less the mean of the training side, in units of its standard deviation; the loss, a mean square, is then
-the share of the variance that is not explained: 1 = no better than the mean.
+The model predicts the standardized number (mean and standard deviation of the training split). The loss, a mean squared
+error, is then the share of unexplained variance: 1 = no better than the mean.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Sequence to sequence: name the target's tokens one after the other, from the whole source and what stands before.
+"""Sequence to sequence: next-token prediction of the target, given the whole source and the target so far.
 
-The target is read from its opening separator on and asked for up to its closing one. With label smoothing a share of every
-target's weight is spread evenly over the vocabulary; evaluation judges without it.
+Inputs begin with the separator, targets end with it. Label smoothing spreads a share of every target's weight evenly
+over the vocabulary; evaluation does not use it.
 Source: Sutskever et al. 2014, arXiv:1409.3215; label smoothing: Szegedy et al. 2016, arXiv:1512.00567, section 7.
 """
 
@@ -35,11 +35,13 @@ class Settings(ObjectiveSettings):
     UNLIKE = SMOOTHED
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of each target's weight that is spread evenly over the vocabulary in training; the 2017 paper has 0.1."""
+    """Label smoothing: share of each target's weight that is spread evenly over the vocabulary, in training; 0.1 in the
+    2017 paper.
+    """
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Seq2Seq":
         if vocabulary.separator is None:
-            raise DataFault("the tokenizer has no token that ends a text, which a translation needs")
+            raise DataFault("the tokenizer has no separator token, which the objective seq2seq needs")
         return Seq2Seq(self)
 
 
@@ -54,7 +56,7 @@ class Seq2Seq(Objective):
         assert rows.source is not None
         ids, read = torch.from_numpy(rows.ids).long(), rows
         asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
-        if rows.segments is not None:  # the closing separator of a shorter row is asked for, but not read
+        if rows.segments is not None:  # the closing separator of a shorter row is a target, but no input
             read = replace(rows, segments=rows.segments[:, 1:])
             asked = torch.from_numpy(rows.segments)[:, 1:] != 0
         segments = rows.source.segments

@@ -1,4 +1,4 @@
-"""Tagging: a tag for every word, at its first token. Source: Devlin et al. 2018, arXiv:1810.04805, section 5.3."""
+"""Tagging: one tag per word, predicted at its first token. Source: Devlin et al. 2018, arXiv:1810.04805, section 5.3."""
 
 from dataclasses import replace
 

@@ -1,9 +1,9 @@
-"""Optimizers: how the weights move, given their gradients and the learning rate of the step.
+"""Optimizers: updates of the parameters, given gradients and the learning rate of the step.
 
-The contract stands here; every other file of this package is one optimizer, and its name is the word a recipe writes. A file has
-`Settings` (its keys, the tensors it keeps for a parameter, what it builds) and a subclass of `Optimizer` with one method, `move`.
-Saving, loading, the gradient norm, clipping and the memory foretold are the same for all. `mini_tf.testing.optimizers` holds
-every kind to this contract.
+The contract is here; every other file of this package is one optimizer, named by the file name in a recipe. A file has
+`Settings` (its keys, its state per parameter, what it builds) and a subclass of `Optimizer` with one method, `move`.
+Saving, loading, gradient norm, clipping and the memory estimate are shared. `mini_tf.testing.optimizers` tests the
+contract.
 """
 
 from abc import ABC, abstractmethod
@@ -16,18 +16,19 @@ from torch import Tensor
 from mini_tf.recipe import kind_settings
 
 Role = Literal["matrix", "embedding", "head", "adapter", "vector"]
-"""matrix: a product inside the layers, of two axes; embedding: a table that is looked up; head: the output table, of words or of a task's
-classes; adapter: a narrow matrix of LoRA; vector: norms, biases and all else."""
+"""matrix: a weight with two axes inside the layers; embedding: a lookup table; head: the output layer of the vocabulary
+or of a task; adapter: a low-rank matrix of LoRA; vector: norms, biases and all else.
+"""
 
 IMPLEMENTATION = 1
-"""Counts up where a step's arithmetic changes: a run that was begun with another one does not continue to the same bits."""
+"""Incremented when the arithmetic of a step changes: a run of another version does not continue bit-exactly."""
 
 
 class Parameter(NamedTuple):
-    """A trainable tensor, and what an optimizer knows of it.
+    """A trainable tensor as the optimizer sees it.
 
-    rate: its learning rate, as a multiple of the one that is given to `step`. rows: of a matrix that is several joined into one,
-    the rows that belong to each; empty: it is one.
+    rate: its learning rate as a multiple of that of `step`. rows: of a matrix that joins several, the rows of each;
+    empty: one.
     """
 
     tensor: Tensor
@@ -37,39 +38,40 @@ class Parameter(NamedTuple):
 
     @property
     def grad(self) -> Tensor:
-        """The gradient, of one that has some."""
+        """The gradient; call only if there is one."""
         assert self.tensor.grad is not None
         return self.tensor.grad
 
     def zeros(self, *shape: int) -> Tensor:
-        """A tensor of zeros for the state, of the parameter's type and device; its shape where none is given."""
+        """Zeros for the state, of the parameter's type and device; its shape if none is given."""
         # On the meta device functions such as zeros_like import a second's worth of torch.
         return torch.zeros(shape or self.tensor.shape, dtype=self.tensor.dtype, device=self.tensor.device)
 
 
 class OptimizerSettings(kind_settings.OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
-        """The tensors kept for a parameter between steps, as they are before the first one: on its device, of any shape.
+        """The tensors kept for a parameter between steps, in their initial state, on its device.
 
-        The parameter may lie on the meta device: the memory that training needs is known from here.
+        The parameter may be on the meta device, to estimate memory.
         """
         raise NotImplementedError
 
     def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Optimizer":
-        """products: the type of the large matrix products of training, where the optimizer has some too."""
+        """products: the type of large matrix products in training, if the optimizer has some too."""
         raise NotImplementedError
 
     def decay_of(self, parameter: Parameter) -> float:
-        """The weight decay of a parameter: 0 for vectors (norms, biases) and for embeddings, where a token that is seldom seen
-        would shrink for nothing."""
+        """The weight decay of a parameter: 0 for vectors (norms, biases) and embeddings, where rare tokens would
+        shrink.
+        """
         free = parameter.role in ("embedding", "vector") or parameter.tensor.dim() < 2
         return 0.0 if free else self.weight_decay
 
 
 class Optimizer(ABC):
-    """Moves parameters, each known by its name. One count of steps serves all of them.
+    """Updates parameters, each identified by its name; one count of steps for all.
 
-    state: by parameter name, what `Settings.moments` gave. The sum of the gradient norm runs in the order of `parameters`.
+    state: by parameter name, from `Settings.moments`. The gradient norm is summed in the order of `parameters`.
     """
 
     def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter]) -> None:
@@ -79,14 +81,14 @@ class Optimizer(ABC):
 
     @abstractmethod
     def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        """Move the parameters that have a gradient, each by `lr` times its own rate, and bring their state up to date, in place.
+        """Update the parameters with a gradient, each by `lr` times its own rate, and their state, in place.
 
         `count` is the number of this step, from 1. Gradients may be overwritten. Autograd is off.
         """
 
     @torch.no_grad()
     def step(self, lr: float, grad_factor: float = 1.0) -> None:
-        """Move every parameter that has a gradient; the gradient is multiplied by `grad_factor` first (clipping)."""
+        """Update every parameter with a gradient; gradients are multiplied by `grad_factor` first (clipping)."""
         self.count += 1
         moving = {name: p for name, p in self.parameters.items() if p.tensor.grad is not None}
         if moving and grad_factor != 1.0:
@@ -94,7 +96,7 @@ class Optimizer(ABC):
         self.move(moving, lr)
 
     def grad_norm(self) -> Tensor:
-        """The global norm of the gradient, as a tensor without axes: nothing waits for the device."""
+        """The global gradient norm, a tensor without axes; no synchronization with the device."""
         grads = [p.tensor.grad for p in self.parameters.values() if p.tensor.grad is not None]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
         return norm
@@ -104,12 +106,12 @@ class Optimizer(ABC):
             p.tensor.grad = None
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """All there is to save: `step`, and NAME.MOMENT of each parameter; the tensors themselves, not copies."""
+        """The state to save: `step`, and NAME.MOMENT of each parameter; no copies."""
         kept = {f"{name}.{moment}": tensor for name, moments in self.state.items() for moment, tensor in moments.items()}
         return {"step": torch.tensor(self.count), **kept}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy what `state_tensors` gave; ValueError where names, shapes or types differ, before anything is copied."""
+        """Copy what `state_tensors` returned; ValueError if names, shapes or types differ, before anything is copied."""
         own = self.state_tensors()
         if strange := sorted(own.keys() ^ tensors.keys()):
             raise ValueError(f"optimizer state does not fit the model: {', '.join(strange[:5])} ({len(strange)} names on one side only)")
@@ -123,7 +125,7 @@ class Optimizer(ABC):
 
 
 def state_bytes(settings: Any, parameters: Mapping[str, Parameter]) -> int:
-    """Memory of what an optimizer of these settings keeps for the parameters; nothing is allocated for it."""
+    """Memory of the optimizer's state for these parameters; nothing is allocated."""
     tensors = {name: torch.empty(p.tensor.shape, dtype=p.tensor.dtype, device="meta") for name, p in parameters.items()}
     sketches = [p._replace(tensor=tensors[name]) for name, p in parameters.items()]
     return sum(moment.numel() * moment.element_size() for p in sketches for moment in settings.moments(p).values())

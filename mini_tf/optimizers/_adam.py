@@ -1,6 +1,6 @@
-"""The step of AdamW on torch's fused kernel, without torch.optim (to build one of those imports a compiler: a second at every start).
+"""AdamW on torch's fused kernel, without torch.optim, whose construction imports a compiler (a second at every start).
 
-Source: Loshchilov and Hutter 2019, arXiv:1711.05101. Memory: two tensors a parameter.
+Source: Loshchilov and Hutter 2019, arXiv:1711.05101. Memory: two tensors per parameter.
 """
 
 from collections import defaultdict
@@ -15,19 +15,19 @@ from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 
 
 class AdamSettings(OptimizerSettings):
-    """Of optimizers that move all parameters by AdamW, or all but some."""
+    """Settings of optimizers that use AdamW for all or some parameters."""
 
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    """How slowly AdamW's two moments of the gradient forget."""
+    """Decay rates of AdamW's first and second moment."""
     eps: float = Field(1e-8, gt=0, le=10)
-    """Added to the root of AdamW's second moment."""
+    """Added to the square root of AdamW's second moment."""
 
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"exp_avg": parameter.zeros(), "exp_avg_sq": parameter.zeros()}
 
 
 class AdamW(Optimizer):
-    """Moves parameters in groups of equal weight decay and rate. Moments have the type of their parameter."""
+    """Updates parameters in groups of equal weight decay and learning rate. Moments have the type of their parameter."""
 
     def __init__(self, settings: AdamSettings, parameters: Mapping[str, Parameter]) -> None:
         super().__init__(settings, parameters)
@@ -37,7 +37,7 @@ class AdamW(Optimizer):
             groups[settings.decay_of(p), p.rate].append(name)
         self.groups = [(names, decay, rate) for (decay, rate), names in groups.items()]
         device = next((p.tensor.device for p in self.parameters.values()), torch.device("cpu"))  # there may be no parameters
-        self._count_there = torch.zeros((), device=device)  # what the kernel reads: filled, not copied, so nothing waits
+        self._count_there = torch.zeros((), device=device)  # inputs of the kernel: filled, not copied, so nothing waits
 
     def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
         count = self._count_there.fill_(self.count)

@@ -1,9 +1,10 @@
-"""Muon: the update of a matrix is its momentum made orthogonal, so that every direction moves equally far.
+"""Muon: the update of a matrix is its orthogonalized momentum, so that it has the same size in every direction.
 
-Orthogonal by a few steps of an odd polynomial, X <- a X + (b (X X^T) + c (X X^T)^2) X, which drives all singular values
-towards 1. Matrices of one shape go through it together. Everything that is not a matrix of a layer is AdamW's, adapters too: a
-product's whole change is made orthogonal, and of B A it would see the factors; the gradient of A is 0 at first, of which it would
-make a full step out of rounding. Memory: one tensor a matrix, two for the rest.
+Orthogonalization takes a few steps of an odd polynomial, X <- a X + (b (X X^T) + c (X X^T)^2) X, which drives all
+singular values towards 1. Matrices of one shape are processed together. Parameters that are not matrices of a layer use
+AdamW; LoRA adapters too, since the change of a product is orthogonalized, not its factors, and the gradient of A is 0
+at first, of which orthogonalization would make a full step out of rounding errors. Memory: one tensor per matrix, two
+for others.
 
 Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the coefficients of each step:
 Amsel et al. 2025, "The Polar Express", arXiv:2505.16932, section 4, for singular values in [0.001, 1].
@@ -31,21 +32,21 @@ COEFFICIENTS = (
 )
 """(a, b, c) of each step; the last one for all that follow."""
 SAFETY = 1.01
-"""The polynomials are given a little less than they can bear, since a singular value above their interval would explode."""
+"""Inputs are scaled slightly below the limit, since a singular value above the interval would explode."""
 
 
 class Settings(AdamSettings):
     lr: float = Field(1e-3, gt=0, le=10)
-    """Learning rate of matrices at the top of the schedule; try 0.02."""
+    """Peak learning rate of matrices; try 0.02."""
     head_lr: float | None = Field(None, gt=0, le=10)
-    """Rate for an untied output table, norms and biases; default lr."""
+    """Peak learning rate of an untied output layer, norms and biases; default lr."""
     momentum: float = Field(0.95, ge=0, lt=1)
-    """How slowly the gradient is forgotten."""
+    """Decay rate of the momentum."""
     orthogonal_steps: int = Field(5, ge=1, le=20)
-    """Steps of the polynomial that makes an update orthogonal; 3 are enough for short runs."""
+    """Steps of the orthogonalization; 3 are enough for short runs."""
 
     def rate_of(self, role: str) -> float:
-        """Vectors and adapters, which are AdamW's too, learn at the head's rate."""
+        """Vectors and adapters use AdamW with the head's learning rate."""
         return super().rate_of("head" if role in ("vector", "adapter") else role)
 
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
@@ -58,7 +59,9 @@ class Settings(AdamSettings):
 
 
 def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
-    """(n, R, C) -> the nearest (semi-)orthogonal matrices, roughly: the more steps, the nearer the singular values are to 1."""
+    """(n, R, C) -> approximately the nearest (semi-)orthogonal matrices; with more steps singular values are closer to
+    1.
+    """
     wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
     exact = torch.float32 if wide.dtype == torch.bfloat16 else wide.dtype
     norms = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True, dtype=exact)
@@ -74,7 +77,7 @@ def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
 
 
 class Muon(AdamW):
-    """matrices: what is moved by Muon; the rest is AdamW's. products: the type of the products of `orthogonal`."""
+    """matrices: parameters for Muon; AdamW updates the rest. products: type of the matrix products in `orthogonal`."""
 
     def __init__(self, settings: Settings, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> None:
         self.matrices = {name: p for name, p in parameters.items() if p.role == "matrix"}
@@ -92,7 +95,7 @@ class Muon(AdamW):
         beta = self.settings.momentum
         momentum = [self.state[name]["momentum"] for name in matrices]
         torch._foreach_lerp_(momentum, grads, 1 - beta)
-        torch._foreach_lerp_(grads, momentum, beta)  # Nesterov: one step ahead of the momentum
+        torch._foreach_lerp_(grads, momentum, beta)  # Nesterov momentum
         if self.settings.weight_decay:
             kept = [1 - lr * p.rate * self.settings.decay_of(p) for p in matrices.values()]
             torch._foreach_mul_(tensors, kept)
@@ -101,7 +104,7 @@ class Muon(AdamW):
             moves, rates = list(updates.to(parts[0].matrix.dtype).unbind()), [part.rate for part in parts]
             if any(rate != 1.0 for rate in rates):
                 torch._foreach_mul_(moves, rates)
-            # A tall matrix turns few directions into many: its update is made larger, so that it moves its outputs as far.
+            # The update of a tall matrix is scaled up, so that it changes its outputs as much.
             far = lr * max(1.0, wanted[0] / wanted[1]) ** 0.5
             torch._foreach_add_([part.matrix for part in parts], moves, alpha=-far)
 
@@ -113,7 +116,7 @@ class _Part(NamedTuple):
 
 
 def _by_shape(matrices: Mapping[str, Parameter]) -> dict[tuple[int, int], list[_Part]]:
-    """Every matrix, joined ones part by part, gathered by shape."""
+    """All matrices, joined ones by part, grouped by shape."""
     gathered: dict[tuple[int, int], list[_Part]] = defaultdict(list)
     for p in matrices.values():
         rows = p.rows or p.tensor.shape[:1]

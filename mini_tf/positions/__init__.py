@@ -1,1 +1,1 @@
-"""Kinds: how a model knows where a token stands; a file's name is the word a recipe writes."""
+"""Positional encodings; the name of a file is the word in a recipe."""

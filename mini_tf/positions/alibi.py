@@ -1,7 +1,8 @@
-"""ALiBi: scores fall linearly with distance, each head with its own slope; nothing is learned, and texts may run on.
+"""ALiBi: a bias of the attention scores that falls linearly with distance, with a slope for each head and no
+parameters.
 
-Slopes are a geometric sequence from 2^(-8/n) for n heads, a power of two; for other n, as in the released code, every second
-slope of the next power of two fills up. In an encoder the distance counts to both sides.
+Slopes are a geometric sequence from 2^(-8/n) for n heads if n is a power of two; for other n, as in the released code,
+every second slope of the next power of two is added. In an encoder the bias is symmetric. Positions are not limited.
 Source: Press et al. 2021, arXiv:2108.12409, section 3.
 """
 
@@ -14,14 +15,14 @@ from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodin
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"bias"})
+    APPLIES_TO = frozenset({"bias"})
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Alibi(n_heads)
 
 
 class Alibi(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()
@@ -34,8 +35,8 @@ class Alibi(PositionalEncoding):
 
 
 def slopes(n_heads: int) -> list[float]:
-    whole = 2 ** math.floor(math.log2(n_heads))
-    found = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
-    if whole < n_heads:
-        found += slopes(2 * whole)[0::2][: n_heads - whole]
-    return found
+    power = 2 ** math.floor(math.log2(n_heads))
+    values = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    if power < n_heads:
+        values += slopes(2 * power)[0::2][: n_heads - power]
+    return values

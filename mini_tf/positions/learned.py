@@ -1,4 +1,4 @@
-"""Learned positions: a table with a vector for each place, added to the embeddings; it ends where the table ends.
+"""Learned positional embeddings, added to the token embeddings; the table limits the number of positions.
 
 Source: Devlin et al. 2018, arXiv:1810.04805 (BERT); Radford et al. 2019 (GPT-2).
 """
@@ -14,40 +14,40 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"embed"})
+    APPLIES_TO = frozenset({"embed"})
 
     length: Annotated[int, Field(ge=1, le=2**20)] | Literal["auto"] = "auto"
-    """Number of positions in the table; auto = train.context."""
+    """Number of positions; auto = train.context."""
 
-    def longest(self, context: int) -> int:
+    def max_positions(self, context: int) -> int:
         return context if self.length == "auto" else self.length
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
-        return Learned(self.longest(context), d_model)
+        return Learned(self.max_positions(context), d_model)
 
 
 class Learned(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, length: int, d_model: int) -> None:
         super().__init__()
-        self.ends = length
+        self.max_positions = length
         self.table = nn.Embedding(length, d_model)
 
     def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:
-        """Raises DataFault where a token stands past the table's end."""
+        """Raises DataFault if a position is beyond the table."""
         if token_positions.positions is None:
-            self._reaches(token_positions.start + token_positions.length)
+            self._check_length(token_positions.start + token_positions.length)
             return x + self.table.weight[token_positions.start : token_positions.start + token_positions.length]
-        # Positions come from rows of a known length; reading their maximum would wait for the device.
+        # Not checked on a GPU, where reading the maximum would synchronize; rows have a known length.
         if token_positions.positions.device.type == "cpu":
-            self._reaches(int(token_positions.positions.max()) + 1 if token_positions.positions.numel() else 0)
+            self._check_length(int(token_positions.positions.max()) + 1 if token_positions.positions.numel() else 0)
         embedded: Tensor = x + self.table(token_positions.positions)
         return embedded
 
-    def _reaches(self, length: int) -> None:
+    def _check_length(self, length: int) -> None:
         if length > self.table.num_embeddings:
             raise DataFault(
                 f"a text of {length} tokens is longer than the {self.table.num_embeddings} learned positions",
-                hint="shorten it, or train with a longer train.context, or with positions that run on: rotary, alibi, sinusoidal",
+                hint="shorten the text, or train with a longer train.context or positions without a limit: rotary, alibi, sinusoidal",
             )

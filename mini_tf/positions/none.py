@@ -1,4 +1,7 @@
-"""No positions: an encoder then cannot tell orders of words apart; a decoder can, since what it sees grows (Haviv et al. 2022)."""
+"""No positional encoding: an encoder is then permutation-equivariant; a decoder can infer order from the causal mask.
+
+Source: Haviv et al. 2022, arXiv:2203.16634.
+"""
 
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 

@@ -1,7 +1,8 @@
-"""Rotary positions: queries and keys are turned by angles that grow with their place, so scores see distances only.
+"""Rotary position embeddings (RoPE): queries and keys are rotated by their positions, so scores depend on distances
+only.
 
-Dimension j is paired with j + d_k/2 (the layout of Hugging Face's Llama); what was turned has the two of a pair side by
-side, in queries and keys alike, so that no score changes. Source: Su et al. 2021, arXiv:2104.09864.
+Dimension j is paired with j + d_k/2 (the layout of Hugging Face's Llama). The output has the two dimensions of a pair
+adjacent, in queries and keys alike, so no score changes. Source: Su et al. 2021, arXiv:2104.09864.
 """
 
 from typing import Any
@@ -16,42 +17,43 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"rotary"})
+    APPLIES_TO = frozenset({"rotary"})
 
     base: float = Field(10000.0, gt=1)
-    """Pair i turns by base^(-2i/d_k) a token; short texts like a small base."""
+    """Pair i is rotated by base^(-2i/d_k) per token; a smaller base suits short contexts."""
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Rotary(d_k, self.base)
 
 
 class Rotary(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, d_k: int, base: float) -> None:
         super().__init__()
         self.d_k, self.base = d_k, base
         self._last: tuple[TokenPositions, tuple[Tensor, Tensor, Tensor | None]] | None = None
 
-    def angles(self, device: torch.device) -> Tensor:
-        """By how much each pair turns from one token to the next, (K/2,) in float64, the fastest first."""
+    def frequencies(self, device: torch.device) -> Tensor:
+        """Rotation per token of each pair, (K/2,) in float64, fastest first."""
         pair = torch.arange(0, self.d_k, 2, device=device, dtype=torch.float64)
         return self.base ** (-pair / self.d_k)
 
-    def turn(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
+    def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
         half = x.dtype in (torch.bfloat16, torch.float16)
-        cos, sin, turns = self._turns(token_positions, x)
-        if turns is not None:
-            turned: Tensor = _Turn.apply(x.float() if half else x, turns)
-            return turned.to(x.dtype)
+        cos, sin, rotations = self._rotations(token_positions, x)
+        if rotations is not None:
+            rotated: Tensor = _Rotate.apply(x.float() if half else x, rotations)
+            return rotated.to(x.dtype)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
-    def _turns(self, token_positions: TokenPositions, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a CPU both as one complex number.
+    def _rotations(self, token_positions: TokenPositions, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a CPU cos + i sin.
 
-        Made once for all layers, which are given the same positions. A compiler knows no complex numbers, some devices no float64.
+        Cached, as all layers have the same positions. torch.compile does not support complex numbers, nor some devices
+        float64.
         """
         exact = torch.float64 if like.dtype == torch.float64 else torch.float32
         if (
@@ -64,25 +66,25 @@ class Rotary(PositionalEncoding):
         positions = token_positions.all_positions(like.device)[..., None]
         if like.device.type == "mps":
             positions = positions.cpu()
-        angle = positions.double() * self.angles(positions.device)
+        angle = positions.double() * self.frequencies(positions.device)
         cos, sin = ((part[:, :, None].to(exact)).to(like.device) for part in (angle.cos(), angle.sin()))
         eager = like.device.type == "cpu" and not torch.compiler.is_compiling()
         self._last = (token_positions, (cos, sin, torch.complex(cos, sin) if eager else None))
         return self._last[1]
 
 
-class _Turn(torch.autograd.Function):
-    """Pairs as complex numbers, times e^(i angle): two passes over memory where real numbers take five."""
+class _Rotate(torch.autograd.Function):
+    """Pairs as complex numbers, times e^(i angle): two passes over memory; real arithmetic takes five."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, turns: Tensor) -> Tensor:
-        ctx.save_for_backward(turns)
+    def forward(ctx: Any, x: Tensor, rotations: Tensor) -> Tensor:
+        ctx.save_for_backward(rotations)
         first, second = x.chunk(2, dim=-1)
-        return torch.view_as_real(torch.complex(first, second).mul_(turns)).flatten(-2)
+        return torch.view_as_real(torch.complex(first, second).mul_(rotations)).flatten(-2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        (turns,) = ctx.saved_tensors
-        pairs = torch.view_as_complex(dy.contiguous().unflatten(-1, (-1, 2))) * turns.conj()
+        (rotations,) = ctx.saved_tensors
+        pairs = torch.view_as_complex(dy.contiguous().unflatten(-1, (-1, 2))) * rotations.conj()
         return torch.cat([pairs.real, pairs.imag], dim=-1), None

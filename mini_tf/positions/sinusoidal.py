@@ -1,7 +1,8 @@
-"""Sinusoidal positions: sines and cosines of geometrically growing wavelengths, added to the embeddings.
+"""Sinusoidal positional encoding, added to the token embeddings.
 
-PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(p / base^(2i/d)). Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
-Sines and cosines alternate, as in the paper (tensor2tensor's code puts all sines first, with other frequencies).
+PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(p / base^(2i/d)). Source: Vaswani et al. 2017, arXiv:1706.03762,
+section 3.5. Sines and cosines alternate, as in the paper (tensor2tensor's code has all sines first, with slightly
+different frequencies).
 """
 
 import torch
@@ -13,17 +14,17 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"embed"})
+    APPLIES_TO = frozenset({"embed"})
 
     base: float = Field(10000.0, gt=1)
-    """Wavelengths run from 2 pi to base * 2 pi."""
+    """Wavelengths are 2 pi to base * 2 pi."""
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return Sinusoidal(d_model, self.base)
 
 
 class Sinusoidal(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, d_model: int, base: float) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class Sinusoidal(PositionalEncoding):
 
 
 def sinusoids(positions: Tensor, d: int, base: float) -> Tensor:
-    """(...,) positions -> (..., d), in float64 so that far positions keep their phase."""
+    """Positions (...,) -> encodings (..., d); angles are computed in float64, for accuracy at large positions."""
     dimension = torch.arange(0, d, 2, device=positions.device, dtype=torch.float64)
     angle = positions[..., None].double() * base ** (-dimension / d)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :d]

@@ -1,7 +1,8 @@
-"""T5's relative positions: each head has a learned bias for each bucket of distances, which all layers of the stack share.
+"""T5's relative position bias: a learned bias per head and bucket of distances, shared by all layers of the stack.
 
-Near distances have a bucket each, farther ones share buckets that grow logarithmically, and from max_distance on all share the
-last one, so that texts may run on. Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1, and the released code.
+Near distances have one bucket each, greater ones share logarithmic buckets, and all from max_distance on share the last
+one, so positions are not limited.
+Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1, and the released code.
 """
 
 import math
@@ -15,19 +16,19 @@ from mini_tf.recipe.kinds import Rule, Rules
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES = frozenset({"bias"})
+    APPLIES_TO = frozenset({"bias"})
 
     bidirectional: bool = True
-    """Half of the buckets are for keys ahead, as in an encoder; false, as in a decoder: all look back."""
+    """Half of the buckets are for keys ahead of the query, as in an encoder; false for a decoder."""
     n_buckets: int = Field(32, ge=4, le=65536)
-    """Number of buckets, of each head."""
+    """Number of buckets per head."""
     max_distance: int = Field(128, ge=2, le=2**20)
-    """From so many tokens on all distances share a bucket."""
+    """All distances from here on share a bucket."""
 
     def rules(self) -> Rules:
         yield from super().rules()
         if self.bidirectional and self.n_buckets % 2:
-            what = f"{self.n_buckets} buckets cannot be halved between keys ahead and behind; use {self.n_buckets + 1}"
+            what = f"{self.n_buckets} buckets cannot be split evenly between earlier and later keys; use {self.n_buckets + 1}"
             yield Rule("n_buckets", what, ("bidirectional",))
         elif self.max_distance <= (near := self.n_buckets // (4 if self.bidirectional else 2)):
             what = f"the {near} nearest distances have a bucket each; use more than {near}"
@@ -38,29 +39,32 @@ class Settings(PositionalEncodingSettings):
 
 
 class T5(PositionalEncoding):
-    attaches = Settings.ATTACHES
+    applies_to = Settings.APPLIES_TO
 
     def __init__(self, settings: Settings, n_heads: int) -> None:
         super().__init__()
-        self.reach = settings.max_distance
+        self.max_distance = settings.max_distance
         self.table = nn.Embedding(settings.n_buckets, n_heads)
-        distance = torch.arange(-self.reach, self.reach + 1)
-        self.register_buffer("bucket", buckets(distance, settings.bidirectional, settings.n_buckets, self.reach), persistent=False)
+        distance = torch.arange(-self.max_distance, self.max_distance + 1)
+        self.register_buffer("bucket", buckets(distance, settings.bidirectional, settings.n_buckets, self.max_distance), persistent=False)
         self.bucket: Tensor
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor:
-        # There are many pairs of tokens, but few distances: buckets are looked up, and gradients summed, for each of these first.
-        biases: Tensor = self.table(self.bucket).t()  # (H, 2 reach + 1)
-        index = distance.clamp(-self.reach, self.reach) + self.reach
+        # There are few distinct distances: looking buckets up per distance first makes the backward pass cheaper.
+        biases: Tensor = self.table(self.bucket).t()  # (H, 2 max_distance + 1)
+        index = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return biases.index_select(1, index.flatten()).view(biases.shape[0], *distance.shape).transpose(0, 1)
 
 
 def buckets(distance: Tensor, bidirectional: bool, n_buckets: int, max_distance: int) -> Tensor:
-    """The bucket of each distance from query back to key; keys ahead have the second half of the buckets, or that of distance 0."""
+    """The bucket of each distance (query position minus key position).
+
+    Keys ahead have the second half of the buckets, or the bucket of distance 0 if not `bidirectional`.
+    """
     n = n_buckets // 2 if bidirectional else n_buckets
     far = distance.abs() if bidirectional else distance.clamp(min=0)
     near = n // 2
-    # In fp32 and in this order, as in the released code: at its edges a bucket depends on how the logarithm is rounded.
+    # In fp32 and in this order, as in the released code: the edges of buckets depend on the rounding of the logarithm.
     growth = torch.log(far.clamp(min=near).float() / near) / math.log(max_distance / near) * (n - near)
     bucket = torch.where(far < near, far, (near + growth.long()).clamp(max=n - 1))
     return bucket + n * (distance < 0) if bidirectional else bucket

@@ -80,23 +80,26 @@ class TokenizerSettings(Kind):
 
 
 Direction = Literal["causal", "bidirectional", "prefix"]
-"""Attention to what stands before, to both sides, or to a prefix as a whole and what stands before."""
-_SEEN: dict[Direction, str] = {
-    "bidirectional": "both sides",
-    "causal": "only what stands before",
-    "prefix": "a prefix as a whole and what stands before",
+"""Direction of self-attention: causal; bidirectional; or prefix (bidirectional within a prefix, causal after it)."""
+_ATTENDED: dict[Direction, str] = {
+    "bidirectional": "earlier and later tokens",
+    "causal": "only earlier tokens",
+    "prefix": "a whole prefix and earlier tokens",
 }
 
 
-def seen(directions: Collection[Direction], source: bool) -> str:
+def attended_tokens(directions: Collection[Direction], source: bool) -> str:
     """What a token attends to, in words."""
     if source:
-        return "a source and what stands before in the target"
-    return " or ".join(words for direction, words in _SEEN.items() if direction in directions)
+        return "a source and earlier target tokens"
+    return " or ".join(words for direction, words in _ATTENDED.items() if direction in directions)
 
 
 class PositionLimit(NamedTuple):
-    """A kind of position that ends: its key in the model's section, its word, how many positions there are, and whether of a source."""
+    """A positional encoding with a maximum length.
+
+    key: its key in the model's section; kind: its word there; length: number of positions; source: of the encoder.
+    """
 
     key: str
     kind: str
@@ -105,21 +108,20 @@ class PositionLimit(NamedTuple):
 
 
 class ModelSettings(Kind):
-    """What the recipe needs to know of a model."""
+    """What recipes need to know of a model."""
 
     PACKAGE = "models"
     DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions that self-attention of its own tokens can have: bidirectional alone, or causal, whose mixers may follow the order of
-    a prefix too; the objective decides."""
+    """Directions of self-attention: only bidirectional, or causal and possibly prefix; the objective selects one."""
     SOURCE: ClassVar[bool] = False
-    """Its tokens attend to a source besides."""
+    """It is an encoder-decoder: tokens also attend to a source."""
     PACKS: ClassVar[bool] = True
-    """It keeps documents that share a row apart, where its mixers do."""
+    """It keeps the documents of a packed row apart, if its mixers do."""
     OBJECTIVE: ClassVar[str]
-    """The objective where a recipe names none."""
+    """Objective of a recipe that names none."""
 
     init_from: NonEmptyText | None = None
-    """A run to begin with: its model, weights and tokenizer; what is new is drawn. The recipe's own keep only dropout_rate."""
+    """Run to initialize from: its weights, tokenizer and model settings except dropout_rate; new parameters are random."""
 
     def rules(self) -> Rules:
         if self.init_from == "last":
@@ -127,36 +129,36 @@ class ModelSettings(Kind):
 
     @property
     def causal(self) -> bool:
-        """No token attends to what stands behind it, or behind its prefix: the model can write."""
+        """Self-attention is causal (possibly with a prefix), so the model can generate text."""
         return "bidirectional" not in self.DIRECTIONS
 
     @property
-    def seen(self) -> str:
+    def attended_tokens(self) -> str:
         """What a token attends to, in words."""
-        return seen({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
+        return attended_tokens({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
 
     def mixers(self) -> Sequence[Any]:
-        """Settings of the self-attention of its own tokens, layer by layer, as long as they differ."""
+        """Settings of the self-attention of the layers that process the model's own tokens."""
         return ()
 
-    def limits(self, context: int) -> Sequence[PositionLimit]:
-        """Positions that end; context: `train.context`."""
+    def position_limits(self, context: int) -> Sequence[PositionLimit]:
+        """Its positional encodings with a maximum length; context: `train.context`."""
         return ()
 
-    def attends(self, border: str, direction: Direction) -> str:
-        """What each token attends to, in words; border: of a text, such as `its row`; direction: the objective's."""
-        return f"each token sees {seen({direction}, self.SOURCE)} and itself, in {border}"
+    def describe_attention(self, boundary: str, direction: Direction) -> str:
+        """What each token attends to, in words; boundary: such as `its row`; direction: that of the objective."""
+        return f"each token attends to {attended_tokens({direction}, self.SOURCE)} and itself, in {boundary}"
 
-    def can_start_from(self, other: "ModelSettings") -> bool:
-        """Whether weights of such a model mean the same in this one (`init_from`)."""
+    def can_init_from(self, other: "ModelSettings") -> bool:
+        """Whether weights of such a model can initialize this one (`init_from`)."""
         return self.kind == other.kind or not (self.SOURCE or other.SOURCE)
 
     def stacks(self) -> Mapping[str, Any]:
-        """The settings of its stacks, by their paths in the model; its own first."""
+        """Settings of its stacks by their paths in the model, the stack before the head first."""
         raise NotImplementedError
 
-    def compared(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
-        """What must be the same where it starts from the weights of `other`: keys, and both values as JSON."""
+    def compare_with(self, other: "ModelSettings") -> Iterator[tuple[str, Any, Any]]:
+        """Settings that must be equal for `init_from`: recipe keys, and both values as JSON."""
         mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
         yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")
 

@@ -10,7 +10,7 @@ from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules
 from mini_tf.recipe.gates import Gate
-from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, seen
+from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, attended_tokens
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
@@ -119,8 +119,8 @@ def _reading(recipe: Recipe) -> Rules:
     others = [word for word, other in models.items() if objective.direction(other)]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
-    needed = seen(objective.DIRECTIONS, objective.SOURCE)
-    yield "objective", f"{objective.kind} needs a model that reads {needed}, {model.kind} reads {model.seen}{way}"
+    needed = attended_tokens(objective.DIRECTIONS, objective.SOURCE)
+    yield "objective", f"{objective.kind} needs a model that reads {needed}, {model.kind} reads {model.attended_tokens}{way}"
 
 
 def _streaming(recipe: Recipe) -> Rules:
@@ -143,7 +143,7 @@ def _streaming(recipe: Recipe) -> Rules:
 
 def _positions(recipe: Recipe) -> Rules:
     context = recipe.train.context
-    limits = {limit.key: limit for limit in recipe.model.limits(context)}  # both sides of a model may have the same one
+    limits = {limit.key: limit for limit in recipe.model.position_limits(context)}  # both sides of a model may have the same one
     for key, kind, length, _ in limits.values():
         if recipe.train.stream:
             what = f"a stream runs past the end of {kind} positions; use rotary, alibi or sinusoidal ones"

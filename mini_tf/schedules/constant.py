@@ -1,4 +1,4 @@
-"""constant: the peak to the end."""
+"""constant: the peak learning rate until the end."""
 
 from mini_tf.schedules import ScheduleSettings
 

@@ -1,4 +1,4 @@
-"""cosine: from the peak down to the floor along half a cosine.
+"""cosine: decay from the peak to the floor along half a cosine.
 
 Source: Loshchilov and Hutter 2017, "SGDR", arXiv:1608.03983, without restarts.
 """

@@ -1,4 +1,4 @@
-"""inverse_sqrt: the rate falls as 1 / sqrt(step), and not below the floor.
+"""inverse_sqrt: decay as 1 / sqrt(step), not below the floor.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 5.3, scaled to a peak of 1 at the end of the warmup.
 """

@@ -1,4 +1,4 @@
-"""linear: from the peak down to the floor in a straight line."""
+"""linear: linear decay from the peak to the floor."""
 
 from mini_tf.schedules import ScheduleSettings, progress
 

@@ -1,8 +1,8 @@
-"""How good predictions are, a file for each kind of task; floats by name, from numbers and words alone.
+"""Metrics of predictions, one file per kind of task; floats by name, from numbers and words alone.
 
-The figures come from well-kept packages that a base install lacks. What is trivial is given without them, so that training goes on:
-`class_scores`, `number_scores` and `entity_scores` then return accuracy or rmse alone, `corpus_scores` and `summary_scores` raise
-Unavailable. Who goes without them says so (`left_out`); who promised a figure asks first (`require`).
+They use packages that a base install lacks. Without these, `class_scores`, `number_scores` and `entity_scores` return
+only accuracy or rmse, so training continues, and `corpus_scores` and `summary_scores` raise Unavailable. `left_out`
+reports missing metrics; `require` checks for a requested one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,31 +16,31 @@ PACKAGES = {
     "scikit-learn": "F1, Matthews, Pearson and Spearman",
     "seqeval": "entity F1",
 }
-"""What the extra `scores` installs, and what each is for."""
+"""What the extra `scores` installs, and its metrics."""
 _F1, _ENTITIES = ("scikit-learn",), ("scikit-learn", "seqeval")
 OF_TEXTS = {
     **dict.fromkeys(("bleu", "chrf", "exact_match"), ("sacrebleu",)),
     **dict.fromkeys(("rouge1", "rouge2", "rougeL"), ("rouge-score",)),
 }
-"""Of what the model writes, compared with its references."""
+"""Metrics of generated texts with references."""
 OF_ENTITIES = dict.fromkeys(("entity_f1", "entity_f1.", "entity_precision", "entity_recall"), _ENTITIES)
-"""Of tags that mark entities; others have f1_macro in place of them."""
+"""Metrics of entity tags; other tags have f1_macro instead."""
 OF_CLASSES = {"accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1.", "matthews"), _F1)}
 OF_NUMBERS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
 OF_TAGS = {"accuracy": (), "f1_macro": _F1} | OF_ENTITIES
 COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
-"""Figures of more than one kind of objective."""
+"""Metrics of several kinds of objectives."""
 
 
 def figures_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
-    """What evaluation measures, of a run with these classes if they are known; a name that ends in a dot goes on with a class or type."""
+    """Metrics of an evaluation with these classes, if known; a name that ends in a dot is completed by a class or type."""
     of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
     pipeline = objective.pipeline()
     return ("loss", *of_tokens, *objective.METRICS, *(() if pipeline is None else (*pipeline.figures(classes), *pipeline.WRITTEN)))
 
 
 def packages_of(pipeline: PipelineSettings | None, figures: Iterable[str]) -> tuple[str, ...]:
-    """Those that one of these figures cannot be made without; a pipeline measures them, or the objective, which needs none."""
+    """Packages that one of these metrics needs."""
     known = {} if pipeline is None else {**pipeline.FIGURES, **pipeline.WRITTEN}
     needed = {package for name in figures for package in known.get(name, known.get(f"{name.partition('.')[0]}.", ()))}
     return tuple(package for package in PACKAGES if package in needed)
@@ -50,33 +50,33 @@ INSTALL = "pip install 'minitf[scores]'"
 
 
 def require(*packages: str) -> None:
-    """Unavailable where one of `packages` (of PACKAGES) is missing."""
+    """Unavailable if one of `packages` (of PACKAGES) is missing."""
     if lacking := missing(*packages):
         raise Unavailable("; ".join(f"{_figures(package)} {package}" for package in lacking), hint=INSTALL)
 
 
 def available(*packages: str) -> bool:
-    """Whether all of `packages` are here."""
+    """Whether all of `packages` are installed."""
     return not missing(*packages)
 
 
 def can_measure(figures: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether the packages of one figure at least are here (`PipelineSettings.WRITTEN`)."""
+    """Whether the packages of at least one metric are installed."""
     return any(available(*packages) for packages in figures.values())
 
 
 def missing(*packages: str) -> list[str]:
-    """Those of `packages` that are not here."""
+    """Those of `packages` that are not installed."""
     return [package for package in packages if version(package) is None]
 
 
 def left_out(*packages: str) -> str:
-    """The sentence for a run that goes on without some of `packages`; "" where none is missing."""
+    """A sentence about missing metrics; "" if none is missing."""
     if not (lacking := missing(*packages)):
         return ""
     named = " and ".join(lacking)
     figures = ", ".join(PACKAGES[package] for package in lacking)
-    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures}: {INSTALL}"
+    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so {figures} are not computed: {INSTALL}"
 
 
 def _figures(package: str) -> str:
@@ -85,7 +85,7 @@ def _figures(package: str) -> str:
 
 
 def version(package: str) -> str | None:
-    """None where the package is missing; "" where it does not tell its version. Nothing is imported by a word: the imports stand here."""
+    """The version of a package; None if it is missing, "" if unknown. Imports are literal."""
     try:
         match package:
             case "sacrebleu":

@@ -1,6 +1,7 @@
-"""How often the right class is chosen: accuracy, F1, Matthews; which are taken for which; whether confidence can be believed.
+"""Classification metrics: accuracy, F1, Matthews correlation; confusion matrix; calibration.
 
-F1 and Matthews are scikit-learn's. Sources: Matthews 1975, for several classes Gorodkin 2004; Guo et al. 2017, arXiv:1706.04599.
+F1 and Matthews are scikit-learn's. Sources: Matthews 1975, for several classes Gorodkin 2004; Guo et al. 2017,
+arXiv:1706.04599.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,9 @@ from mini_tf.scores import available
 
 
 class Calibration(NamedTuple):
-    """Of each bin of confidences, (bins,) each: their mean, the share that was right (both NaN in an empty bin), and how many they are.
+    """Per confidence bin, (bins,) each: mean confidence, accuracy (both NaN in an empty bin), and number of texts.
 
-    `error` is the expected calibration error: the mean over all texts of how far confidence and accuracy of their bin lie apart.
+    error: the expected calibration error (ECE), the mean over all texts of |confidence - accuracy| of their bin.
     """
 
     confidence: np.ndarray
@@ -24,11 +25,12 @@ class Calibration(NamedTuple):
 
 
 def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class numbers (N,) each; `names` of all classes.
+    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class numbers (N,); names: all
+    classes.
 
-    A class that neither side has has no F1, and is left out of the macro mean (scikit-learn's with `labels` those of either side); one
-    that is never right has 0. matthews is 0 where one side is all of one class. Where every text has one class, f1_micro is the
-    accuracy. Without scikit-learn accuracy alone.
+    A class that occurs neither in truth nor in predictions has no F1 and is left out of the macro mean; one that is
+    never right has 0. matthews is 0 if truth or predictions have one class only. With one class per text f1_micro is
+    the accuracy. Without scikit-learn only accuracy.
     """
     _must_match(truth, predicted)
     scores = {"accuracy": float(np.mean(truth == predicted))}
@@ -54,15 +56,15 @@ def _matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
-    """How often each of `n` classes (rows) is taken for each (columns): counts (n, n)."""
+    """The confusion matrix (n, n) of `n` classes: rows are true classes, columns predicted ones."""
     _must_match(truth, predicted)
     return np.bincount(truth.astype(np.int64) * n + predicted, minlength=n * n).reshape(n, n)
 
 
 def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) -> Calibration:
-    """From probabilities (N, C) and the true classes (N,): a text's confidence is the probability of its likeliest class.
+    """Calibration from probabilities (N, C) and true classes (N,); confidence is the largest probability.
 
-    Bins are equally wide, over 0 to 1, and own their upper edge.
+    Bins are equally wide, over 0 to 1, and include their upper edge.
     """
     _must_match(truth, probabilities)
     confidence, right = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
@@ -75,6 +77,6 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
 
 def _must_match(truth: np.ndarray, predicted: np.ndarray) -> None:
     if len(truth) != len(predicted):
-        raise ValueError(f"truth and predictions must be as many: {len(truth)} != {len(predicted)}")
+        raise ValueError(f"truth and predictions must have the same length: {len(truth)} != {len(predicted)}")
     if len(truth) == 0:
         raise ValueError("there must be a prediction")

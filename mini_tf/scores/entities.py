@@ -1,8 +1,8 @@
-"""How well the words of a text are tagged: whole entities where the tags mark some, else word by word.
+"""Tagging metrics: by entity if the tags mark entities, else by word.
 
-Entities are counted as seqeval does by default, which is as conlleval.pl of CoNLL-2000: an entity is right if its first and last word
-and its type are; tags that contradict each other (I-PER after O) still make an entity. Sources: Tjong Kim Sang and Buchholz 2000;
-Ramshaw and Marcus 1995 (tags); Nakayama 2018 (seqeval).
+Entities are counted as by seqeval (default mode) and conlleval.pl of CoNLL-2000: an entity is right if its first and
+last word and its type are; inconsistent tags (I-PER after O) still begin an entity. Sources: Tjong Kim Sang and
+Buchholz 2000; Ramshaw and Marcus 1995 (tags); Nakayama 2018 (seqeval).
 """
 
 import re
@@ -16,15 +16,15 @@ from mini_tf.scores.classes import class_scores
 
 _ENTITY_TAG = re.compile(r"[BIESLU](-.+)?", re.DOTALL)
 _BILOU = {"L": "E", "U": "S"}
-"""Last and unit are called end and single by seqeval, which knows no others."""
+"""seqeval calls last and unit end and single, and knows no others."""
 
 
 def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], tags: Iterable[str] = ()) -> dict[str, float]:
-    """Figures from a tag for each word of each text, all 0-1; `tags`: the whole tag set, where more is known than occurs here.
+    """Metrics from one tag per word of each text, all 0-1; tags: the whole tag set, if known.
 
-    Tags that mark entities (`mark_entities`): accuracy by word; entity_f1, entity_precision, entity_recall over all entities, 0 where
-    there are none; entity_f1.<type> of the types that occur on either side. Other tags (parts of speech): accuracy and f1_macro by word.
-    Without seqeval, or scikit-learn, accuracy alone. ValueError where there are no words, or not as many of one as of the other.
+    Entity tags (`mark_entities`): accuracy by word; entity_f1, entity_precision, entity_recall over all entities, 0 if
+    there are none; entity_f1.<type> for types that occur. Other tags (parts of speech): accuracy and f1_macro by word.
+    Without seqeval or scikit-learn only accuracy. ValueError if there are no words or lengths differ.
     """
     if list(map(len, truth)) != list(map(len, predicted)):
         raise ValueError("truth and predictions must have the same texts with a tag for each word")
@@ -40,9 +40,9 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def mark_entities(tags: Iterable[str]) -> bool:
-    """Whether tags mark where entities begin and end: each but O is B, I, E, S, L or U, alone or before a hyphen and a type.
+    """Whether tags mark entities: each but O is B, I, E, S, L or U, alone or before a hyphen and a type.
 
-    IOB1, IOB2, IOBES and BILOU do. Nothing but O does not.
+    True for IOB1, IOB2, IOBES and BILOU. False if all are O.
     """
     marks = {*tags} - {"O"}
     return bool(marks) and all(_ENTITY_TAG.fullmatch(tag) for tag in marks)

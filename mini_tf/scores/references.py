@@ -1,15 +1,15 @@
-"""What a text is held to: one reference, or several of which any will do."""
+"""References of a text: one, or several alternatives."""
 
 from collections.abc import Sequence
 
 
 def alternatives(texts: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
-    """For each text its references, one or more.
+    """The references of each text, at least one.
 
-    ValueError where there are no texts, not as many references as texts, or a text without any.
+    ValueError if there are no texts, numbers differ, or a text has no reference.
     """
     if len(texts) != len(references):
-        raise ValueError(f"texts and references must be as many: {len(texts)} != {len(references)}")
+        raise ValueError(f"texts and references must have the same length: {len(texts)} != {len(references)}")
     if not texts:
         raise ValueError("there must be a text")
     each = [[one] if isinstance(one, str) else list(one) for one in references]

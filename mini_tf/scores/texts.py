@@ -1,4 +1,4 @@
-"""Texts that a model writes, beside those that people wrote: how near they come, by all packages that are here."""
+"""Metrics of generated texts against references, from all installed packages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,9 +8,9 @@ from mini_tf.scores.translation import corpus_scores
 
 
 def text_scores(written: Iterable[tuple[str, Sequence[str]]]) -> dict[str, float]:
-    """Figures of texts, each held to all its references.
+    """Metrics of texts against all their references.
 
-    rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100); those whose package is missing are left out.
+    rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100); without those whose package is missing.
     """
     texts, references = zip(*written, strict=True)
     rouge = summary_scores(texts, references) if available("rouge-score") else {}

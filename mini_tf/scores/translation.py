@@ -1,6 +1,6 @@
-"""How near translations come to their references: BLEU, chrF and exact match over a whole corpus.
+"""Translation metrics: BLEU, chrF and exact match over a corpus.
 
-BLEU and chrF are sacrebleu's with its defaults, on detokenised and cased text, so that they compare with what others publish.
+BLEU and chrF are sacrebleu's with its defaults, on detokenized, cased text, comparable with published results.
 Sources: Papineni et al. 2002; Popović 2015; Post 2018, arXiv:1804.08771.
 """
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 
 def corpus_scores(translations: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> dict[str, float]:
-    """bleu and chrf (0-100), and exact_match, the share that is equal to its reference to the letter (0-1).
+    """bleu and chrf (0-100), and exact_match, the share of translations equal to a reference (0-1).
 
-    translations[i] is compared with references[i]; of several references BLEU counts the n-grams of all, chrF takes the nearest, and
-    an exact match is equal to any. ValueError where there are none, or not as many of one as of the other; Unavailable where sacrebleu
-    is missing.
+    translations[i] is compared with references[i]; with several references BLEU counts the n-grams of all, chrF takes
+    the nearest, exact match any. ValueError if there are none or lengths differ; Unavailable without sacrebleu.
     """
     each = alternatives(translations, references)
     scores = {name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()}
@@ -27,7 +26,7 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str] | Seque
 
 
 def signatures(references: Sequence[str] | Sequence[Sequence[str]] = ("",)) -> dict[str, str]:
-    """How bleu and chrf were computed, as sacrebleu writes it, which is published beside them; it counts the references of a text."""
+    """The signatures of bleu and chrf by sacrebleu, which are published beside them."""
     return {name: metric.get_signature().format() for name, metric in _metrics(alternatives([""] * len(references), references)).items()}
 
 
@@ -35,8 +34,8 @@ def _metrics(references: Sequence[Sequence[str]]) -> "dict[str, BLEU | CHRF]":
     require("sacrebleu")
     from sacrebleu import BLEU, CHRF
 
-    # sacrebleu takes the first reference of every text, then the second, and so on; None where a text has no more.
+    # sacrebleu takes the first references of all texts, then the second ones, and so on; None for a missing one.
     most = max(map(len, references))
     streams: Any = [[theirs[place] if place < len(theirs) else None for theirs in references] for place in range(most)]
-    # `force` changes no figure: sacrebleu then logs no warning, to stderr, of what looks tokenised.
+    # `force` changes no metric; it silences a warning about tokenized-looking text.
     return {"bleu": BLEU(force=True, references=streams), "chrf": CHRF(references=streams)}

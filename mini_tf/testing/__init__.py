@@ -1,10 +1,10 @@
-"""The contracts of packages of kinds, as functions: what every kind of a package must do, tried on settings of one's own.
+"""Contract tests for kinds: functions that check every requirement of a package of kinds, for any settings.
 
     from mini_tf.testing import attention
     for case in attention.cases(Settings(n_features=8)):
-        case.run()                     # an AssertionError says what does not hold
+        case.run()                     # raises AssertionError if a requirement is not met
 
-Each module has `cases(settings)`, which lists what is tried, by name, so that a test runner can report each by itself.
+Each module has `cases(settings)`, a list of named checks, so that a test runner can report each one.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ Settings = TypeVar("Settings")
 
 
 class Case(NamedTuple):
-    """One thing that must hold; `run` raises AssertionError where it does not."""
+    """One check; `run` raises AssertionError if it fails."""
 
     name: str
     run: Callable[[], None]
@@ -25,5 +25,5 @@ class Case(NamedTuple):
 
 
 def cases_of(checks: Iterable[Callable[[Settings], None]], settings: Settings) -> list[Case]:
-    """A case for each check of these settings, by the name of its function."""
+    """A case for each check with these settings, named after the function."""
     return [Case(check.__name__, partial(check, settings)) for check in checks]

@@ -1,4 +1,4 @@
-"""The contract of mixers: every direction, plain, packed and padded, with positions and without, in blocks with state, across."""
+"""The contract of mixers: directions, packing, padding, positional encodings, states, cross-attention."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -13,199 +13,203 @@ from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kind_settings import Direction
 from mini_tf.testing import Case, cross_attention
-from mini_tf.testing.mixer_trials import (
+from mini_tf.testing.tiny_mixers import (
     DIMS,
     PREFIX,
     B,
     L,
     Layout,
     TinyMixer,
-    drawn,
-    fitting_positions,
-    in_blocks,
-    laid_out,
-    same,
-    tokens,
-    view_of,
+    assert_same,
+    non_padding,
+    positions_of_layout,
+    random_tensor,
+    run_in_blocks,
+    supported_positions,
+    visibility_of,
 )
 
 BLOCKS = ([1] * L, [3, 1, 7], [8, 3], [5, 6])
 
 
 def cases(settings: MixerSettings) -> list[Case]:
-    """Everything that a mixer of these settings must do, by what it declares, with every kind of position that attaches to it."""
-    return [*with_positions(settings, fitting_positions(settings)), *(cross_attention.cases(settings) if settings.CROSS else ())]
+    """All checks for a mixer of these settings, with every positional encoding that it supports."""
+    return [*self_attention_cases(settings, supported_positions(settings)), *(cross_attention.cases(settings) if settings.CROSS else ())]
 
 
-def with_positions(settings: MixerSettings, positions: Mapping[str, PositionalEncodingSettings | None]) -> Iterator[Case]:
-    """What self-attention must do with each of these positions."""
+def self_attention_cases(settings: MixerSettings, positions: Mapping[str, PositionalEncodingSettings | None]) -> Iterator[Case]:
+    """Checks of self-attention with each of these positional encodings."""
     layouts: tuple[Layout, ...] = ("plain", "packed" if settings.PACKS else "padded")
-    everywhere = [explicit_gives_what_forward_gives, only_what_is_seen_has_a_gradient, every_parameter_has_a_gradient]
-    ordered = [no_earlier_token_sees_a_later_one]
-    with_state = [blocks_with_state_give_the_whole, a_trimmed_state_gives_the_same, a_reordered_state_is_that_of_reordered_rows]
+    always = [explicit_matches_forward, only_visible_tokens_have_a_gradient, every_parameter_has_a_gradient]
+    causal = [earlier_outputs_do_not_depend_on_later_tokens]
+    with_state = [blocks_with_state_match_one_pass, a_trimmed_state_gives_the_same_outputs, a_reordered_state_matches_reordered_rows]
     for direction, (word, position), layout in itertools.product(sorted(settings.DIRECTIONS), positions.items(), layouts):
-        checks = [*everywhere, *(ordered if direction != "bidirectional" else ()), *(with_state if direction == "causal" else ())]
-        checks += [content_of_padding_reaches_no_token] if layout != "plain" else []
-        checks += [a_document_in_a_shared_row_is_as_alone] if layout == "packed" else []
-        checks += [a_left_padded_row_is_as_alone] if (direction, layout) == ("causal", "plain") else []
-        checks += [a_prefix_goes_on_token_by_token] if (direction, layout) == ("prefix", "plain") else []
+        checks = [*always, *(causal if direction != "bidirectional" else ()), *(with_state if direction == "causal" else ())]
+        checks += [padding_does_not_change_outputs] if layout != "plain" else []
+        checks += [a_packed_document_is_independent] if layout == "packed" else []
+        checks += [left_padding_does_not_change_outputs] if (direction, layout) == ("causal", "plain") else []
+        checks += [a_prefix_continues_token_by_token] if (direction, layout) == ("prefix", "plain") else []
         for check in checks:
-            yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_try, check, settings, position, direction, layout))
+            yield Case(f"{check.__name__}-{direction}-{word}-{layout}", partial(_run, check, settings, position, direction, layout))
     if settings.DIRECTIONS:
-        yield Case("a_refreshed_mixer_depends_on_seed_and_step", partial(a_refreshed_mixer_depends_on_seed_and_step, settings))
+        yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
     if settings.STREAMS:
-        yield Case("a_stream_needs_bounded_memory", partial(a_stream_needs_bounded_memory, settings))
+        yield Case("the_state_of_a_stream_is_bounded", partial(the_state_of_a_stream_is_bounded, settings))
 
 
-def _try(
+def _run(
     check: Callable[..., None], settings: MixerSettings, position: PositionalEncodingSettings | None, direction: Direction, layout: Layout
 ) -> None:
     check(TinyMixer(settings, position), direction, layout)
 
 
-def explicit_gives_what_forward_gives(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = laid_out(layout)
-    view = view_of(direction, token_positions, PREFIX[layout])
-    shown = trial.mixer.explicit(trial.x, trial.x, view)
-    y = trial.mixer.join(shown.weights @ shown.values, trial.x, view).y
-    same(tokens(y, token_positions), tokens(trial.mix(trial.x, view), token_positions), "join(weights @ values) is not what forward gives")
-    seen = trial.mixer.view(view).rows(0, L, trial.x.device)
-    assert not (seen & ~view.rows(0, L, trial.x.device)).any(), "view() shows more than it was given"
-    own = shown.weights[..., shown.lead :]
-    assert not own.masked_select(~seen[:, None].expand_as(own)).any(), "weights are not 0 where nothing may be seen"
-    assert shown.weights.sum(-1).max() <= 1 + 1e-12, "rows of weights sum to more than 1"
-    assert shown.weights.min() >= 0, "weights are negative"
+def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions = positions_of_layout(layout)
+    mask = visibility_of(direction, token_positions, PREFIX[layout])
+    explicit = tiny.mixer.explicit(tiny.x, tiny.x, mask)
+    y = tiny.mixer.join(explicit.weights @ explicit.values, tiny.x, mask).y
+    assert_same(
+        non_padding(y, token_positions), non_padding(tiny.mix(tiny.x, mask), token_positions), "join(weights @ values) must equal forward"
+    )
+    visible = tiny.mixer.restrict(mask).mask_rows(0, L, tiny.x.device)
+    assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "restrict() must not add to the mask"
+    own = explicit.weights[..., explicit.lead :]
+    assert not own.masked_select(~visible[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
+    assert explicit.weights.sum(-1).max() <= 1 + 1e-12, "weights of a query must sum to at most 1"
+    assert explicit.weights.min() >= 0, "weights must not be negative"
     diagonal = own.diagonal(dim1=-2, dim2=-1)
-    assert trial.settings.SEES_SELF or not diagonal.any(), "a token attends to itself, which SEES_SELF = False denies"
+    assert tiny.settings.ATTENDS_SELF or not diagonal.any(), "a token attends to itself, but ATTENDS_SELF is False"
 
 
-def content_of_padding_reaches_no_token(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = laid_out(layout)
+def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions = positions_of_layout(layout)
     assert token_positions.segments is not None
-    view = view_of(direction, token_positions, PREFIX[layout])
-    loud = torch.where((token_positions.segments == 0)[..., None], 1e6, trial.x)
-    before, after = trial.mix(trial.x, view), trial.mix(loud, view)
-    assert after.isfinite().all(), "outputs of padding are not finite"
-    assert torch.equal(tokens(before, token_positions), tokens(after, token_positions)), "the content of padding reaches tokens"
+    mask = visibility_of(direction, token_positions, PREFIX[layout])
+    changed = torch.where((token_positions.segments == 0)[..., None], 1e6, tiny.x)
+    before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
+    assert after.isfinite().all(), "outputs at padding must be finite"
+    assert torch.equal(non_padding(before, token_positions), non_padding(after, token_positions)), "padding must not change outputs"
 
 
-def no_earlier_token_sees_a_later_one(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = laid_out(layout)
-    view = view_of(direction, token_positions, PREFIX[layout])
+def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions = positions_of_layout(layout)
+    mask = visibility_of(direction, token_positions, PREFIX[layout])
     for t in (1, 6, L - 1):
-        changed = trial.x.clone()
-        changed[:, t:] += 1e4 * drawn(B, L - t, trial.x.shape[2], seed=t)
-        before, after = trial.mix(trial.x, view), trial.mix(changed, view)
-        reached = view.rows(0, t, trial.x.device)[..., t:].any(-1).expand(B, -1)  # a prefix is seen from its beginning on
-        assert torch.equal(before[:, :t][~reached], after[:, :t][~reached]), "a later token changes an earlier one"
-        assert not torch.equal(before[:, t:], after[:, t:]), "tokens change nothing"
+        changed = tiny.x.clone()
+        changed[:, t:] += 1e4 * random_tensor(B, L - t, tiny.x.shape[2], seed=t)
+        before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
+        attending = mask.mask_rows(0, t, tiny.x.device)[..., t:].any(-1).expand(B, -1)  # queries of a prefix attend to later tokens of it
+        assert torch.equal(before[:, :t][~attending], after[:, :t][~attending]), "earlier outputs must not depend on later tokens"
+        assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the inputs"
 
 
-def only_what_is_seen_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions, t = laid_out(layout), 5
-    view, x = view_of(direction, token_positions, PREFIX[layout]), trial.x.requires_grad_()
-    (gradient,) = torch.autograd.grad(trial.mix(x, view)[:, t].sum(), x)
-    seen = view.rows(t, t + 1, x.device).expand(B, 1, L)[:, 0]
-    seen = seen | (torch.arange(L) == t)  # a token reaches its own output as a query
-    assert not gradient[~seen].any(), "a token that is not seen has a gradient"
-    assert gradient[seen].any(), "no token has a gradient"
-    assert not trial.settings.SEES_SELF or gradient[:, t].any(), "a token's own vector has no gradient"
+def only_visible_tokens_have_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions, t = positions_of_layout(layout), 5
+    mask, x = visibility_of(direction, token_positions, PREFIX[layout]), tiny.x.requires_grad_()
+    (gradient,) = torch.autograd.grad(tiny.mix(x, mask)[:, t].sum(), x)
+    visible = mask.mask_rows(t, t + 1, x.device).expand(B, 1, L)[:, 0]
+    visible = visible | (torch.arange(L) == t)  # a token is its own query
+    assert not gradient[~visible].any(), "tokens that are not visible must have no gradient"
+    assert gradient[visible].any(), "visible tokens must have a gradient"
+    assert not tiny.settings.ATTENDS_SELF or gradient[:, t].any(), "a token must have a gradient of its own output"
 
 
-def a_document_in_a_shared_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = laid_out(layout)
-    together = trial.mix(trial.x, view_of(direction, token_positions, PREFIX[layout]))
+def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions = positions_of_layout(layout)
+    together = tiny.mix(tiny.x, visibility_of(direction, token_positions, PREFIX[layout]))
     assert token_positions.segments is not None
     for row in range(B):
         for document in token_positions.segments[row].unique().tolist():
             index = (token_positions.segments[row] == document).nonzero().squeeze(1)
             if document:
-                alone = trial.x[row : row + 1, index]
-                view = view_of(direction, TokenPositions(len(index)), PREFIX[layout])
-                y = trial.mixer(alone, alone, _first_row(view)).y
-                same(together[row : row + 1, index], y, "a document is another one beside others in its row")
+                alone = tiny.x[row : row + 1, index]
+                mask = visibility_of(direction, TokenPositions(len(index)), PREFIX[layout])
+                y = tiny.mixer(alone, alone, _first_row(mask)).y
+                assert_same(together[row : row + 1, index], y, "a document must not depend on the other documents of its row")
 
 
-def _first_row(view: Visibility) -> Visibility:
-    token_positions = view.own.select(torch.tensor([0]))
-    return replace(view, own=token_positions, memory=token_positions)
+def _first_row(mask: Visibility) -> Visibility:
+    token_positions = mask.queries.select(torch.tensor([0]))
+    return replace(mask, queries=token_positions, memory=token_positions)
 
 
-def every_parameter_has_a_gradient(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    mixer, x = trial.mixer.train(), trial.x.requires_grad_()
-    view = view_of(direction, laid_out(layout), PREFIX[layout])
-    mixed = mixer(x, x, view)
-    ((mixed.y * drawn(*mixed.y.shape, seed=2)).sum() + (0 if mixed.penalty is None else mixed.penalty)).backward()
+def every_parameter_has_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    mixer, x = tiny.mixer.train(), tiny.x.requires_grad_()
+    mask = visibility_of(direction, positions_of_layout(layout), PREFIX[layout])
+    mixed = mixer(x, x, mask)
+    ((mixed.y * random_tensor(*mixed.y.shape, seed=2)).sum() + (0 if mixed.penalty is None else mixed.penalty)).backward()
     for name, parameter in mixer.named_parameters():
-        assert parameter.grad is not None, f"{name} has no gradient"
-        assert parameter.grad.any(), f"the gradient of {name} is 0"
+        assert parameter.grad is not None, f"{name} must have a gradient"
+        assert parameter.grad.any(), f"the gradient of {name} must not be 0"
 
 
-def blocks_with_state_give_the_whole(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = laid_out(layout)
-    whole = trial.mix(trial.x, Visibility(True, token_positions, token_positions))
+def blocks_with_state_match_one_pass(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions = positions_of_layout(layout)
+    whole = tiny.mix(tiny.x, Visibility(True, token_positions, token_positions))
     for sizes in BLOCKS:
-        y, _ = in_blocks(trial.mixer, trial.x, token_positions, sizes)
-        same(tokens(y, token_positions), tokens(whole, token_positions), f"blocks of {sizes} tokens are not the whole")
+        y, _ = run_in_blocks(tiny.mixer, tiny.x, token_positions, sizes)
+        assert_same(non_padding(y, token_positions), non_padding(whole, token_positions), f"blocks of {sizes} tokens must match one pass")
 
 
-def a_trimmed_state_gives_the_same(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = laid_out(layout)
-    plain, trimmed = (in_blocks(trial.mixer, trial.x, token_positions, [4, 1, 6], trim)[0] for trim in (False, True))
-    same(tokens(trimmed, token_positions), tokens(plain, token_positions), "trim changes what follows", 1e-12)
+def a_trimmed_state_gives_the_same_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions = positions_of_layout(layout)
+    plain, trimmed = (run_in_blocks(tiny.mixer, tiny.x, token_positions, [4, 1, 6], trim)[0] for trim in (False, True))
+    assert_same(non_padding(trimmed, token_positions), non_padding(plain, token_positions), "trim must not change later outputs", 1e-12)
 
 
-def a_reordered_state_is_that_of_reordered_rows(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions, rows = laid_out(layout), torch.tensor([2, 0, 2])
-    mixer, x = trial.mixer, trial.x
-    _, state = in_blocks(mixer, x[:, :6], token_positions.cut(0, 6), [4, 2])
-    whole, here = in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.cut(6, L)
-    again = states.load(states.save(state))
-    y = mixer(x[:, 6:], x[:, 6:], Visibility(True, here, here), again).y
-    same(tokens(y, here), tokens(whole, here), "a state that was saved and loaded is another one")
-    there = here.select(rows)
-    y = mixer(x[rows, 6:], x[rows, 6:], Visibility(True, there, there), states.reorder(state, rows)).y
-    same(tokens(y, there), tokens(whole[rows], there), "a reordered state is not that of reordered rows")
+def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    token_positions, rows = positions_of_layout(layout), torch.tensor([2, 0, 2])
+    mixer, x = tiny.mixer, tiny.x
+    _, state = run_in_blocks(mixer, x[:, :6], token_positions.slice(0, 6), [4, 2])
+    whole, block_positions = run_in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.slice(6, L)
+    loaded = states.unflatten(states.flatten(state))
+    y = mixer(x[:, 6:], x[:, 6:], Visibility(True, block_positions, block_positions), loaded).y
+    assert_same(non_padding(y, block_positions), non_padding(whole, block_positions), "a flattened and unflattened state must be equal")
+    reordered = block_positions.select(rows)
+    y = mixer(x[rows, 6:], x[rows, 6:], Visibility(True, reordered, reordered), states.reorder(state, rows)).y
+    assert_same(non_padding(y, reordered), non_padding(whole[rows], reordered), "a reordered state must match reordered rows")
 
 
-def a_left_padded_row_is_as_alone(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    x = trial.x[:2, :7]
-    alone, _ = in_blocks(trial.mixer, x[1:, 3:], TokenPositions(4), [4])
-    padded, _ = in_blocks(trial.mixer, x, TokenPositions.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1])
-    same(padded[1:, 3:], alone, "padding on the left changes what follows")
+def left_padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    x = tiny.x[:2, :7]
+    alone, _ = run_in_blocks(tiny.mixer, x[1:, 3:], TokenPositions(4), [4])
+    padded, _ = run_in_blocks(tiny.mixer, x, TokenPositions.packed(torch.tensor([[1] * 7, [0, 0, 0, 1, 1, 1, 1]])), [5, 1, 1])
+    assert_same(padded[1:, 3:], alone, "left padding must not change outputs")
 
 
-def a_prefix_goes_on_token_by_token(trial: TinyMixer, direction: Direction, layout: Layout) -> None:
-    """What follows a prefix needs nothing but the state that the prefix left."""
+def a_prefix_continues_token_by_token(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+    """Tokens after a prefix need only the state that the prefix returned."""
     prefix = PREFIX[layout]
-    view = view_of(direction, laid_out(layout), prefix)
-    whole, state, parts = trial.mix(trial.x, view), trial.mixer.start(B), []
+    mask = visibility_of(direction, positions_of_layout(layout), prefix)
+    whole, state, outputs = tiny.mix(tiny.x, mask), tiny.mixer.start(B), []
     for first, last in ((0, prefix), *((t, t + 1) for t in range(prefix, L))):
-        part, here = trial.x[:, first:last], view.own.cut(first, last)
-        mixed = trial.mixer(part, part, Visibility(True, here, here), state)
+        block, block_positions = tiny.x[:, first:last], mask.queries.slice(first, last)
+        mixed = tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state)
         state = mixed.state
-        parts.append(mixed.y)
-    same(torch.cat(parts, dim=1), whole, "what follows a prefix is another text from its state")
+        outputs.append(mixed.y)
+    assert_same(torch.cat(outputs, dim=1), whole, "tokens after a prefix must match one pass")
 
 
-def a_refreshed_mixer_depends_on_seed_and_step(settings: MixerSettings) -> None:
-    trial = TinyMixer(settings)
-    view = view_of(sorted(settings.DIRECTIONS)[0], TokenPositions(L), 4)
+def refresh_depends_on_seed_and_step_only(settings: MixerSettings) -> None:
+    tiny = TinyMixer(settings)
+    mask = visibility_of(sorted(settings.DIRECTIONS)[0], TokenPositions(L), 4)
     outputs = []
     for seed, step in ((3, 7), (3, 8), (3, 7)):
-        trial.mixer.refresh(seed, step)
-        outputs.append(trial.mix(trial.x, view))
-    assert torch.equal(outputs[0], outputs[2]), "refresh does not depend on seed and step alone"
+        tiny.mixer.refresh(seed, step)
+        outputs.append(tiny.mix(tiny.x, mask))
+    assert torch.equal(outputs[0], outputs[2]), "refresh must depend on seed and step only"
 
 
-def a_stream_needs_bounded_memory(settings: MixerSettings) -> None:
-    """A state may grow and shrink with its content, but no longer once the text is long."""
-    trial = TinyMixer(settings)
+def the_state_of_a_stream_is_bounded(settings: MixerSettings) -> None:
+    """The size of a state may vary with the content, but not grow with the length."""
+    tiny = TinyMixer(settings)
     length = 5 * 80
-    state: states.State | None = trial.mixer.start(B)
-    x, sizes = drawn(B, length, DIMS.d_model), []
+    state: states.State | None = tiny.mixer.start(B)
+    x, sizes = random_tensor(B, length, DIMS.d_model), []
     for first in range(0, length, 5):
-        part, here = x[:, first : first + 5], TokenPositions(5, first)
-        state = trial.mixer.trim(trial.mixer(part, part, Visibility(True, here, here), state).state)
-        sizes.append(states.measure(state))
-    assert 0 < max(sizes[40:]) <= 1.25 * max(sizes[:40]), f"the state grows with the text: {max(sizes[:40])}, {max(sizes[40:])} bytes"
+        block, block_positions = x[:, first : first + 5], TokenPositions(5, first)
+        state = tiny.mixer.trim(tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state).state)
+        sizes.append(states.nbytes(state))
+    assert 0 < max(sizes[40:]) <= 1.25 * max(sizes[:40]), (
+        f"the state must not grow with the length: {max(sizes[:40])}, {max(sizes[40:])} bytes"
+    )

@@ -1,4 +1,4 @@
-"""The contract of a corpus that comes along: the same bytes each time, in the format and with the columns that it declares."""
+"""The contract of included corpora: deterministic bytes, and the declared format and columns."""
 
 import json
 from collections.abc import Callable
@@ -13,48 +13,48 @@ from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.testing import Case, cases_of
 
 
-def is_made_once_and_the_same_each_time(settings: CorpusSettings) -> None:
-    """In two folders; a file that is there is taken as it is. The name of the file has the version in it."""
+def is_written_once_and_deterministic(settings: CorpusSettings) -> None:
+    """Equal in two folders; an existing file is not overwritten. The file name contains the version."""
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
-        path, twin = settings.corpus(Path(one)), settings.corpus(Path(other))
-        assert path.name == f"{settings.word}-{settings.VERSION}.{settings.FORMAT}" == twin.name, f"unexpected name: {path.name}"
-        assert path.read_bytes() == twin.read_bytes(), "the same corpus must have the same bytes"
-        path.write_text("kept")
-        assert settings.corpus(Path(one)).read_text() == "kept", "a file that is there must stay"
+        path, other_path = settings.corpus(Path(one)), settings.corpus(Path(other))
+        assert path.name == f"{settings.word}-{settings.VERSION}.{settings.FORMAT}" == other_path.name, f"unexpected name: {path.name}"
+        assert path.read_bytes() == other_path.read_bytes(), "the same corpus must have the same bytes"
+        path.write_text("existing")
+        assert settings.corpus(Path(one)).read_text() == "existing", "an existing file must not be overwritten"
 
 
-def has_the_columns_that_it_declares(settings: CorpusSettings) -> None:
-    """In every row, in their order, as text; they are read as any such file is."""
+def has_the_declared_columns(settings: CorpusSettings) -> None:
+    """In every row, in order, as text, also when read back from the file."""
     rows = list(settings.rows())
     assert rows, "a corpus must have rows"
     for row in rows:
         assert tuple(row) == settings.COLUMNS, f"a row has {[*row]}, COLUMNS are {settings.COLUMNS}"
-        assert all(isinstance(cell, str) and cell.strip() for cell in row.values()), f"a cell is no text: {row}"
+        assert all(isinstance(cell, str) and cell.strip() for cell in row.values()), f"cells must be text: {row}"
     with TemporaryDirectory() as folder:
         source = Source(settings.corpus(Path(folder)), settings.FORMAT, settings.word)
         if settings.FORMAT == "txt":
-            found = [{"text": document.text} for document in read([source], Columns())]
+            read_rows = [{"text": document.text} for document in read([source], Columns())]
         else:
-            read_back = rows_of(source, Columns(settings.COLUMNS))
-            found = [dict(zip(settings.COLUMNS, map(str, row.cells), strict=True)) for row in read_back]
-    assert found == [dict(row) for row in rows], "the file must hold what rows() gives"
+            table = rows_of(source, Columns(settings.COLUMNS))
+            read_rows = [dict(zip(settings.COLUMNS, map(str, row.cells), strict=True)) for row in table]
+    assert read_rows == [dict(row) for row in rows], "the file must hold what rows() gives"
 
 
-def declares_columns_that_are_read(settings: CorpusSettings) -> None:
-    """A text, or pairs of a source and a target; its settings can be written as JSON, since it has none."""
-    assert "text" in settings.COLUMNS or {"source", "target"} <= {*settings.COLUMNS}, f"nothing reads {settings.COLUMNS}"
+def declares_supported_columns(settings: CorpusSettings) -> None:
+    """A text, or pairs of source and target; a corpus has no settings."""
+    assert "text" in settings.COLUMNS or {"source", "target"} <= {*settings.COLUMNS}, f"no dataset reads {settings.COLUMNS}"
     assert settings.FORMAT == "jsonl" or (settings.FORMAT, settings.COLUMNS) == ("txt", ("text",)), f"{settings.FORMAT} has no columns"
-    assert json.loads(settings.model_dump_json()) == {}, "a recipe writes a corpus by its word alone; settings cannot be given"
+    assert json.loads(settings.model_dump_json()) == {}, "a corpus must have no settings"
 
 
 CONTRACT: tuple[Callable[[CorpusSettings], None], ...] = (
-    is_made_once_and_the_same_each_time,
-    has_the_columns_that_it_declares,
-    declares_columns_that_are_read,
+    is_written_once_and_deterministic,
+    has_the_declared_columns,
+    declares_supported_columns,
 )
-"""Every function that a corpus must bear."""
+"""All checks for a corpus."""
 
 
 def cases(settings: CorpusSettings) -> list[Case]:
-    """Everything that a corpus must do."""
+    """All checks for a corpus."""
     return cases_of(CONTRACT, settings)

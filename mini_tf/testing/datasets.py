@@ -1,7 +1,7 @@
-"""The contract of a dataset: columns refused and read, examples kept, divided, encoded, stored, cut into rows, and told of.
+"""The contract of datasets: reading, splitting, encoding, storing, packing and statistics.
 
-A dataset is tried on rows of its own: at least twelve, all different, each a mapping as a line of jsonl holds it, whose columns are
-called by their roles.
+A dataset is tested on rows: at least twelve, all different, each a mapping as in a line of a jsonl file, with roles as
+column names.
 """
 
 import csv
@@ -33,8 +33,8 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """A dataset with rows of its own, in a folder of its own."""
+class DatasetFixture:
+    """A dataset, rows, and a folder for files."""
 
     dataset: Dataset
     rows: Sequence[Row]
@@ -46,7 +46,7 @@ class Trial:
         return str(path)
 
     def read(self, rows: Iterable[Row], **settings: Any) -> list[Any]:
-        """The examples of rows, as a recipe with these keys of `data` reads them."""
+        """The examples of the rows, with these keys of `data`."""
         return self._read(self.file(rows), settings)
 
     def read_table(self, rows: Iterable[Sequence[str]], **settings: Any) -> list[Any]:
@@ -65,7 +65,7 @@ class Trial:
         return self.read(self.rows)
 
     def known(self, examples: Iterable[Any]) -> list[tuple[str, ...]]:
-        """All that is known of examples but their places."""
+        """The examples without their locations."""
         return [(self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples]
 
     @cached_property
@@ -81,7 +81,7 @@ class Trial:
 
     @cached_property
     def store(self) -> Store:
-        """All examples, written into files and opened."""
+        """All examples, written to files and opened."""
         folder = self.folder / "store"
         folder.mkdir()
         facts = write_stores(folder, self.dataset, (("val", one) for one in self.examples), self.used, self.labels, True)["stores"]
@@ -92,131 +92,137 @@ class Trial:
         return self.dataset.packing(self.store, Shape(context, lookahead, pack))
 
 
-def reads_every_row_and_says_where_it_stands(trial: Trial) -> None:
-    assert len(trial.examples) == len(trial.rows), f"{len(trial.rows)} rows must give as many examples, not {len(trial.examples)}"
-    for number, one in enumerate(trial.examples, 1):
-        assert one.where.endswith(f"rows.jsonl:{number}"), f"example {number} must say where it stands (file:{number}), not {one.where!r}"
+def reads_every_row_with_its_location(fixture: DatasetFixture) -> None:
+    assert len(fixture.examples) == len(fixture.rows), f"{len(fixture.rows)} rows must give as many examples, not {len(fixture.examples)}"
+    for number, one in enumerate(fixture.examples, 1):
+        assert one.where.endswith(f"rows.jsonl:{number}"), f"the location of example {number} must end in file:{number}: {one.where!r}"
 
 
-def refuses_a_row_without_a_column_it_needs(trial: Trial) -> None:
-    for role in trial.dataset.REQUIRED:
-        rows = [{name: cell for name, cell in row.items() if name != role} | {"another": "x", "third": "y"} for row in trial.rows]
-        fault = _fault(lambda rows=rows: trial.read(rows))  # type: ignore[misc]
+def refuses_a_row_without_a_required_column(fixture: DatasetFixture) -> None:
+    for role in fixture.dataset.REQUIRED:
+        rows = [{name: cell for name, cell in row.items() if name != role} | {"another": "x", "third": "y"} for row in fixture.rows]
+        fault = _fault(lambda rows=rows: fixture.read(rows))  # type: ignore[misc]
         assert fault is not None, f"rows without the column {role!r} must be a DataFault"
-        assert fault.where, f"the DataFault of rows without the column {role!r} must say where"
+        assert fault.where, f"the DataFault of rows without the column {role!r} must have a location"
 
 
-def refuses_a_cell_that_it_cannot_read(trial: Trial) -> None:
-    for role in trial.dataset.REQUIRED:
-        rows = [*trial.rows[:2], {**trial.rows[2], role: {"a": ["mapping"]}}]
-        fault = _fault(lambda rows=rows: trial.read(rows))  # type: ignore[misc]
+def refuses_an_invalid_cell(fixture: DatasetFixture) -> None:
+    for role in fixture.dataset.REQUIRED:
+        rows = [*fixture.rows[:2], {**fixture.rows[2], role: {"a": ["mapping"]}}]
+        fault = _fault(lambda rows=rows: fixture.read(rows))  # type: ignore[misc]
         assert fault is not None, f"a mapping in the column {role!r} must be a DataFault"
-        assert "rows.jsonl:3" in str(fault.where), f"the DataFault of a mapping in {role!r} must say where: {fault.where}"
+        assert "rows.jsonl:3" in str(fault.where), (
+            f"the DataFault of a mapping in {role!r} must have the location of the row: {fault.where}"
+        )
 
 
-def reads_columns_by_the_names_that_a_recipe_gives(trial: Trial) -> None:
-    roles = [role for role in (*trial.dataset.REQUIRED, *trial.dataset.OPTIONAL) if all(role in row for row in trial.rows)]
-    renamed = [{f"other {name}" if name in roles else name: cell for name, cell in row.items()} for row in trial.rows]
-    found = trial.read(renamed, fields={role: f"other {role}" for role in roles})
-    assert trial.known(found) == trial.known(trial.examples), "data.fields must say which columns hold the roles"
-    refused = [*reading_rules(Data(fields={"no such role": "x"}), trial.dataset, "any")]
-    assert refused, "a role that is none of REQUIRED and OPTIONAL must be refused"
+def reads_columns_by_the_names_in_a_recipe(fixture: DatasetFixture) -> None:
+    roles = [role for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL) if all(role in row for row in fixture.rows)]
+    renamed = [{f"other {name}" if name in roles else name: cell for name, cell in row.items()} for row in fixture.rows]
+    found = fixture.read(renamed, fields={role: f"other {role}" for role in roles})
+    assert fixture.known(found) == fixture.known(fixture.examples), "data.fields must map roles to columns"
+    refused = [*reading_rules(Data(fields={"no such role": "x"}), fixture.dataset, "any")]
+    assert refused, "a role that is neither in REQUIRED nor in OPTIONAL must be refused"
 
 
-def reads_columns_by_number_where_a_file_does_not_name_them(trial: Trial) -> None:
-    """And by their names where it does, whatever numbers a recipe gives for files that do not."""
-    roles = [role for role in (*trial.dataset.REQUIRED, *trial.dataset.OPTIONAL) if all(role in row for row in trial.rows)]
-    rows = [["not read", *(_cell(row[role]) for role in roles)] for row in trial.rows]
+def reads_columns_by_number_without_a_header(fixture: DatasetFixture) -> None:
+    """Files with a header are read by name, even if the recipe has column numbers."""
+    roles = [role for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL) if all(role in row for row in fixture.rows)]
+    rows = [["not read", *(_cell(row[role]) for role in roles)] for row in fixture.rows]
     numbers = {role: number for number, role in enumerate(roles, 1)}
     named = [["beside", *roles], *rows]
-    fault = _fault(lambda: trial.read_table(named, fields={role: role for role in roles}))
+    fault = _fault(lambda: fixture.read_table(named, fields={role: role for role in roles}))
     if fault is not None and "rows.csv:2" in str(fault.where):
-        return  # a dataset whose cells are more than texts need not read csv
-    told = trial.read_table(named, fields={role: role for role in roles})
-    assert len(told) == len(rows), f"{len(rows)} rows of a csv file must give as many examples, not {len(told)}"
+        return  # a dataset with cells that are not texts need not read csv
+    by_name = fixture.read_table(named, fields={role: role for role in roles})
+    assert len(by_name) == len(rows), f"{len(rows)} rows of a csv file must give as many examples, not {len(by_name)}"
     for settings in ({"fields": {role: str(number) for role, number in numbers.items()}}, {"field_numbers": numbers}):
-        fault = _fault(lambda settings=settings: trial.read_table(rows, **settings))  # type: ignore[misc]
-        assert fault is None, f"{settings} must say which columns hold the roles: {fault}"
-        assert trial.known(trial.read_table(rows, **settings)) == trial.known(told), f"{settings} must say which columns hold the roles"
-    of_another = {role: number + 7 for role, number in numbers.items()}
-    found = trial.read_table(named, field_numbers=of_another)
-    assert trial.known(found) == trial.known(told), "numbers must not be asked for in a file that names its columns"
+        fault = _fault(lambda settings=settings: fixture.read_table(rows, **settings))  # type: ignore[misc]
+        assert fault is None, f"{settings} must map roles to columns: {fault}"
+        assert fixture.known(fixture.read_table(rows, **settings)) == fixture.known(by_name), f"{settings} must map roles to columns"
+    wrong_numbers = {role: number + 7 for role, number in numbers.items()}
+    found = fixture.read_table(named, field_numbers=wrong_numbers)
+    assert fixture.known(found) == fixture.known(by_name), "column numbers must be ignored for a file with a header"
 
 
 def _cell(value: Any) -> str:
-    """A cell as csv holds it: lists of words as one text."""
+    """A cell as in csv: a list of words is one text."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def keeps_examples_as_they_were_written(trial: Trial) -> None:
-    for one in trial.examples if trial.dataset.KEEPS_EXAMPLES else ():
-        kept = trial.dataset.of_json(json.loads(json.dumps(trial.dataset.to_json(one))), one.where)
-        assert trial.known([kept]) == trial.known([one]), f"of_json(to_json(example)) must be the example: {one!r}"
-    if trial.dataset.KEEPS_EXAMPLES:
-        found = [*trial.dataset.examples(trial.store)]
-        assert trial.known(found) == trial.known(trial.examples), "a store must keep the examples in their order"
+def stores_examples_unchanged(fixture: DatasetFixture) -> None:
+    for one in fixture.examples if fixture.dataset.KEEPS_EXAMPLES else ():
+        restored = fixture.dataset.of_json(json.loads(json.dumps(fixture.dataset.to_json(one))), one.where)
+        assert fixture.known([restored]) == fixture.known([one]), f"of_json(to_json(example)) must be the example: {one!r}"
+    if fixture.dataset.KEEPS_EXAMPLES:
+        found = [*fixture.dataset.examples(fixture.store)]
+        assert fixture.known(found) == fixture.known(fixture.examples), "a store must hold the examples in their order"
 
 
-def holds_out_by_what_an_example_is_known_by(trial: Trial) -> None:
-    """The same each time, never on both sides, and what is added changes nobody's side."""
-    dataset, n = trial.dataset, len(trial.examples)
+def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
+    """Deterministic and disjoint, and additional examples do not move others to another split."""
+    dataset, n = fixture.dataset, len(fixture.examples)
     assert n >= 12, "the contract needs twelve rows at least"
 
-    def sides(examples: list[Any]) -> dict[str, set[str]]:
+    def splits(examples: list[Any]) -> dict[str, set[str]]:
         division = dataset.split(lambda: iter(examples), None, Split(share=0.3))
         found: dict[str, set[str]] = {}
-        for side, one in division.read():
-            found.setdefault(dataset.split_key(one), set()).add(side)
+        for split, one in division.read():
+            found.setdefault(dataset.split_key(one), set()).add(split)
         return found
 
-    whole = sides(trial.examples)
-    assert whole == sides(trial.examples), "the same examples must be divided in the same way"
-    assert set().union(*whole.values()) == {"train", "val"}, "both sides must have examples"
-    assert all(len(found) == 1 for found in whole.values()), "what examples are known by must not stand on both sides"
-    twice = sides(trial.read([*trial.rows, *trial.rows]))
-    assert twice == whole, "an example that stands twice must stand on the side where it stood"
+    whole = splits(fixture.examples)
+    assert whole == splits(fixture.examples), "splitting must be deterministic"
+    assert set().union(*whole.values()) == {"train", "val"}, "both splits must have examples"
+    assert all(len(found) == 1 for found in whole.values()), "a key must not be in both splits"
+    twice = splits(fixture.read([*fixture.rows, *fixture.rows]))
+    assert twice == whole, "duplicates must be in the same split"
 
 
-def leaves_out_of_the_held_out_side_what_is_learnt(trial: Trial) -> None:
-    train, val = trial.examples[:8], trial.examples[6:]
-    division = trial.dataset.split(lambda: iter(train), lambda: iter(val), Split(share=0.3))
-    held_out = [trial.dataset.content_key(one) for side, one in division.read() if side == "val"]
-    assert held_out == [trial.dataset.content_key(one) for one in trial.examples[8:]], "what is in data.train must be left out of data.val"
-    fault = _fault(lambda: trial.dataset.split(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
-    assert fault is not None, "held-out data that all stand in data.train must be a DataFault"
+def excludes_training_examples_from_validation(fixture: DatasetFixture) -> None:
+    train, val = fixture.examples[:8], fixture.examples[6:]
+    division = fixture.dataset.split(lambda: iter(train), lambda: iter(val), Split(share=0.3))
+    validation = [fixture.dataset.content_key(one) for split, one in division.read() if split == "val"]
+    assert validation == [fixture.dataset.content_key(one) for one in fixture.examples[8:]], (
+        "examples of data.train must be removed from data.val"
+    )
+    fault = _fault(lambda: fixture.dataset.split(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
+    assert fault is not None, "validation data that are all in data.train must be a DataFault"
 
 
-def encodes_each_example_by_itself(trial: Trial) -> None:
-    together = trial.dataset.encode(trial.examples, trial.used, trial.labels)
-    alone = [trial.dataset.encode([one], trial.used, trial.labels)[0] for one in trial.examples]
+def encodes_examples_independently(fixture: DatasetFixture) -> None:
+    together = fixture.dataset.encode(fixture.examples, fixture.used, fixture.labels)
+    alone = [fixture.dataset.encode([one], fixture.used, fixture.labels)[0] for one in fixture.examples]
     widths = set()
     for one, single in zip(together, alone, strict=True):
         for name in one._fields:
             both = getattr(one, name), getattr(single, name)
             same = (both[0] is None) == (both[1] is None) and (both[0] is None or np.array_equal(*both, equal_nan=name.endswith("labels")))
-            assert same, f"{name} of an example must not depend on what is encoded beside it: {both}"
+            assert same, f"{name} of an example must not depend on the batch: {both}"
         assert one.ids.size > 0, "an example must have ids"
-        assert one.ids.max() < trial.used.target.vocabulary.size, "ids must be those of the tokenizer"
-        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), "labels: one of each id and of the separator behind them"
-        assert (one.source is not None) == trial.dataset.SOURCE, "an example has a source where the dataset declares SOURCE"
+        assert one.ids.max() < fixture.used.target.vocabulary.size, "ids must be those of the tokenizer"
+        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), "labels must be one per id and one for the final separator"
+        assert (one.source is not None) == fixture.dataset.SOURCE, "an example must have a source if and only if SOURCE is declared"
         widths.add(None if one.row_labels is None else one.row_labels.shape)
     assert len(widths) == 1, f"row_labels must have one shape: {widths}"
 
 
-def stores_what_it_encodes(trial: Trial) -> None:
-    memory = in_memory(trial.dataset.encode(trial.examples, trial.used, trial.labels), trial.used)
+def stores_what_it_encodes(fixture: DatasetFixture) -> None:
+    memory = in_memory(fixture.dataset.encode(fixture.examples, fixture.used, fixture.labels), fixture.used)
     for name in ("ids", "starts", "labels", "row_labels"):
-        kept, there = getattr(trial.store, name), getattr(memory, name)
-        same = (kept is None) == (there is None) and (kept is None or np.array_equal(kept, there, equal_nan=name.endswith("labels")))
-        assert same, f"{name} in files must be those in memory"
-    texts = [" ".join(trial.dataset.texts(one)) for one in trial.examples]
-    assert trial.store.raw_bytes == sum(len(text.encode()) for text in texts), "raw_bytes must be those of the texts"
-    trial.store.check()
+        stored, expected = getattr(fixture.store, name), getattr(memory, name)
+        same = (stored is None) == (expected is None) and (
+            stored is None or np.array_equal(stored, expected, equal_nan=name.endswith("labels"))
+        )
+        assert same, f"{name} in files must equal those in memory"
+    texts = [" ".join(fixture.dataset.texts(one)) for one in fixture.examples]
+    assert fixture.store.raw_bytes == sum(len(text.encode()) for text in texts), "raw_bytes must be those of the texts"
+    fixture.store.check()
 
 
-def reads_each_row_whatever_is_read_beside_it(trial: Trial) -> None:
+def packs_rows_independently(fixture: DatasetFixture) -> None:
     for context in (16, 512):
-        packing = trial.packing(context)
+        packing = fixture.packing(context)
         numbers = np.arange(packing.n_rows)
         keys = numbers.astype(np.uint64)
         whole = packing.take(numbers, 0, keys)
@@ -224,73 +230,73 @@ def reads_each_row_whatever_is_read_beside_it(trial: Trial) -> None:
             alone = packing.take(numbers[number : number + 1], 0, keys[number : number + 1])
             for name, row in _real(alone, 0).items():
                 same = np.array_equal(row, _real(whole, int(number))[name], equal_nan=name.endswith("labels"))
-                assert same, f"context {context}: {name} of row {number} must not depend on the rows beside it"
+                assert same, f"context {context}: {name} of row {number} must not depend on the batch"
 
 
-def keeps_rows_within_the_context(trial: Trial) -> None:
+def keeps_rows_within_the_context(fixture: DatasetFixture) -> None:
     for context in (16, 512):
-        packing = trial.packing(context)
+        packing = fixture.packing(context)
         rows = packing.take(np.arange(packing.n_rows), 0, np.arange(packing.n_rows).astype(np.uint64))
         read = rows.ids.shape[1] - packing.shape.lookahead
-        assert read <= context, f"rows of context {context} must read no more than that, not {read}"
-        assert rows.source is None or rows.source.ids.shape[1] <= context, "so must rows of sources"
+        assert read <= context, f"rows of context {context} must have at most that many tokens, not {read}"
+        assert rows.source is None or rows.source.ids.shape[1] <= context, f"sources must have at most {context} tokens"
         assert packing.lengths.max() <= context, f"lengths must be at most the context {context}: {packing.lengths.max()}"
-        assert len(packing.lengths) == packing.n_rows, "lengths must have one of each row"
+        assert len(packing.lengths) == packing.n_rows, "lengths must have one entry per row"
 
 
-def reads_every_example_in_evaluation(trial: Trial) -> None:
-    packing = trial.packing()
+def reads_every_example_in_evaluation(fixture: DatasetFixture) -> None:
+    packing = fixture.packing()
     batches = [*packing.eval_rows(5)]
     assert sum(map(len, batches)) == len(packing.eval_row_tokens), "evaluation must read every row once"
-    assert packing.n_too_long == 0, "of rows that fit into the context none is longer"
+    assert packing.n_too_long == 0, "n_longer must be 0 if all rows fit into the context"
     numbers = np.concatenate([packing.documents(np.arange(packing.n_rows), 0)])
-    assert [*numbers] == [*range(len(trial.examples))], "an epoch must read every example"
+    assert [*numbers] == [*range(len(fixture.examples))], "an epoch must read every example"
     keys = np.concatenate([rows.keys for rows in batches])
     assert [*keys] == [*np.concatenate([rows.keys for rows in packing.eval_rows(3)])], "the key of a row must not depend on the batch"
     few = sum(map(len, packing.eval_rows(5, tokens=1)))
-    assert few == 1, f"`tokens` must end evaluation with the row that has the first token, not after {few}"
+    assert few == 1, f"tokens=1 must end the evaluation after one row, not after {few}"
 
 
-def tells_what_it_holds(trial: Trial) -> None:
-    text = TokenizedData(trial.store, trial.store, trial.used, [], {}, trial.labels)
-    assert [*trial.dataset.summary(text)], "summary must have a line"
-    packings = {"train": trial.packing(), "val": trial.packing()}
-    lines, facts = trial.dataset.stats(text, packings)
-    assert lines, "stats must have lines"
-    assert json.dumps(facts), "and be JSON"
-    assert str(len(trial.examples)) in trial.dataset.size_summary(text), "opened must say how many there are"
-    if trial.labels is not None:
-        kept = trial.dataset.read_labels({"labels": json.loads(json.dumps(trial.labels.to_json()))})
-        assert kept == trial.labels, "read_labels must read what config.json keeps"
+def describes_its_data(fixture: DatasetFixture) -> None:
+    text = TokenizedData(fixture.store, fixture.store, fixture.used, [], {}, fixture.labels)
+    assert [*fixture.dataset.summary(text)], "summary must return a line"
+    packings = {"train": fixture.packing(), "val": fixture.packing()}
+    lines, facts = fixture.dataset.stats(text, packings)
+    assert lines, "stats must return lines"
+    assert json.dumps(facts), "stats must return JSON values"
+    assert str(len(fixture.examples)) in fixture.dataset.size_summary(text), "opened must contain the number of examples"
+    if fixture.labels is not None:
+        labels = fixture.dataset.read_labels({"labels": json.loads(json.dumps(fixture.labels.to_json()))})
+        assert labels == fixture.labels, "read_labels must restore the labels of config.json"
 
 
-CONTRACT: tuple[Callable[[Trial], None], ...] = (
-    reads_every_row_and_says_where_it_stands,
-    refuses_a_row_without_a_column_it_needs,
-    refuses_a_cell_that_it_cannot_read,
-    reads_columns_by_the_names_that_a_recipe_gives,
-    reads_columns_by_number_where_a_file_does_not_name_them,
-    keeps_examples_as_they_were_written,
-    holds_out_by_what_an_example_is_known_by,
-    leaves_out_of_the_held_out_side_what_is_learnt,
-    encodes_each_example_by_itself,
+CONTRACT: tuple[Callable[[DatasetFixture], None], ...] = (
+    reads_every_row_with_its_location,
+    refuses_a_row_without_a_required_column,
+    refuses_an_invalid_cell,
+    reads_columns_by_the_names_in_a_recipe,
+    reads_columns_by_number_without_a_header,
+    stores_examples_unchanged,
+    splits_by_the_key_of_an_example,
+    excludes_training_examples_from_validation,
+    encodes_examples_independently,
     stores_what_it_encodes,
-    reads_each_row_whatever_is_read_beside_it,
+    packs_rows_independently,
     keeps_rows_within_the_context,
     reads_every_example_in_evaluation,
-    tells_what_it_holds,
+    describes_its_data,
 )
-"""Every function that a dataset must bear."""
+"""All checks for a dataset."""
 
 
 def cases(dataset: Dataset, rows: Sequence[Row]) -> list[Case]:
-    """Everything that a dataset must do with these rows of it."""
+    """All checks for a dataset with these rows."""
     return [Case(check.__name__, partial(_tried, check, dataset, rows)) for check in CONTRACT]
 
 
-def _tried(check: Callable[[Trial], None], dataset: Dataset, rows: Sequence[Row]) -> None:
+def _tried(check: Callable[[DatasetFixture], None], dataset: Dataset, rows: Sequence[Row]) -> None:
     with ExitStack() as files:
-        check(Trial(dataset, rows, Path(files.enter_context(TemporaryDirectory()))))
+        check(DatasetFixture(dataset, rows, Path(files.enter_context(TemporaryDirectory()))))
 
 
 def _fault(doing: Callable[[], object]) -> DataFault | None:
@@ -302,7 +308,7 @@ def _fault(doing: Callable[[], object]) -> DataFault | None:
 
 
 def _real(rows: Rows, row: int) -> dict[str, np.ndarray]:
-    """One row without its padding."""
+    """One row without padding."""
     width = rows.ids.shape[1] if rows.segments is None else int((rows.segments[row] != 0).sum())
     found = {name: part[row, :width] for name, part in (("ids", rows.ids), ("labels", rows.labels)) if part is not None}
     found |= {} if rows.row_labels is None else {"row_labels": rows.row_labels[row]}

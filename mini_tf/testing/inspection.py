@@ -1,7 +1,7 @@
-"""The contract of inspection views over a model: whatever it declares, every view counts, captures and measures it rightly.
+"""The contract of inspection: parameter counts, captured attention and hidden states for any model.
 
-The settings under test should be small: every check builds a model of them, in float64, for a vocabulary of 23 tokens and a context
-of 16; what a mixer with `STREAMS` remembers must be bounded within so many tokens.
+The settings under test should be small: every check builds a model in float64, for a vocabulary of 23 tokens and a
+context of 16, within which the state of a mixer with `STREAMS` must reach its maximum size.
 """
 
 import math
@@ -21,195 +21,216 @@ from mini_tf.inspection.heads import ROLES
 from mini_tf.inspection.maps.attention import heads_of
 from mini_tf.inspection.parameters import forward_flops, memory_of, parts_of
 from mini_tf.inspection.sentences import Sentence
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents
+from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.mixer_trials import same
-from mini_tf.testing.model_trials import CONTEXT, VOCABULARY, L, M, built, drawn_tokens, source_of
+from mini_tf.testing.tiny_mixers import assert_same
+from mini_tf.testing.tiny_models import CONTEXT, VOCABULARY, L, M, random_ids, source_for, tiny_model
 
 _SHARES = {"max", *ROLES} - {"broad"}
-"""Measures of a head that are parts of a row's weight."""
+"""Measures of a head that are shares of the attention weights."""
 _CLOSE, _CLOSE_FLOAT32 = 1e-9, 1e-6
 
 
 def cases(settings: ModelSettings) -> list[Case]:
-    """Everything that inspection must be able to say of a model of these settings."""
+    """All checks of inspection for a model of these settings."""
     checks = [
         every_parameter_is_counted_once,
-        operations_and_memory_are_those_of_the_model,
+        flops_and_memory_match_the_model,
         positions_of_every_embedding_are_finite,
         every_head_of_every_call_is_captured_once,
-        measures_of_heads_are_shares,
-        hidden_vectors_are_those_of_every_call,
-        a_word_is_read_where_rows_are_tokens_of_its_text,
+        head_measures_are_in_range,
+        hidden_states_of_every_call_are_captured,
+        word_vectors_are_hidden_states_of_its_tokens,
     ]
     return cases_of(checks, settings)
 
 
-def _seen(model: Model) -> Capture:
-    return capture(model, Tokens(drawn_tokens(1)), source_of(model, 1))
+def _captured(model: Model) -> Capture:
+    return capture(model, Tokens(random_ids(1)), source_for(model, 1))
 
 
 def every_parameter_is_counted_once(settings: ModelSettings) -> None:
-    model = built(settings)
-    parts, there = parts_of(model), {id(parameter): name for name, parameter in model.named_parameters()}
+    model = tiny_model(settings)
+    parts, names = parts_of(model), {id(parameter): name for name, parameter in model.named_parameters()}
     counted = Counter(id(model.get_parameter(f"{part.name}.{name}".lstrip("."))) for part in parts for name in part.shapes)
-    wrong = {name: counted[key] for key, name in there.items() if counted[key] != 1}
-    assert not wrong, f"parameters that are not counted once, and how often they are: {wrong}"
+    wrong = {name: counted[key] for key, name in names.items() if counted[key] != 1}
+    assert not wrong, f"parameters must be counted once, not: {wrong}"
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(part.parameters for part in parts) == total, f"parts have {sum(part.parameters for part in parts)} parameters of {total}"
+    assert sum(part.parameters for part in parts) == total, f"parts must have {total} parameters: {sum(part.parameters for part in parts)}"
     for part in parts:
         size = sum(map(math.prod, part.shapes.values()))
-        assert (part.parameters, part.bytes) == (size, 8 * size), f"{part.name}: {part.parameters} in {part.bytes} bytes are not {size}"
-        assert size or part.tied is not None, f"{part.name} has no parameter of its own, and names none that it shares"
+        assert (part.parameters, part.bytes) == (size, 8 * size), (
+            f"{part.name}: {size} parameters are counted as {part.parameters} in {part.bytes} bytes"
+        )
+        assert size or part.tied is not None, f"{part.name} has no parameters and no tied ones"
 
 
-def operations_and_memory_are_those_of_the_model(settings: ModelSettings) -> None:
-    model = built(settings)
+def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
+    model = tiny_model(settings)
     work = forward_flops(model)
     for name in ("stack", "scores", "forward", "training"):
-        assert 0 < getattr(work, name) < math.inf, f"operations of {name}: {getattr(work, name)}"
-    assert work.per == ("pair" if model.reads_source else "token"), f"a model that reads a source or not counts operations a {work.per}"
+        assert 0 < getattr(work, name) < math.inf, f"FLOPs of {name}: {getattr(work, name)}"
+    assert work.per == ("pair" if model.needs_source else "token"), (
+        f"FLOPs must be per pair for an encoder-decoder, else per token: {work.per}"
+    )
     optimizer = settings_of("optimizers", "adamw")()
     assert isinstance(optimizer, OptimizerSettings)
     memory, weights = memory_of(model, optimizer), sum(p.numel() * p.element_size() for p in model.parameters())
     assert memory.weights == weights, f"weights take {memory.weights} bytes, not {weights}"
-    assert 2 * weights <= memory.training < math.inf, f"training takes {memory.training} bytes, weights and gradients {2 * weights}"
+    assert 2 * weights <= memory.training < math.inf, (
+        f"training must take more than the {2 * weights} bytes of weights and gradients: {memory.training}"
+    )
     causal = model.stacks()[0].stack.causal
-    assert (memory.state is not None) == (memory.state_per_token is not None) == causal, f"causal {causal}, a state of {memory.state}"
+    assert (memory.state is not None) == (memory.state_per_token is not None) == causal, (
+        f"a causal model must have a state, others none: causal {causal}, state {memory.state}"
+    )
     if memory.state is None or memory.state_per_token is None:
         return
-    assert 0 <= memory.state_per_token <= memory.state, f"a token takes {memory.state_per_token} bytes of a state of {memory.state}"
+    assert 0 <= memory.state_per_token <= memory.state, (
+        f"state per token must be at most the state of {memory.state} bytes: {memory.state_per_token}"
+    )
     if all(mixer.STREAMS for mixer in settings.attention):
-        assert memory.state_per_token == 0, f"the state of mixers that stream grows by {memory.state_per_token} bytes a token"
+        assert memory.state_per_token == 0, f"the state of mixers with STREAMS must not grow: {memory.state_per_token} bytes per token"
 
 
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
-    model = built(settings)
+    model = tiny_model(settings)
     for one in model.stacks():
         if not positions.has_positions(model, one):
             continue
-        seen, position = positions.look(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
-        assert isinstance(position, PositionalEncoding), f"{one.embedding}.position is no position"
-        kernels = {f"the bias of head {head}": bias for head, bias in enumerate(seen.biases)}
-        kernels |= {} if seen.turns is None else {"turns": seen.turns.kernel}
-        kernels |= {} if seen.vectors is None else {"vectors": seen.vectors.kernel}
+        found, encoding = positions.look(model, str(one.embedding)), model.get_submodule(f"{one.embedding}.position")
+        assert isinstance(encoding, PositionalEncoding), f"{one.embedding}.position must be a PositionalEncoding"
+        kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
+        kernels |= {} if found.turns is None else {"turns": found.turns.kernel}
+        kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
-            assert len(kernel) == min(CONTEXT, model.context), f"{one.embedding}: {name} go over {len(kernel)} distances, not {CONTEXT}"
-            assert all(map(math.isfinite, kernel)), f"{one.embedding}: {name} are not finite: {kernel}"
-        assert (seen.vectors is not None) == ("embed" in position.attaches), f"{one.embedding}: vectors of places where none are added"
-        if seen.vectors is not None:
-            n, similarity = len(seen.vectors.places), seen.vectors.similarity
-            assert similarity.shape == (n, n), f"{one.embedding}: {list(similarity.shape)} cosines of {n} places"
-            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{one.embedding}: cosines of places are not within -1 and 1"
+            assert len(kernel) == min(CONTEXT, model.context), f"{one.embedding}: {name} must have {CONTEXT} distances, not {len(kernel)}"
+            assert all(map(math.isfinite, kernel)), f"{one.embedding}: {name} must be finite: {kernel}"
+        assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
+            f"{one.embedding}: vectors if and only if it changes embeddings"
+        )
+        if found.vectors is not None:
+            n, similarity = len(found.vectors.places), found.vectors.similarity
+            assert similarity.shape == (n, n), f"{one.embedding}: {list(similarity.shape)} cosines of {n} positions"
+            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{one.embedding}: cosines of positions must be in [-1, 1]"
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
-    model = built(settings)
-    seen = _seen(model)
+    model = tiny_model(settings)
+    captured = _captured(model)
     expected: Counter[str] = Counter()
     for one in model.stacks():
         expected[one.attention] += one.stack.n_passes * sum(block.own is not None for block in one.stack.blocks)
         expected[one.cross] += one.stack.n_passes * sum(block.cross is not None for block in one.stack.blocks)
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
-    assert sorted((one.kind, one.layer) for one in seen.readings) == sorted(layers), f"captured are other calls than {sorted(layers)}"
-    for reading in seen.readings:
-        unseen = reading.weights[..., reading.lead :].masked_select(~reading.keep[:, None])
-        assert not unseen.any(), f"{reading.kind} layer {reading.layer}: weight where nothing may be seen"
-    heads = softmax.sharpness([seen])
-    there = sorted((one.kind, one.layer, head) for one in seen.readings for head in range(one.weights.shape[1]))
-    assert sorted((head.kind, head.layer, head.head) for head in heads) == there, "sharpness does not tell of each head once"
+    assert sorted((one.kind, one.layer) for one in captured.readings) == sorted(layers), f"calls that must be captured: {sorted(layers)}"
+    for reading in captured.readings:
+        masked = reading.weights[..., reading.lead :].masked_select(~reading.keep[:, None])
+        assert not masked.any(), f"{reading.kind} layer {reading.layer}: weights must be 0 where the mask is False"
+    heads = softmax.sharpness([captured])
+    expected_heads = sorted((one.kind, one.layer, head) for one in captured.readings for head in range(one.weights.shape[1]))
+    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, "sharpness must contain each head once"
     for head in heads:
         where = f"{head.kind} layer {head.layer} head {head.head}"
-        assert math.isnan(head.normalised) or -_CLOSE <= head.normalised <= 1 + _CLOSE, f"{where}: an entropy of {head.normalised}"
+        assert math.isnan(head.normalised) or -_CLOSE <= head.normalised <= 1 + _CLOSE, (
+            f"{where}: the normalized entropy must be in [0, 1]: {head.normalised}"
+        )
 
 
-def measures_of_heads_are_shares(settings: ModelSettings) -> None:
-    for reading in _seen(built(settings)).readings:
-        among = {"own": drawn_tokens(1)[0].tolist(), "source": drawn_tokens(1, M, seed=2)[0].tolist()}
+def head_measures_are_in_range(settings: ModelSettings) -> None:
+    for reading in _captured(tiny_model(settings)).readings:
+        among = {"own": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
         units = among.get(reading.rows, range(reading.keep.shape[-1])) if reading.rows == reading.columns else None
         heads = heads_of(reading, units)
-        assert len(heads) == reading.weights.shape[1], f"{reading.kind}: {len(heads)} heads of {reading.weights.shape[1]}"
+        assert len(heads) == reading.weights.shape[1], f"{reading.kind}: there must be {reading.weights.shape[1]} heads, not {len(heads)}"
         for head in heads:
-            assert head.role is None or head.role in ROLES, f"{head.place}: the role {head.role!r}"
-            assert (head.queries, head.keys) == (reading.rows, reading.columns), f"{head.place}: rows or columns stand for something else"
-            whole = (head.weights >= 0).all() and (head.weights.sum(axis=-1) <= 1 + _CLOSE_FLOAT32).all()  # else weights are no parts
-            bounded = {"entropy"} | (_SHARES if whole else set())
+            assert head.role is None or head.role in ROLES, f"{head.place}: unknown role {head.role!r}"
+            assert (head.queries, head.keys) == (reading.rows, reading.columns), (
+                f"{head.place}: queries and keys must be those of the captured attention"
+            )
+            normalized = (head.weights >= 0).all() and (
+                head.weights.sum(axis=-1) <= 1 + _CLOSE_FLOAT32
+            ).all()  # else weights are no probabilities
+            bounded = {"entropy"} | (_SHARES if normalized else set())
             for name, value in head.measures.items():
-                assert value is None or math.isfinite(value), f"{head.place}: {name} is {value}"
+                assert value is None or math.isfinite(value), f"{head.place}: {name} must be finite: {value}"
                 within = value is None or -_CLOSE_FLOAT32 <= value <= 1 + _CLOSE_FLOAT32
-                assert within or name not in bounded, f"{head.place}: {name} is {value}, no share"
+                assert within or name not in bounded, f"{head.place}: {name} must be in [0, 1]: {value}"
 
 
-def hidden_vectors_are_those_of_every_call(settings: ModelSettings) -> None:
-    model = built(settings)
-    with _hearing(model) as heard:
-        seen = _seen(model)
-    heard = heard[len(heard) // 2 :]  # of the two passes the second is kept
-    assert {call.of.name for call in heard} == {one.name for one in model.stacks()}, "a declared stack is never called"
-    for hidden, (one, given, y) in zip(seen.hidden, heard, strict=True):
-        assert hidden.rows == one.rows, f"hidden vectors of {one.name} stand for {hidden.rows}"
-        assert len(hidden.layers) == one.stack.n_calls + 1, f"{one.name}: {len(hidden.layers)} tensors of {one.stack.n_calls} calls"
-        n = {"own": L, "source": M}.get(one.rows, given.shape[1])
-        assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, f"hidden vectors of {one.name} are not (1, {n}, width)"
-        same(hidden.layers[0], given, f"the first hidden vectors of {one.name} are not what it is given")
-        same(one.stack.norm(hidden.layers[-1]), y, f"the last hidden vectors of {one.name} are not what comes out")
+def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
+    model = tiny_model(settings)
+    with _recorded_calls(model) as calls:
+        captured = _captured(model)
+    calls = calls[len(calls) // 2 :]  # the calls of the second of two forward passes
+    assert {call.of.name for call in calls} == {one.name for one in model.stacks()}, "every declared stack must be called"
+    for hidden, (one, inputs, y) in zip(captured.hidden, calls, strict=True):
+        assert hidden.rows == one.rows, f"hidden states of {one.name} must be of {one.rows}, not {hidden.rows}"
+        assert len(hidden.layers) == one.stack.n_calls + 1, (
+            f"{one.name}: {one.stack.n_calls} calls must give one tensor more, not {len(hidden.layers)}"
+        )
+        n = {"own": L, "source": M}.get(one.rows, inputs.shape[1])
+        assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, f"hidden states of {one.name} must be (1, {n}, D)"
+        assert_same(hidden.layers[0], inputs, f"the first hidden vectors of {one.name} are not what it is inputs")
+        assert_same(one.stack.norm(hidden.layers[-1]), y, f"the normed last hidden states of {one.name} must be its output")
 
 
-def a_word_is_read_where_rows_are_tokens_of_its_text(settings: ModelSettings) -> None:
-    model, texts = built(settings), ("ab cd e", "f ab g")
+def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> None:
+    model, texts = tiny_model(settings), ("ab cd e", "f ab g")
     sentences, found = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
-    rows: Represents = "source" if model.reads_source else "own"
+    rows: SequenceKind = "source" if model.needs_source else "own"
     if rows not in {one.rows for one in model.stacks()}:
         try:
-            word.study(model, sentences, found, as_source=model.reads_source)
+            word.study(model, sentences, found, as_source=model.needs_source)
         except UsageFault:
             return
-        raise AssertionError(f"no stack has {rows} tokens as rows, which is not refused by a UsageFault")
-    with _hearing(model) as heard:
-        layers = word.study(model, sentences, found, as_source=model.reads_source)
-    calls = [next(call for call in half if call.of.rows == rows) for half in (heard[: len(heard) // 2], heard[len(heard) // 2 :])]
-    name, n_calls = calls[0].of.name, calls[0].of.stack.n_calls
-    assert len(layers) == n_calls + 1, f"{len(layers)} layers of {name}, which makes {n_calls} calls"
-    one, other = (call.given[0, where.tokens].mean(dim=0) for call, where in zip(calls, found, strict=True))
+        raise AssertionError(f"a model without a stack of {rows} tokens must be refused by a UsageFault")
+    with _recorded_calls(model) as calls:
+        layers = word.study(model, sentences, found, as_source=model.needs_source)
+    n = len(calls) // 2  # of each sentence
+    first, second = (next(call for call in half if call.of.rows == rows) for half in (calls[:n], calls[n:]))
+    name, n_calls = first.of.name, first.of.stack.n_calls
+    assert len(layers) == n_calls + 1, f"{name} must have {n_calls + 1} layers, not {len(layers)}"
+    one, other = (call.inputs[0, where.tokens].mean(dim=0) for call, where in zip((first, second), found, strict=True))
     expected = torch.dot(one, other) / (one.norm() * other.norm())
-    same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer are not those that {name} is given")
+    assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer are not those that {name} is inputs")
     for layer in layers:
         assert layer.cosines.shape == (2, 2), f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
-        assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines are not within -1 and 1"
-        assert math.isfinite(layer.baseline), f"layer {layer.number}: a baseline of {layer.baseline}"
+        assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines must be in [-1, 1]"
+        assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
 
 
 def _occurrence(text: str, sought: str) -> word.Occurrence:
-    """A token a character."""
+    """The word `sought`, with one token per character."""
     first = text.index(sought)
-    given = Framed(text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))])
-    return word.Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], given)
+    inputs = Framed(text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))])
+    return word.Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], inputs)
 
 
 class _Call(NamedTuple):
-    """A stack, what it was given and what came out."""
+    """A call of a stack: its input and output."""
 
     of: ModelStack
-    given: Tensor
+    inputs: Tensor
     y: Tensor
 
 
 @contextmanager
-def _hearing(model: Model) -> Iterator[list[_Call]]:
-    """Every call of a declared stack within it, in the order of their ends."""
-    heard: list[_Call] = []
+def _recorded_calls(model: Model) -> Iterator[list[_Call]]:
+    """Calls of declared stacks within this context, in the order in which they return."""
+    calls: list[_Call] = []
 
-    def listen(one: ModelStack) -> RemovableHandle:
-        return one.stack.register_forward_hook(lambda stack, given, mixed: heard.append(_Call(one, given[0].detach(), mixed.y.detach())))
+    def record(one: ModelStack) -> RemovableHandle:
+        return one.stack.register_forward_hook(lambda stack, inputs, mixed: calls.append(_Call(one, inputs[0].detach(), mixed.y.detach())))
 
-    handles = [listen(one) for one in model.stacks()]
+    handles = [record(one) for one in model.stacks()]
     try:
-        yield heard
+        yield calls
     finally:
         for handle in handles:
             handle.remove()

@@ -1,4 +1,4 @@
-"""Kinds that stand outside mini_tf, found among its own for a while: a folder of files, each of which is one kind."""
+"""Temporarily adds a folder of kinds to a package of kinds, for tests."""
 
 import sys
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
 
 @contextmanager
 def kinds_in(package: str, folder: Path) -> Iterator[None]:
-    """Within it the files of `folder` are kinds of a package such as "objectives" or "data.datasets", and recipes may name them.
+    """Within this context the files of `folder` are kinds of a package such as "objectives" or "data.datasets".
 
-    ValueError where there is no such package.
+    Raises ValueError if there is no such package.
     """
     if not listing(package):
         raise ValueError(f"there are no kinds of {package!r}; a package is such as attention or data.datasets")

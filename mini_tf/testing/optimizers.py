@@ -1,7 +1,7 @@
-"""The contract of an optimizer, over parameters of every role.
+"""The contract of optimizers, over parameters of every role.
 
-Settings are to be given with a rate `lr` at which a loss of curvature 1 is minimised in 400 steps from a distance of 0.1; the
-gradients of all other functions are drawn at random, by seed.
+The settings need a learning rate `lr` that minimizes a loss of curvature 1 in 400 steps from a distance of 0.1; in all
+other checks gradients are random, with fixed seeds.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,8 +27,8 @@ _DECAYED = ("matrix", "wide", "joined", "head", "narrow")
 _LR = 0.01
 
 
-def minimises_a_quadratic(settings: OptimizerSettings) -> None:
-    """The loss |p - target|^2 / 2 falls from the first steps on, and at a rate that falls to 0 ends near its minimum."""
+def minimizes_a_quadratic(settings: OptimizerSettings) -> None:
+    """The loss |p - target|^2 / 2 falls from the first steps on, and ends near 0 if the learning rate falls to 0."""
     parameters = _parameters(rates=False)
     with torch.no_grad():
         targets = {name: p.tensor + 0.1 * drawn / drawn.norm() for name, p in parameters.items() for drawn in [_drawn(name, 1, p)]}
@@ -39,19 +39,19 @@ def minimises_a_quadratic(settings: OptimizerSettings) -> None:
             p.tensor.grad = p.tensor.detach() - targets[name]
             losses[name].append(p.tensor.grad.square().sum().item() / 2)
         optimizer.step(settings.lr * (1 - step / 400))
-    for name, told in losses.items():
-        assert told[10] < told[0], f"{name}: the loss must fall within 10 steps: {told[10]:.3g} after {told[0]:.3g}"
-        assert told[-1] < 0.01 * told[0], f"{name}: the loss must come near 0 in 400 steps: {told[-1]:.3g} after {told[0]:.3g}"
+    for name, curve in losses.items():
+        assert curve[10] < curve[0], f"{name}: the loss must fall within 10 steps: {curve[10]:.3g} after {curve[0]:.3g}"
+        assert curve[-1] < 0.01 * curve[0], f"{name}: the loss must come near 0 in 400 steps: {curve[-1]:.3g} after {curve[0]:.3g}"
 
 
-def repeats_itself_to_the_bit(settings: OptimizerSettings) -> None:
-    """The same gradients make the same weights and the same state."""
+def is_deterministic_to_the_bit(settings: OptimizerSettings) -> None:
+    """The same gradients give the same weights and state."""
     one, other = (_stepped(settings, range(4)) for _ in range(2))
     _equal(_all(one), _all(other), "two runs of the same steps")
 
 
 def continues_from_its_saved_state_to_the_bit(settings: OptimizerSettings) -> None:
-    """Saved and loaded after any step, it goes on as if nothing had happened."""
+    """Saving and loading after any step does not change later steps."""
     whole = _all(_stepped(settings, range(5)))
     for cut in range(5):
         first = _stepped(settings, range(cut))
@@ -61,42 +61,42 @@ def continues_from_its_saved_state_to_the_bit(settings: OptimizerSettings) -> No
         _equal(_all(_steps(second, range(cut, 5))), whole, f"a run continued after step {cut} and one without a break")
 
 
-def keeps_as_much_as_it_foretells(settings: OptimizerSettings) -> None:
-    """`state_bytes` tells, before anything is built, what is kept after some steps; all by the names of parameters."""
+def allocates_the_declared_state_bytes(settings: OptimizerSettings) -> None:
+    """`state_bytes` equals the state's size after some steps; its tensors are named after their parameters."""
     optimizer = _stepped(settings, range(3))
     tensors = {name: tensor for name, tensor in optimizer.state_tensors().items() if name != "step"}
-    kept, foretold = (
+    allocated, declared = (
         sum(t.numel() * t.element_size() for t in tensors.values()),
         state_bytes(settings, _parameters()),
     )
-    assert kept == foretold, f"the state must take the {foretold} bytes that Settings.moments declares: {kept}"
-    strange = [name for name in tensors if name.rpartition(".")[0] not in _SHAPES]
-    assert not strange, f"a tensor of the state must be called PARAMETER.MOMENT: {strange}"
+    assert allocated == declared, f"the state must take the {declared} bytes that Settings.moments declares: {allocated}"
+    misnamed = [name for name in tensors if name.rpartition(".")[0] not in _SHAPES]
+    assert not misnamed, f"a tensor of the state must be named PARAMETER.MOMENT: {misnamed}"
 
 
-def refuses_state_that_does_not_fit(settings: OptimizerSettings) -> None:
-    """Of another name, shape or type: ValueError, and nothing is loaded."""
+def refuses_mismatched_state(settings: OptimizerSettings) -> None:
+    """Another name, shape or dtype raises ValueError, and nothing is loaded."""
     optimizer = _stepped(settings, range(2))
     before = {name: tensor.clone() for name, tensor in _all(optimizer).items()}
     fitting = {name: tensor.clone() + 1 for name, tensor in optimizer.state_tensors().items()}
     name = list(fitting)[-1]
-    strange = [
+    mismatched = [
         {other: tensor for other, tensor in fitting.items() if other != name},
         fitting | {"another.moment": torch.zeros(3)},
         fitting | {name: fitting[name][None]},
         fitting | {name: fitting[name].to(torch.float16)},
     ]
-    for tensors in strange:
+    for tensors in mismatched:
         try:
             optimizer.load(tensors)
         except ValueError:
-            _equal(_all(optimizer), before, "the state before and after one was refused")
+            _equal(_all(optimizer), before, "the state before and after a refused load")
         else:
             raise AssertionError("load must raise ValueError for a state of other names, shapes or types")
 
 
-def leaves_what_has_no_gradient(settings: OptimizerSettings) -> None:
-    """Weights and state of a parameter without a gradient stay to the bit, also where no parameter has one."""
+def skips_parameters_without_gradient(settings: OptimizerSettings) -> None:
+    """Parameters without a gradient, and their state, are unchanged, also if no parameter has one."""
     for idle in [*([name] for name in _SHAPES), list(_SHAPES)]:
         optimizer = _stepped(settings, range(2))
         before = {name: tensor.clone() for name, tensor in _all(optimizer).items() if name.partition(".")[0] in idle}
@@ -104,8 +104,8 @@ def leaves_what_has_no_gradient(settings: OptimizerSettings) -> None:
         _equal({name: _all(optimizer)[name] for name in before}, before, "a parameter before and after steps without its gradient")
 
 
-def tells_the_norm_of_the_gradient(settings: OptimizerSettings) -> None:
-    """That of all gradients as one vector. `zero_grad` drops them."""
+def returns_the_gradient_norm(settings: OptimizerSettings) -> None:
+    """The norm of all gradients as one vector; `zero_grad` drops them."""
     optimizer = settings.build(_parameters())
     _draw_gradients(optimizer.parameters, 0, idle=["wide"])
     grads = [p.grad.flatten() for name, p in optimizer.parameters.items() if name != "wide"]
@@ -117,7 +117,7 @@ def tells_the_norm_of_the_gradient(settings: OptimizerSettings) -> None:
 
 
 def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
-    """A step with a factor, which clips, equals one with gradients that were scaled before."""
+    """A step with a factor, as in clipping, equals a step with scaled gradients."""
     given, scaled = (settings.build(_parameters()) for _ in range(2))
     for step, factor in enumerate((0.25, 1.0, 3.0)):
         _draw_gradients(given.parameters, step)
@@ -127,8 +127,8 @@ def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
     _close(given, scaled, "steps with a factor and steps with scaled gradients")
 
 
-def takes_the_rate_of_each_parameter(settings: OptimizerSettings) -> None:
-    """A parameter of rate 1/2 moves as all do at half the rate."""
+def scales_the_learning_rate_of_each_parameter(settings: OptimizerSettings) -> None:
+    """A parameter of rate 1/2 is updated as with half the learning rate."""
     half = {name: p._replace(rate=0.5) for name, p in _parameters().items()}
     whole = {name: p._replace(rate=1.0) for name, p in _parameters().items()}
     slow, slowed = settings.build(half), settings.build(whole)
@@ -136,17 +136,17 @@ def takes_the_rate_of_each_parameter(settings: OptimizerSettings) -> None:
         for optimizer, lr in ((slow, _LR), (slowed, _LR / 2)):
             _draw_gradients(optimizer.parameters, step)
             optimizer.step(lr)
-    _close(slow, slowed, "parameters of half the rate, and half the rate for all")
+    _close(slow, slowed, "parameters of rate 1/2, and half the learning rate for all")
 
 
-def moves_nothing_at_a_rate_of_zero(settings: OptimizerSettings) -> None:
+def changes_nothing_at_learning_rate_zero(settings: OptimizerSettings) -> None:
     before = {name: p.tensor.detach() for name, p in _parameters().items()}
     optimizer = _stepped(settings, range(3), lr=0.0)
-    _equal({name: p.tensor for name, p in optimizer.parameters.items()}, before, "weights before and after steps at rate 0")
+    _equal({name: p.tensor for name, p in optimizer.parameters.items()}, before, "weights before and after steps at learning rate 0")
 
 
 def decays_matrices_and_nothing_else(settings: OptimizerSettings) -> None:
-    """Without a gradient's push weight decay makes matrices, heads and adapters smaller; tables and vectors stay."""
+    """With zero gradients, weight decay shrinks matrices, heads and adapters, and leaves embeddings and vectors."""
     plain, decayed = (settings.model_copy(update={"weight_decay": decay}).build(_parameters()) for decay in (0.0, 0.5))
     for optimizer in (plain, decayed):
         for p in optimizer.parameters.values():
@@ -157,47 +157,47 @@ def decays_matrices_and_nothing_else(settings: OptimizerSettings) -> None:
         if name in _DECAYED:
             assert p.tensor.norm() < other.norm(), f"{name}: weight_decay must make a {p.role} smaller"
         else:
-            assert torch.equal(p.tensor, other), f"{name}: weight_decay must leave a {p.role} alone"
+            assert torch.equal(p.tensor, other), f"{name}: weight_decay must not change a {p.role}"
 
 
-def takes_any_type_of_products(settings: OptimizerSettings) -> None:
-    """What the forward pass multiplies in: the weights stay in their own type, and finite."""
+def supports_every_matmul_dtype(settings: OptimizerSettings) -> None:
+    """Weights stay fp32 and finite whatever the dtype of the forward pass."""
     for products in (torch.float32, torch.bfloat16, torch.float16):
         for name, p in _steps(settings.build(_parameters(), products), range(2)).parameters.items():
-            assert p.tensor.dtype == torch.float32, f"{name}: weights must stay float32 with products in {products}: {p.tensor.dtype}"
-            assert p.tensor.isfinite().all(), f"{name}: weights must stay finite with products in {products}"
+            assert p.tensor.dtype == torch.float32, f"{name}: weights must stay float32 with matmuls in {products}: {p.tensor.dtype}"
+            assert p.tensor.isfinite().all(), f"{name}: weights must stay finite with matmuls in {products}"
 
 
-def moves_parameters_of_one_role_alone(settings: OptimizerSettings) -> None:
-    """A model may have no matrices, or all but one frozen."""
+def updates_parameters_of_one_role_alone(settings: OptimizerSettings) -> None:
+    """A model may have no matrices, or all parameters but one frozen."""
     for role in get_args(Role):
         optimizer = settings.build({name: p for name, p in _parameters().items() if p.role == role})
         before = {name: p.tensor.detach().clone() for name, p in optimizer.parameters.items()}
         _steps(optimizer, range(2))
         still = [name for name, p in optimizer.parameters.items() if torch.equal(p.tensor, before[name])]
-        assert not still, f"parameters of role {role} must move without any others: {still} did not"
+        assert not still, f"parameters of role {role} must be updated without any others: {still} are not"
 
 
 CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
-    minimises_a_quadratic,
-    repeats_itself_to_the_bit,
+    minimizes_a_quadratic,
+    is_deterministic_to_the_bit,
     continues_from_its_saved_state_to_the_bit,
-    keeps_as_much_as_it_foretells,
-    refuses_state_that_does_not_fit,
-    leaves_what_has_no_gradient,
-    tells_the_norm_of_the_gradient,
+    allocates_the_declared_state_bytes,
+    refuses_mismatched_state,
+    skips_parameters_without_gradient,
+    returns_the_gradient_norm,
     multiplies_gradients_by_the_factor,
-    takes_the_rate_of_each_parameter,
-    moves_nothing_at_a_rate_of_zero,
+    scales_the_learning_rate_of_each_parameter,
+    changes_nothing_at_learning_rate_zero,
     decays_matrices_and_nothing_else,
-    takes_any_type_of_products,
-    moves_parameters_of_one_role_alone,
+    supports_every_matmul_dtype,
+    updates_parameters_of_one_role_alone,
 )
-"""Every function that an optimizer must bear."""
+"""All checks for an optimizer."""
 
 
 def cases(settings: OptimizerSettings) -> list[Case]:
-    """Everything that an optimizer of these settings must do."""
+    """All checks for an optimizer of these settings."""
     return cases_of(CONTRACT, settings)
 
 
@@ -210,7 +210,7 @@ def _drawn(name: str, step: int, p: Parameter) -> Tensor:
 
 
 def _parameters(rates: bool = True) -> dict[str, Parameter]:
-    """One of every role and sort, always the same, all rates 1 or some of them not."""
+    """Fixed parameters of every role and shape; rates: some rates differ from 1."""
     made = {}
     for i, (name, (role, shape, rows)) in enumerate(_SHAPES.items()):
         tensor = torch.randn(shape, generator=_seeded(name)).requires_grad_()

@@ -1,7 +1,7 @@
-"""The contract of a pipeline: it does what it declares, whatever is asked beside it, and measures the figures that it names.
+"""The contract of pipelines: the declared command and metrics, and results that do not depend on the batch.
 
-A pipeline is tried with an objective that names it and rows of that objective's dataset (as in `testing.datasets`), on a tiny model
-with weights as they were drawn. Of the command `generate` it is given prompts besides.
+A pipeline is tested with an objective that names it, rows of that objective's dataset (see `testing.datasets`), and a
+tiny untrained model; for the command `generate` also with prompts.
 """
 
 import json
@@ -25,7 +25,7 @@ from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data, Generate, Runtime, Train
 from mini_tf.testing import Case
-from mini_tf.testing import datasets as of_datasets
+from mini_tf.testing import datasets as dataset_contract
 from mini_tf.testing.datasets import Row
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
@@ -36,11 +36,11 @@ FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """A pipeline on a model that has learnt nothing."""
+class PipelineFixture:
+    """A pipeline on an untrained model."""
 
     objective: ObjectiveSettings
-    data: of_datasets.Trial
+    data: dataset_contract.DatasetFixture
     prompts: Sequence[str]
 
     @property
@@ -71,92 +71,92 @@ class Trial:
         return [*self.pipeline.generation(GenerateOptions({"batch_size": 3}, 128, **options)).outputs(prompts, places)]
 
 
-def implements_its_command(trial: Trial) -> None:
-    asked = {"generate": "generation", "predict": "prediction"}
-    strange = trial.settings.WITHOUT.keys() - GENERATE_OPTIONS
-    assert not strange, f"WITHOUT: generate has no such options: {strange}"
-    for command, name in asked.items():
-        has = getattr(type(trial.pipeline), name) is not getattr(Pipeline, name)
-        assert has == (command == trial.settings.COMMAND), f"COMMAND must be {command} where there is {name}, and only there"
+def implements_its_command(fixture: PipelineFixture) -> None:
+    methods = {"generate": "generation", "predict": "prediction"}
+    unknown = fixture.settings.WITHOUT.keys() - GENERATE_OPTIONS
+    assert not unknown, f"WITHOUT: generate has no options {unknown}"
+    for command, name in methods.items():
+        has = getattr(type(fixture.pipeline), name) is not getattr(Pipeline, name)
+        assert has == (command == fixture.settings.COMMAND), f"COMMAND must be {command} if and only if the pipeline defines {name}"
 
 
-def generates_the_same_in_any_batch(trial: Trial) -> None:
-    if trial.settings.COMMAND != "generate":
+def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
+    if fixture.settings.COMMAND != "generate":
         return
-    together = trial.outputs(trial.prompts)
-    assert len(together) == len(trial.prompts), "there must be an answer for each prompt"
-    for prompt, answer in zip(trial.prompts, together, strict=True):
-        [alone] = trial.outputs([prompt])
-        told, other = json.dumps(_rounded(answer.result)), json.dumps(_rounded(alone.result))
-        assert told == other, f"an answer must not depend on what is asked beside it: {told} {other}"
-    told_of = list[Unread]()
-    trial.outputs(trial.prompts, unread=told_of.append)
-    assert len(told_of) == 1, "options.unread must be called once, however many prompts there are"
-    places = [f"stdin:{number}" for number, _ in enumerate(trial.prompts, 1)]
-    by_line = trial.outputs(trial.prompts, places, by_line=True)
-    assert all(answer.lines for answer in by_line), "a line must give a line"
-    assert not any("\n" in line for answer in by_line for line in answer.lines), "lines must have no newline in them"
+    together = fixture.outputs(fixture.prompts)
+    assert len(together) == len(fixture.prompts), "there must be an output for each prompt"
+    for prompt, output in zip(fixture.prompts, together, strict=True):
+        [alone] = fixture.outputs([prompt])
+        batched, single = json.dumps(_rounded(output.result)), json.dumps(_rounded(alone.result))
+        assert batched == single, f"an output must not depend on the batch: {batched} {single}"
+    reports = list[Unread]()
+    fixture.outputs(fixture.prompts, unread=reports.append)
+    assert len(reports) == 1, "options.unread must be called once, however many prompts there are"
+    places = [f"stdin:{number}" for number, _ in enumerate(fixture.prompts, 1)]
+    by_line = fixture.outputs(fixture.prompts, places, by_line=True)
+    assert all(output.lines for output in by_line), "a line of input must give a line of output"
+    assert not any("\n" in line for output in by_line for line in output.lines), "output lines must not contain newlines"
 
 
-def predicts_the_same_in_any_batch(trial: Trial) -> None:
-    if trial.settings.COMMAND != "predict":
+def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
+    if fixture.settings.COMMAND != "predict":
         return
-    predictor = trial.pipeline.prediction(trial.trained)
-    examples = trial.data.examples[:7]
+    predictor = fixture.pipeline.prediction(fixture.trained)
+    examples = fixture.data.examples[:7]
     together = predictor.predict(examples)
     alone = [predictor.predict([one])[0] for one in examples]
-    told, other = (json.dumps([_rounded(list(one)) for one in found]) for found in (together, alone))
-    assert told == other, f"a prediction must not depend on what is asked beside it: {told} {other}"
+    batched, single = (json.dumps([_rounded(list(one)) for one in found]) for found in (together, alone))
+    assert batched == single, f"a prediction must not depend on the batch: {batched} {single}"
     assert len(together) == len(examples), "there must be a prediction for each example"
-    assert isinstance(predictor.unread, Unread), "a predictor must count what the model does not read"
+    assert isinstance(predictor.unread, Unread), "a predictor must count input that the model does not read"
 
 
-def measures_what_it_declares(trial: Trial) -> None:
-    declared, written = (*trial.settings.FIGURES,), (*trial.settings.WRITTEN,)
-    known = {*declared, *written, *trial.objective.METRICS}
-    unknown = {*trial.settings.MAIN, *trial.settings.SPOKEN} - known
-    assert not unknown, f"MAIN and SPOKEN must be figures that are measured, and {unknown} are not"
-    trained, accumulator = trial.trained, trial.pipeline.metric_accumulator()
-    assert (accumulator is not None) == bool(declared), "there must be a metric accumulator where there are FIGURES, and only there"
-    if "calibration" in trial.settings.PICTURES:
-        assert isinstance(accumulator, ClassProbabilities), "PICTURES: a calibration is drawn of an accumulator that is ClassProbabilities"
-    packing = pack(trained.recipe, trial.data.store, trained.tokenizer, trained.objective)
+def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
+    declared, written = (*fixture.settings.FIGURES,), (*fixture.settings.WRITTEN,)
+    known = {*declared, *written, *fixture.objective.METRICS}
+    unknown = {*fixture.settings.MAIN, *fixture.settings.SPOKEN} - known
+    assert not unknown, f"MAIN and SPOKEN must be declared metrics: {unknown} are not"
+    trained, accumulator = fixture.trained, fixture.pipeline.metric_accumulator()
+    assert (accumulator is not None) == bool(declared), "there must be a metric accumulator if and only if FIGURES are declared"
+    if "calibration" in fixture.settings.PICTURES:
+        assert isinstance(accumulator, ClassProbabilities), "PICTURES: calibration needs a ClassProbabilities accumulator"
+    packing = pack(trained.recipe, fixture.data.store, trained.tokenizer, trained.objective)
     figures = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
-    assert all(math.isfinite(value) for value in figures.values()), f"figures must be finite: {figures}"
+    assert all(math.isfinite(value) for value in figures.values()), f"metrics must be finite: {figures}"
     own = {} if accumulator is None else accumulator.scores()
-    strange = [name for name in own if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
-    assert not strange, f"FIGURES: does not declare {strange}"
-    if accumulator is not None and trial.settings.COMMAND == "predict":
-        predictor = trial.pipeline.prediction(trained, judged=True)
-        for one in trial.data.examples:
+    undeclared = [name for name in own if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)]
+    assert not undeclared, f"FIGURES must declare {undeclared}"
+    if accumulator is not None and fixture.settings.COMMAND == "predict":
+        predictor = fixture.pipeline.prediction(trained, judged=True)
+        for one in fixture.data.examples:
             predictor.predict([one])
         found = predictor.scores()
         near = all(math.isclose(found[name], value, abs_tol=1e-5) for name, value in own.items())
-        assert near, f"predictions one by one must have the figures of an evaluation: {found} {own}"
+        assert near, f"metrics of single predictions must equal those of the evaluation: {found} {own}"
 
 
-def writes_texts_beside_their_references(trial: Trial) -> None:
-    if not trial.settings.WRITTEN:
+def generates_texts_with_references(fixture: PipelineFixture) -> None:
+    if not fixture.settings.WRITTEN:
         return
-    looks = list[None]()
-    written = [*trial.pipeline.written(trial.data.store, 5, lambda: looks.append(None))]
-    assert len(written) == 5, f"of five examples five texts must be written, not {len(written)}"
-    assert looks, "each_chunk must be called"
-    assert all(isinstance(text, str) and references for text, references in written), "a text stands beside its references"
-    strange = trial.pipeline.scores(iter(written)).keys() - {*trial.settings.WRITTEN}
-    assert not strange, f"WRITTEN: does not declare {strange}"
+    chunks = list[None]()
+    written = [*fixture.pipeline.written(fixture.data.store, 5, lambda: chunks.append(None))]
+    assert len(written) == 5, f"five examples must give five texts, not {len(written)}"
+    assert chunks, "each_chunk must be called"
+    assert all(isinstance(text, str) and references for text, references in written), "each text must come with references"
+    undeclared = fixture.pipeline.scores(iter(written)).keys() - {*fixture.settings.WRITTEN}
+    assert not undeclared, f"WRITTEN must declare {undeclared}"
 
 
-def samples_are_text_and_the_same_twice(trial: Trial) -> None:
-    first, second = (trial.pipeline.sample(trial.data.store) for _ in range(2))
+def samples_are_deterministic_text(fixture: PipelineFixture) -> None:
+    first, second = (fixture.pipeline.sample(fixture.data.store) for _ in range(2))
     assert first == second, "the same model must give the same sample"
-    assert first is None or first.endswith("\n"), "a sample is a text that ends in a newline"
+    assert first is None or first.endswith("\n"), "a sample must end in a newline"
 
 
-def shows_the_same_row_in_any_batch(trial: Trial) -> None:
-    """What `data show` says of it."""
-    trained, dataset, store = trial.trained, trial.objective.dataset(), trial.data.store
-    text = TokenizedData(store, store, trial.data.used, [], {}, trial.data.labels)
+def shows_the_same_row_in_any_batch(fixture: PipelineFixture) -> None:
+    """As in `data show`."""
+    trained, dataset, store = fixture.trained, fixture.objective.dataset(), fixture.data.store
+    text = TokenizedData(store, store, fixture.data.used, [], {}, fixture.data.labels)
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     numbers = np.arange(min(3, packing.n_rows))
     keys = numbers.astype(np.uint64)
@@ -164,45 +164,45 @@ def shows_the_same_row_in_any_batch(trial: Trial) -> None:
 
         def shown(rows: Rows, row: int, training: bool = training) -> dict[str, Any]:
             found: dict[str, Any] = dataset.describe_row(text, rows, trained.objective.prepare(rows), row, training)
-            assert dataset.row_table(found, "a row"), "table must have lines"
+            assert dataset.row_table(found, "a row"), "table must return lines"
             return _unpadded(json.loads(json.dumps(found)))
 
         whole = packing.take(numbers, 0, keys)
         together = [shown(whole, row) for row in range(len(numbers))]
         alone = [shown(packing.take(numbers[row : row + 1], 0, keys[row : row + 1]), 0) for row in range(len(numbers))]
-        assert together == alone, f"a row must be shown as it is read, whatever rows are beside it: {together} {alone}"
+        assert together == alone, f"a row must not depend on the batch: {together} {alone}"
 
 
-CONTRACT: tuple[Callable[[Trial], None], ...] = (
+CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
     implements_its_command,
     generates_the_same_in_any_batch,
     predicts_the_same_in_any_batch,
-    measures_what_it_declares,
-    writes_texts_beside_their_references,
-    samples_are_text_and_the_same_twice,
+    measures_the_declared_metrics,
+    generates_texts_with_references,
+    samples_are_deterministic_text,
     shows_the_same_row_in_any_batch,
 )
-"""Every function that a pipeline must bear."""
+"""All checks for a pipeline."""
 
 
 def cases(objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str] = ()) -> list[Case]:
-    """Everything that the pipeline of an objective must do; prompts: for one of the command `generate`."""
+    """All checks for the pipeline of an objective; prompts: for the command `generate`."""
     return [Case(check.__name__, partial(_tried, check, objective, rows, prompts)) for check in CONTRACT]
 
 
-def _tried(check: Callable[[Trial], None], objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str]) -> None:
+def _tried(check: Callable[[PipelineFixture], None], objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str]) -> None:
     with ExitStack() as files:
         folder = Path(files.enter_context(TemporaryDirectory()))
-        check(Trial(objective, of_datasets.Trial(objective.dataset(), rows, folder), prompts))
+        check(PipelineFixture(objective, dataset_contract.DatasetFixture(objective.dataset(), rows, folder), prompts))
 
 
 def _unpadded(shown: dict[str, Any]) -> dict[str, Any]:
-    """Without how much padding there is, which rows beside it decide."""
+    """Without the amount of padding, which depends on the other rows."""
     return {name: _unpadded(one) if isinstance(one, dict) else one for name, one in shown.items() if name != "padding"}
 
 
 def _rounded(value: Any) -> Any:
-    """What JSON says, without the last digits of numbers."""
+    """Numbers rounded to 3 significant digits."""
     if isinstance(value, dict):
         return {name: _rounded(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

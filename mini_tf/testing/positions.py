@@ -1,4 +1,4 @@
-"""The contract of positions: where they attach, what they depend on, how far they reach, and every mixer that they attach to."""
+"""The contract of positional encodings, alone and with every mixer that supports them."""
 
 from collections.abc import Iterator
 
@@ -10,111 +10,126 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, attention, cases_of
-from mini_tf.testing.mixer_trials import DIMS, B, L, drawn, laid_out, same, tokens
+from mini_tf.testing.tiny_mixers import DIMS, B, L, assert_same, non_padding, positions_of_layout, random_tensor
 
 CONTEXT = 64
 FAR = 5000
-"""A position that texts of positions without an end may reach."""
+"""A position that encodings without `max_positions` must support."""
 
 
 def cases(settings: PositionalEncodingSettings) -> list[Case]:
-    """Everything that a position of these settings must do, by what it declares."""
-    checks = (it_attaches_where_it_says, it_depends_on_positions_alone, it_reaches_as_far_as_it_says, every_parameter_has_a_gradient)
-    turning = (turning_is_linear,) if "rotary" in settings.ATTACHES else ()
-    return [*cases_of((*checks, *turning), settings), *_with_mixers(settings)]
+    """All checks for a positional encoding of these settings."""
+    checks = (it_applies_where_declared, it_depends_on_positions_only, max_positions_are_enforced, every_parameter_has_a_gradient)
+    rotary = (rotate_is_linear,) if "rotary" in settings.APPLIES_TO else ()
+    return [*cases_of((*checks, *rotary), settings), *_with_mixers(settings)]
 
 
 def _with_mixers(settings: PositionalEncodingSettings) -> Iterator[Case]:
     for word in listing("attention"):
         mixer = settings_of("attention", word)()
-        if isinstance(mixer, MixerSettings) and settings.ATTACHES & mixer.POSITIONS:
-            yield from (Case(f"{word}-{case}", case.run) for case in attention.with_positions(mixer, {settings.kind: settings}))
+        if isinstance(mixer, MixerSettings) and settings.APPLIES_TO & mixer.POSITIONS:
+            yield from (Case(f"{word}-{case}", case.run) for case in attention.self_attention_cases(mixer, {settings.kind: settings}))
 
 
-def built(settings: PositionalEncodingSettings) -> PositionalEncoding:
-    """The module, in float64, with random parameters."""
+def tiny_encoding(settings: PositionalEncodingSettings) -> PositionalEncoding:
+    """The module in float64 with random parameters."""
     torch.manual_seed(0)
     return settings.build(DIMS.d_model, DIMS.n_heads, DIMS.d_k, CONTEXT).double()
 
 
 def _heads() -> torch.Tensor:
-    return drawn(B, L, DIMS.n_heads, DIMS.d_k)
+    return random_tensor(B, L, DIMS.n_heads, DIMS.d_k)
 
 
-def _bias(position: PositionalEncoding, length: int = L) -> torch.Tensor | None:
+def _bias(encoding: PositionalEncoding, length: int = L) -> torch.Tensor | None:
     distance = torch.arange(length)[:, None] - torch.arange(length)[None]
-    q, k = drawn(1, DIMS.n_heads, length, DIMS.d_k), drawn(1, DIMS.n_heads, length, DIMS.d_k, seed=2)
-    return position.bias(distance[None], *(() if position.by_distance else (q, k)))
+    q, k = random_tensor(1, DIMS.n_heads, length, DIMS.d_k), random_tensor(1, DIMS.n_heads, length, DIMS.d_k, seed=2)
+    return encoding.bias(distance[None], *(() if encoding.distance_only else (q, k)))
 
 
-def it_attaches_where_it_says(settings: PositionalEncodingSettings) -> None:
-    position, token_positions, x, heads = built(settings), TokenPositions(L, 3), drawn(B, L, DIMS.d_model), _heads()
-    assert position.attaches == settings.ATTACHES, "the module attaches elsewhere than its settings say"
-    done = {
-        "embed": not torch.equal(position.embed(x, token_positions), x),
-        "rotary": not torch.equal(position.turn(heads, token_positions), heads),
-        "bias": _bias(position) is not None,
+def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
+    encoding, token_positions, x, heads = tiny_encoding(settings), TokenPositions(L, 3), random_tensor(B, L, DIMS.d_model), _heads()
+    assert encoding.applies_to == settings.APPLIES_TO, "applies_to of the module must equal APPLIES_TO of the settings"
+    applied = {
+        "embed": not torch.equal(encoding.embed(x, token_positions), x),
+        "rotary": not torch.equal(encoding.rotate(heads, token_positions), heads),
+        "bias": _bias(encoding) is not None,
     }
-    for place, does in done.items():
-        assert does == (place in settings.ATTACHES), f"it {'attaches' if does else 'does not attach'} at {place!r}"
+    for point, applies in applied.items():
+        assert applies == (point in settings.APPLIES_TO), f"{point!r} must be in APPLIES_TO if and only if it is overridden"
 
 
-def it_depends_on_positions_alone(settings: PositionalEncodingSettings) -> None:
-    """The same token at the same position of a document is the same whatever stands beside it in the row."""
-    position, token_positions, x, heads = built(settings), laid_out("packed"), drawn(B, L, DIMS.d_model), _heads()
+def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
+    """The encoding of a token depends on its position in the document, not on other tokens of the row."""
+    encoding, token_positions, x, heads = (
+        tiny_encoding(settings),
+        positions_of_layout("packed"),
+        random_tensor(B, L, DIMS.d_model),
+        _heads(),
+    )
     assert token_positions.positions is not None
     assert token_positions.segments is not None
-    together, turned = position.embed(x, token_positions), position.turn(heads, token_positions)
+    together, rotated = encoding.embed(x, token_positions), encoding.rotate(heads, token_positions)
     for t in range(L):
         for row in range(B):
             if token_positions.segments[row, t]:
-                here = TokenPositions(1, int(token_positions.positions[row, t]))
-                same(position.embed(x[row : row + 1, t : t + 1], here)[0, 0], together[row, t], "an embedding depends on other tokens")
-                same(position.turn(heads[row : row + 1, t : t + 1], here)[0, 0], turned[row, t], "a query depends on other tokens")
-    bias = _bias(position)
+                alone = TokenPositions(1, int(token_positions.positions[row, t]))
+                assert_same(
+                    encoding.embed(x[row : row + 1, t : t + 1], alone)[0, 0],
+                    together[row, t],
+                    "an embedding must not depend on other tokens",
+                )
+                assert_same(
+                    encoding.rotate(heads[row : row + 1, t : t + 1], alone)[0, 0],
+                    rotated[row, t],
+                    "a query must not depend on other tokens",
+                )
+    bias = _bias(encoding)
     if bias is not None:
-        assert bias.shape == (1, DIMS.n_heads, L, L), f"a bias is {list(bias.shape)}, but must be (1, heads, queries, keys)"
-        assert bias.isfinite().all(), "a bias is not finite"
-    assert tokens(together, token_positions).isfinite().all(), "an embedding is not finite"
+        assert bias.shape == (1, DIMS.n_heads, L, L), f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
+        assert bias.isfinite().all(), "a bias must be finite"
+    assert non_padding(together, token_positions).isfinite().all(), "an embedding must be finite"
 
 
-def it_reaches_as_far_as_it_says(settings: PositionalEncodingSettings) -> None:
-    position, x = built(settings), drawn(1, 1, DIMS.d_model)
-    if position.ends is None:
-        assert position.embed(x, TokenPositions(1, FAR)).isfinite().all(), f"position {FAR} has no finite embedding"
-        assert position.turn(drawn(1, 1, 2, DIMS.d_k), TokenPositions(1, FAR)).isfinite().all(), f"position {FAR} turns to no finite vector"
+def max_positions_are_enforced(settings: PositionalEncodingSettings) -> None:
+    encoding, x = tiny_encoding(settings), random_tensor(1, 1, DIMS.d_model)
+    if encoding.max_positions is None:
+        assert encoding.embed(x, TokenPositions(1, FAR)).isfinite().all(), f"the embedding of position {FAR} must be finite"
+        assert encoding.rotate(random_tensor(1, 1, 2, DIMS.d_k), TokenPositions(1, FAR)).isfinite().all(), (
+            f"rotate must be finite at position {FAR}"
+        )
         return
-    position.embed(x, TokenPositions(1, position.ends - 1))
+    encoding.embed(x, TokenPositions(1, encoding.max_positions - 1))
     try:
-        position.embed(x, TokenPositions(1, position.ends))
+        encoding.embed(x, TokenPositions(1, encoding.max_positions))
     except DataFault:
         return
-    raise AssertionError(f"a token past the last of {position.ends} positions is not refused by a DataFault")
+    raise AssertionError(f"a token beyond max_positions {encoding.max_positions} must be refused by a DataFault")
 
 
-def turning_is_linear(settings: PositionalEncodingSettings) -> None:
-    """The fast decoder makes a matrix of it; and it keeps lengths where it says so."""
-    position, token_positions = built(settings), TokenPositions(L, 3)
-    one, other = _heads(), drawn(B, L, DIMS.n_heads, DIMS.d_k, seed=2)
-    apart = 2 * position.turn(one, token_positions, 2) - 3 * position.turn(other, token_positions, 2)
-    same(position.turn(2 * one - 3 * other, token_positions, 2), apart, "turning is not linear")
-    if position.isometric:
-        same(position.turn(one, token_positions, 2).norm(dim=-1), one.norm(dim=-1), "turning changes lengths, which `isometric` denies")
-        same(
-            position.turn(one, token_positions, 2),
-            position.turn(one, token_positions, 0),
-            "queries and keys turn otherwise, which `isometric` denies",
+def rotate_is_linear(settings: PositionalEncodingSettings) -> None:
+    """The fast decoder turns `rotate` into a matrix."""
+    encoding, token_positions = tiny_encoding(settings), TokenPositions(L, 3)
+    one, other = _heads(), random_tensor(B, L, DIMS.n_heads, DIMS.d_k, seed=2)
+    separate = 2 * encoding.rotate(one, token_positions, 2) - 3 * encoding.rotate(other, token_positions, 2)
+    assert_same(encoding.rotate(2 * one - 3 * other, token_positions, 2), separate, "rotate must be linear")
+    if encoding.orthogonal:
+        assert_same(encoding.rotate(one, token_positions, 2).norm(dim=-1), one.norm(dim=-1), "rotate must preserve norms if `orthogonal`")
+        assert_same(
+            encoding.rotate(one, token_positions, 2),
+            encoding.rotate(one, token_positions, 0),
+            "rotate must treat queries and keys alike if `orthogonal`",
         )
 
 
 def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None:
-    position = built(settings)
-    length = L if position.ends is None else position.ends
-    x, bias = drawn(B, length, DIMS.d_model), _bias(position, length)
-    parts = [position.embed(x, TokenPositions(length)), position.turn(_heads(), TokenPositions(L)), *(() if bias is None else (bias,))]
-    total = torch.stack([(part * drawn(*part.shape, seed=3)).sum() for part in parts]).sum()
+    encoding = tiny_encoding(settings)
+    length = L if encoding.max_positions is None else encoding.max_positions
+    x, bias = random_tensor(B, length, DIMS.d_model), _bias(encoding, length)
+    parts = [encoding.embed(x, TokenPositions(length)), encoding.rotate(_heads(), TokenPositions(L)), *(() if bias is None else (bias,))]
+    total = torch.stack([(part * random_tensor(*part.shape, seed=3)).sum() for part in parts]).sum()
     if total.requires_grad:
         total.backward()
-    for name, parameter in position.named_parameters():
-        assert parameter.grad is not None, f"{name} has no gradient"
-        assert parameter.grad.any(), f"the gradient of {name} is 0"
+    for name, parameter in encoding.named_parameters():
+        assert parameter.grad is not None, f"{name} must have a gradient"
+        assert parameter.grad.any(), f"the gradient of {name} must not be 0"

@@ -1,4 +1,4 @@
-"""Rows that an objective can be tried on, by the dataset that it reads: eight, the last four of which end in padding."""
+"""Synthetic rows for objectives, by dataset: eight rows, the last four with padding at the end."""
 
 import numpy as np
 
@@ -9,19 +9,20 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 PAD, SEPARATOR, N_ROWS = 0, 2, 8
 VOCABULARY = Vocabulary(40, pad=PAD, unk=1, separator=SEPARATOR, mask=3)
 FIRST_PLAIN = 4
-"""Ids from here on are no special tokens."""
+"""Ids from here on are not special tokens."""
 _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 
 
 def labels_for(dataset: str) -> Labels | None:
-    """What there is to answer in rows of this dataset; None where rows have no labels."""
+    """Labels of the rows of this dataset; None if it has none."""
     return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(dataset)
 
 
 def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8) -> Rows:
-    """Rows of `length` + `lookahead` tokens; of pairs or labelled texts of up to `length`.
+    """Rows of `length` + `lookahead` tokens; for pairs and labeled texts of at most `length`.
 
-    Each row begins with a token of its own, so that all that follows can be learnt by heart. ValueError where the dataset is unknown.
+    Each row begins with a different token, so that its other tokens can be memorized. Raises ValueError for an unknown
+    dataset.
     """
     draw = np.random.default_rng(0)
     keys = draw.integers(0, 2**63, N_ROWS).astype(np.uint64)
@@ -49,7 +50,7 @@ def _plain(draw: np.random.Generator, length: int) -> np.ndarray:
 
 
 def _closed(ids: np.ndarray, opened: bool) -> np.ndarray:
-    """The texts between separators; those of the last rows are two tokens shorter, and padded behind."""
+    """The texts with separators; those of the last rows are two tokens shorter and padded on the right."""
     closing = np.full((N_ROWS, 1), SEPARATOR)
     whole = np.concatenate([closing, ids, closing] if opened else [ids, closing], axis=1)
     whole[N_ROWS // 2 :, -3], whole[N_ROWS // 2 :, -2:] = SEPARATOR, PAD
@@ -63,7 +64,7 @@ def _segments(length: int, n_pads: int = 2) -> np.ndarray:
 
 
 def _labels(dataset: str, ids: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Of tokens, and of whole rows."""
+    """Labels of tokens, and of whole rows."""
     if dataset in ("classes", "numbers"):
         row_labels = draw.normal(size=N_ROWS) if dataset == "numbers" else np.arange(N_ROWS) % len(_CLASSES.names)
         return None, row_labels[:, None].astype(np.float32)

@@ -1,6 +1,6 @@
-"""The contract of a schedule: rates in (0, 1], a linear warmup, and whatever else its settings claim.
+"""The contract of learning rate schedules: rates in (0, 1], linear warmup, and the declared properties.
 
-Rates are those of `training.schedule.factor`, as shares of the peak, so the warmup is part of them.
+Rates are those of `training.schedule.factor`, relative to the peak and including the warmup.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ _WARMUPS: tuple[int | float, ...] = (0, 1, 5, 0.02, 0.3)
 _FLOORS = (0.0, 0.25)
 
 
-def has_rates_above_zero_up_to_the_peak(settings: ScheduleSettings) -> None:
-    """At every step there is, of runs of one step too; and beyond the end, where a clock is the horizon, none is negative."""
+def rates_are_positive_up_to_the_peak(settings: ScheduleSettings) -> None:
+    """At every step, also for runs of one step; beyond the last step (with a time limit) no rate is negative."""
     for n_steps in _LENGTHS:
         for warmup in _WARMUPS:
             for step, rate in enumerate(_rates(_with(settings, warmup=warmup), n_steps)):
@@ -27,47 +27,47 @@ def has_rates_above_zero_up_to_the_peak(settings: ScheduleSettings) -> None:
 
 
 def warms_up_in_equal_steps(settings: ScheduleSettings) -> None:
-    """The warmup begins above zero, not at it, and its last step is at the peak."""
+    """The warmup starts above zero, and its last step is at the peak."""
     rates = _rates(_with(settings, warmup=8, floor=0.0), 1000)[:8]
     assert rates == [(step + 1) / 8 for step in range(8)], f"a warmup of 8 steps must rise by 1/8 a step: {rates}"
 
 
-def counts_a_share_of_warmup_in_steps(settings: ScheduleSettings) -> None:
-    """A warmup of 10% of 200 steps is one of 20 steps."""
+def converts_a_warmup_share_to_steps(settings: ScheduleSettings) -> None:
+    """A warmup of 10% of 200 steps is a warmup of 20 steps."""
     share, steps = (_rates(_with(settings, warmup=warmup), 200) for warmup in (0.1, 20))
     assert share == steps, "a warmup of 10% of 200 steps must give the rates of a warmup of 20 steps"
 
 
-def keeps_above_the_floor(settings: ScheduleSettings) -> None:
-    """After the warmup no rate is below the floor, beyond the rounding of a float."""
+def stays_above_the_floor(settings: ScheduleSettings) -> None:
+    """After the warmup no rate is below the floor, except for rounding."""
     for floor in _FLOORS:
         lowest = min(_rates(_with(settings, warmup=5, floor=floor), 500)[5:])
         assert lowest >= floor - 1e-12, f"the rate must stay above the floor {floor}: {lowest}"
 
 
-def ends_at_the_floor_where_it_claims_so(settings: ScheduleSettings) -> None:
-    """REACHES_FLOOR: the step after the last one would have the floor for a rate."""
+def ends_at_the_floor_if_declared(settings: ScheduleSettings) -> None:
+    """REACHES_FLOOR: the rate after the last step is the floor."""
     for floor in _FLOORS if settings.REACHES_FLOOR else ():
         end = factor(_with(settings, warmup=5, floor=floor), 500, 500)
         assert abs(end - floor) < 1e-9, f"the rate must end at the floor {floor}: {end}; or declare REACHES_FLOOR = False"
 
 
-def never_rises_after_the_warmup_where_it_claims_so(settings: ScheduleSettings) -> None:
-    """MONOTONE, beyond the rounding of a float."""
+def never_rises_after_warmup_if_declared(settings: ScheduleSettings) -> None:
+    """MONOTONE, except for rounding."""
     rates = _rates(_with(settings, warmup=0.1), 500)[50:]
     rising = [step for step, (one, other) in enumerate(pairwise(rates), 51) if other > one + 1e-12]
     assert not (settings.MONOTONE and rising), f"the rate must not rise at step {rising[0]} of 500; or declare MONOTONE = False"
 
 
-def has_no_jump_where_it_claims_so(settings: ScheduleSettings) -> None:
-    """CONTINUOUS: with ten times the steps the largest change from one step to the next, after the warmup, is far smaller."""
+def is_continuous_if_declared(settings: ScheduleSettings) -> None:
+    """CONTINUOUS: with ten times the steps, the largest change between steps after the warmup is far smaller."""
     few, many = (_largest_change(_rates(_with(settings, warmup=0.1), n_steps)[n_steps // 10 :]) for n_steps in (1000, 10_000))
     smooth = many <= 0.3 * few + 1e-9
     assert smooth or not settings.CONTINUOUS, f"the rate jumps by {many:.3g} between two of 10,000 steps; or declare CONTINUOUS = False"
 
 
-def bears_a_number_of_steps_that_is_not_whole(settings: ScheduleSettings) -> None:
-    """As a clock extrapolates it. Half a step more changes a CONTINUOUS rate little."""
+def accepts_a_fractional_number_of_steps(settings: ScheduleSettings) -> None:
+    """As extrapolated from a time limit. Half a step more changes a CONTINUOUS rate little."""
     settings = _with(settings, warmup=0)
     for step in range(0, 1000, 7):
         rate, near = (factor(settings, step, n_steps) for n_steps in (1000.5, 1000))
@@ -76,8 +76,8 @@ def bears_a_number_of_steps_that_is_not_whole(settings: ScheduleSettings) -> Non
         assert close, f"the rate of step {step} must be about the same in 1000.5 steps and in 1000: {rate} and {near}"
 
 
-def runs_once_more_over_an_extension(settings: ScheduleSettings) -> None:
-    """`--extend`: warmup and curve, once more, over the further steps."""
+def restarts_for_an_extension(settings: ScheduleSettings) -> None:
+    """`--extend`: warmup and curve are repeated over the additional steps."""
     settings = _with(settings, warmup=3)
     longer = TrainingSchedule(settings, 1.0, Horizon(steps=20)).extended(20, 12)
     rates, expected = [longer.rate(step, 0.0) for step in range(20, 32)], _rates(settings, 12)
@@ -85,21 +85,21 @@ def runs_once_more_over_an_extension(settings: ScheduleSettings) -> None:
 
 
 CONTRACT: tuple[Callable[[ScheduleSettings], None], ...] = (
-    has_rates_above_zero_up_to_the_peak,
+    rates_are_positive_up_to_the_peak,
     warms_up_in_equal_steps,
-    counts_a_share_of_warmup_in_steps,
-    keeps_above_the_floor,
-    ends_at_the_floor_where_it_claims_so,
-    never_rises_after_the_warmup_where_it_claims_so,
-    has_no_jump_where_it_claims_so,
-    bears_a_number_of_steps_that_is_not_whole,
-    runs_once_more_over_an_extension,
+    converts_a_warmup_share_to_steps,
+    stays_above_the_floor,
+    ends_at_the_floor_if_declared,
+    never_rises_after_warmup_if_declared,
+    is_continuous_if_declared,
+    accepts_a_fractional_number_of_steps,
+    restarts_for_an_extension,
 )
-"""Every function that a schedule must bear."""
+"""All checks for a schedule."""
 
 
 def cases(settings: ScheduleSettings) -> list[Case]:
-    """Everything that a schedule of these settings must do."""
+    """All checks for a schedule of these settings."""
     return cases_of(CONTRACT, settings)
 
 

@@ -1,4 +1,4 @@
-"""The contract of a tokenizer that is trained: a text comes back or it is said what is lost, and the same texts give the same file."""
+"""The contract of trainable tokenizers: encoding is lossless except for declared losses, training deterministic."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.testing import Case, cases_of
 
 SAMPLE = 'The cat sat on the mat. It\'s 3.5 "naïve" 日本!\n\n\tAnd </s> or [MASK], <pad> too.\n'
-NASTY = [
+DIFFICULT = [
     "",
     " ",
     "   \t ",
@@ -30,47 +30,47 @@ _SIZE = 300
 
 
 def trained(settings: TokenizerSettings, vocab_size: int = _SIZE, text: str = SAMPLE) -> Tokenizer:
-    """A tokenizer of this kind that has read one text."""
+    """A tokenizer of this kind, trained on one text."""
     inner = settings.train(vocab_size, [text])
     inner.add_special_tokens(list(SPECIALS.values()))
     return Tokenizer(inner)
 
 
-def brings_text_back_or_says_what_is_lost(settings: TokenizerSettings) -> None:
-    """Of its own text and of texts that it never saw, such as names of special tokens, scripts, control characters and long runs."""
+def round_trips_text_except_declared_losses(settings: TokenizerSettings) -> None:
+    """For the training text and unseen text: names of special tokens, scripts, control characters, long runs."""
     tokenizer = trained(settings)
-    for text in (SAMPLE, *NASTY):
-        keeps(tokenizer, text)
+    for text in (SAMPLE, *DIFFICULT):
+        assert_round_trip(tokenizer, text)
 
 
-def keeps(tokenizer: Tokenizer, text: str) -> None:
-    """All of the text comes back, but for what `losses` names; what came back once stays as it is; nothing became special."""
+def assert_round_trip(tokenizer: Tokenizer, text: str) -> None:
+    """decode(encode(text)) is the text except for the declared `losses` and idempotent, and has no special tokens."""
     ids, spans = tokenizer.spans(text)
     assert ids.tolist() == tokenizer.encode(text).tolist(), f"encode and spans must give the same ids of {text[:40]!r}"
-    read = (set(ids.tolist()) & tokenizer.vocabulary.special_ids) - {tokenizer.vocabulary.unk}
-    assert not read, f"no special token may be read out of text: {tokenizer.pieces(sorted(read))} of {text[:40]!r}"
+    special = (set(ids.tolist()) & tokenizer.vocabulary.special_ids) - {tokenizer.vocabulary.unk}
+    assert not special, f"text must not be encoded as special tokens: {tokenizer.pieces(sorted(special))} of {text[:40]!r}"
     back = tokenizer.decode(ids)
     again = tokenizer.decode(tokenizer.encode(back))
-    assert again == back, f"what came back once must stay as it is: {again[:40]!r} of {back[:40]!r}"
-    told, known = " ".join(tokenizer.losses), text
-    if "becomes unknown" in told:
-        gone = {i for id, (first, last) in zip(ids, spans, strict=True) if id == tokenizer.vocabulary.unk for i in range(first, last)}
-        known = "".join(character for i, character in enumerate(text) if i not in gone)
-    if "white space is not kept" in told:
-        known, back = "".join(known.split()), "".join(back.split())
-    assert back == known, f"{text[:40]!r} comes back as {back[:40]!r}; its losses say only: {tokenizer.losses}"
+    assert again == back, f"decoding must be idempotent: {again[:40]!r} of {back[:40]!r}"
+    losses, expected = " ".join(tokenizer.losses), text
+    if "becomes unknown" in losses:
+        unknown = {i for id, (first, last) in zip(ids, spans, strict=True) if id == tokenizer.vocabulary.unk for i in range(first, last)}
+        expected = "".join(character for i, character in enumerate(text) if i not in unknown)
+    if "white space is not kept" in losses:
+        expected, back = "".join(expected.split()), "".join(back.split())
+    assert back == expected, f"{text[:40]!r} is decoded as {back[:40]!r}; the declared losses are only: {tokenizer.losses}"
 
 
 def has_the_special_tokens_first(settings: TokenizerSettings) -> None:
-    """By their ids, which are the same for all kinds, and under their names."""
+    """The special tokens have their names, and the same ids for all kinds."""
     tokenizer = trained(settings)
     vocabulary = tokenizer.vocabulary
     assert (vocabulary.pad, vocabulary.unk, vocabulary.separator, vocabulary.mask) == (0, 1, 2, 3), f"wrong ids: {vocabulary}"
     assert [*tokenizer.special_tokens] == [*SPECIALS.values()], f"wrong names: {tokenizer.special_tokens}"
 
 
-def keeps_to_the_size_that_it_is_given(settings: TokenizerSettings) -> None:
-    """CHOOSES_SIZE: at most so many tokens, of a text of a thousand characters too; else the size makes no difference."""
+def respects_vocab_size(settings: TokenizerSettings) -> None:
+    """CHOOSES_SIZE: at most vocab_size tokens, also for a text with a thousand characters; else it has no effect."""
     text = SAMPLE + "".join(map(chr, range(0x4E00, 0x5200)))
     least = max(settings.LEAST[0], 8)
     sizes = [trained(settings, size, text).vocabulary.size for size in (least, least + 60)]
@@ -78,32 +78,32 @@ def keeps_to_the_size_that_it_is_given(settings: TokenizerSettings) -> None:
         assert sizes[0] <= least, f"a vocabulary of at most {least} has {sizes[0]} tokens; LEAST must be what it can hold"
         assert sizes[1] <= least + 60, f"a vocabulary of at most {least + 60} has {sizes[1]} tokens"
     else:
-        assert sizes[0] == sizes[1], f"vocab_size changes its size: {sizes}; declare CHOOSES_SIZE = True"
+        assert sizes[0] == sizes[1], f"vocab_size changes the vocabulary: {sizes}; declare CHOOSES_SIZE = True"
 
 
-def gives_the_same_file_for_the_same_texts(settings: TokenizerSettings) -> None:
-    """To the byte."""
+def training_is_deterministic(settings: TokenizerSettings) -> None:
+    """The same text gives the same file, to the byte."""
     text = (SAMPLE + "abab baba cdcd dcdc " * 3) * 3
     one, other = (trained(settings, _SIZE, text).to_json() for _ in range(2))
     assert one == other, "the same text must give the same tokenizer.json"
 
 
-def is_known_by_its_file(settings: TokenizerSettings) -> None:
-    """`made` tells a tokenizer.json of this kind from those of other kinds."""
+def is_recognized_by_its_file(settings: TokenizerSettings) -> None:
+    """`made` distinguishes its tokenizer.json from those of other kinds."""
     kind = trained(settings).kind
-    assert kind == settings.kind, f"its tokenizer.json is taken for one of {kind}"
+    assert kind == settings.kind, f"its tokenizer.json is recognized as {kind}"
 
 
 CONTRACT: tuple[Callable[[TokenizerSettings], None], ...] = (
-    brings_text_back_or_says_what_is_lost,
+    round_trips_text_except_declared_losses,
     has_the_special_tokens_first,
-    keeps_to_the_size_that_it_is_given,
-    gives_the_same_file_for_the_same_texts,
-    is_known_by_its_file,
+    respects_vocab_size,
+    training_is_deterministic,
+    is_recognized_by_its_file,
 )
-"""Every function that a tokenizer must bear."""
+"""All checks for a tokenizer."""
 
 
 def cases(settings: TokenizerSettings) -> list[Case]:
-    """Everything that a tokenizer of this kind must do."""
+    """All checks for a tokenizer of this kind."""
     return cases_of(CONTRACT, settings)

@@ -1,1 +1,1 @@
-"""Models out of run folders."""
+"""Models from run folders."""

@@ -1,4 +1,4 @@
-"""A model as its recipe, vocabularies and labels determine it: the one way to build it, to be trained or to load a run's weights."""
+"""Builds a model from recipe, vocabulary sizes and labels, for training and for loading."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from mini_tf.recipe.recipe import Recipe
 class Architecture:
     """A model before it has weights, and its objective.
 
-    source_vocabulary_size: of the source side where it has a vocabulary of its own, else None. context: longest row in tokens.
+    source_vocabulary_size: if the source has its own vocabulary, else None. context: longest row in tokens.
     """
 
     recipe: Recipe
@@ -29,16 +29,16 @@ class Architecture:
     def of(
         cls, recipe: Recipe, tokenizer: Tokenizer, source_tokenizer: Tokenizer, labels: Labels | None = None, context: int | None = None
     ) -> "Architecture":
-        """source_tokenizer: the same as `tokenizer` where there is one vocabulary. context: by default the recipe's.
+        """source_tokenizer: equal to `tokenizer` with one vocabulary. context: default the recipe's.
 
-        Raises DataFault where the vocabulary lacks a token that the objective needs.
+        Raises DataFault if the vocabulary lacks a token that the objective needs.
         """
         objective = recipe.objective.build(tokenizer.vocabulary, labels)
         sizes = vocabulary_sizes(tokenizer, source_tokenizer)
         return cls(recipe, objective, *sizes, context or recipe.train.context)
 
     def build(self) -> Model:
-        """The model with new weights, drawn from torch's generator."""
+        """The model with new weights from torch's generator."""
         model = self.recipe.model.build(self.vocabulary_size, self.context, self.source_vocabulary_size)
         assert isinstance(model, Model)
         self.objective.equip(model)
@@ -50,10 +50,10 @@ class Architecture:
         return self.build()
 
     def on_meta(self) -> Model:
-        """The model with names and shapes, but no memory: on torch's meta device."""
+        """The model on torch's meta device: names and shapes without memory."""
         return on_meta_device(self.build)
 
 
 def vocabulary_sizes(tokenizer: Tokenizer, source_tokenizer: Tokenizer) -> tuple[int, int | None]:
-    """Of the vocabulary that the model writes, and of the one of the source side where that is another."""
+    """Sizes of the target vocabulary, and of the source vocabulary if that is another."""
     return tokenizer.vocabulary.size, None if source_tokenizer is tokenizer else source_tokenizer.vocabulary.size

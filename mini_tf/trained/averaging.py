@@ -1,7 +1,7 @@
-"""The mean of several checkpoints of one run, which often does better than each of them.
+"""The average of several checkpoints of one run.
 
-Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1: the last 5 checkpoints of the base models, 20 of the big ones.
-Costs memory for one checkpoint and for its sum in float64, however many there are.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1: the last 5 checkpoints of the base models, 20 of the big
+ones. Needs memory for one checkpoint and for the sum in float64.
 """
 
 import re
@@ -24,12 +24,12 @@ def average(
     plain: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
     buffers: Collection[str] = (),
 ) -> dict[str, Tensor]:
-    """The mean parameters of a run's last `which` checkpoints that are kept, or, of `best`, of those kept for their validation loss.
+    """The mean parameters of the last `which` kept checkpoints, or, for `best`, of those kept for their validation
+    loss.
 
-    Each is read as one alone would be: RunFault where one is damaged or not of the `expected` tensors, by default those of the
-    first. It goes through `plain` before it is added, for a mean of products is another than the product of means. UsageFault where
-    fewer are kept. `buffers`, of which a mean would mean nothing (a random projection, a count), are those of the newest of them, as
-    is whatever is no floating number.
+    RunFault if one is damaged or has other tensors than `expected` (default: those of the first). Each goes through
+    `plain` first, since a mean of products is not the product of means. UsageFault if fewer are kept. `buffers` and
+    tensors that are not floating-point are those of the newest.
     """
     checkpoints = Checkpoints.of(folder)
     steps = sorted(steps_of(folder, which), reverse=True)
@@ -44,38 +44,38 @@ def average(
         found = specs(model)
         averaged = {name for name, spec in found.items() if spec.dtype.is_floating_point and name not in buffers}
         for name, tensor in model.items():
-            if name not in sums:  # of what is not averaged the first stays, which is the newest
+            if name not in sums:  # of tensors that are not averaged, the newest remain
                 sums[name] = tensor.double() if name in averaged else tensor
             elif name in averaged:
                 sums[name] += tensor
-        del model  # before the next is read
+        del model  # before the next one is read
     return {name: sums.pop(name).div_(len(steps)).to(spec.dtype) if name in averaged else sums.pop(name) for name, spec in found.items()}
 
 
 def steps_of(folder: Path, which: int | str) -> list[int]:
-    """The steps whose checkpoints `average` takes; UsageFault where fewer are kept."""
+    """The steps that `average` uses; UsageFault if fewer are kept."""
     checkpoints = Checkpoints.of(folder)
-    checkpoints.find("last")  # refuses a run that has none
+    checkpoints.find("last")  # refuses a run without any
     return _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
 
 
 def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
-    """The steps of the newest `n` of those kept, whatever they are kept for."""
+    """The newest `n` steps kept, for whatever reason."""
     if not re.fullmatch("[1-9][0-9]{0,11}", n):
-        raise UsageFault(f"--average {n[:40]!r}: must be how many of the last checkpoints, at least 1, or `best`")
+        raise UsageFault(f"--average {n[:40]!r}: must be a number of checkpoints, at least 1, or `best`")
     steps = checkpoints.steps()
     if len(steps) < int(n):
-        hint = "a larger checkpoint.keep_last keeps more while training"
+        hint = "train with a larger checkpoint.keep_last"
         raise UsageFault(f"--average {n}: {folder} keeps {len(steps)} checkpoint{'s' * (len(steps) > 1)}", hint=hint)
     return steps[: int(n)]
 
 
 def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
-    """The steps of as many as the recipe keeps for their validation loss, the lowest first."""
+    """The steps kept for their validation loss, the lowest first."""
     keep_best = reading.read(folder).recipe.checkpoint.keep_best
-    kept = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would pass over what it cannot read
+    kept = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would skip unreadable ones
     steps = [one.step for one in sorted(kept, key=lambda one: one.rank) if one.score is not None][:keep_best]
     if not steps:
-        hint = "a larger checkpoint.keep_best keeps them while training; `--average N` takes the last N"
+        hint = "train with a larger checkpoint.keep_best; `--average N` uses the last N"
         raise UsageFault(f"--average best: {folder} keeps no checkpoint for its validation loss", hint=hint)
     return steps

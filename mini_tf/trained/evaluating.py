@@ -18,10 +18,11 @@ def text_of(
     fields: str | None = None,
     note: Report = lambda line: None,
 ) -> Store:
-    """What to evaluate on: a split of the run's own data, or others, written as a recipe writes data.train (fields: and data.fields).
+    """The data to evaluate on: a split of the run's own data, or other data in the form of data.train (fields: and
+    data.fields).
 
-    note: is called with what is notable of other data, such as characters that the tokenizer does not know. Raises RunFault where the
-    run's own are no longer what they were.
+    note: called with notes on other data, such as characters unknown to the tokenizer. RunFault if the run's own data
+    changed.
     """
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
@@ -29,20 +30,20 @@ def text_of(
     record = manifest.read(trained.folder)
     recorded = record.hashes
     if not manifest.hashes_ids(record):
-        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE judges it by a text that is named")
+        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE evaluates on a file")
     text = reopen(trained.recipe.data, used, objective, recorded, say)
     if not text.hashes.items() <= recorded.items():
-        raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
+        raise RunFault(f"the data of {trained.folder} has changed since training", hint="--data FILE evaluates on another file")
     return text.splits[split]
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:
-    """The section `data` of other data, which are read as the run's own unless `fields` names their columns."""
+    """The section `data` for other data, read as the run's own unless `fields` names their columns."""
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
 
 
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
-    """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
+    """`evaluate` for a trained model, with its own objective and batch sizes."""
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
     return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)

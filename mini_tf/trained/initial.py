@@ -1,4 +1,4 @@
-"""The run that a model begins with (model.init_from): which of its tensors go where, and what does not fit, told before a step is made."""
+"""Initialization from a run (model.init_from): which tensors are loaded, and what does not fit."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
-from mini_tf.recipe.kind_settings import seen
+from mini_tf.recipe.kind_settings import attended_tokens
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SideTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
@@ -20,14 +20,14 @@ from mini_tf.trained.opening import SOURCE_TOKENIZER, Loaded, load_trained
 
 _TOKENIZER = "tokenizer.json"
 _FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
-"""Keys of a model that change nothing of what its tensors mean."""
+"""Model settings that do not change the meaning of tensors."""
 
 
 @dataclass(frozen=True)
 class LoadedTensors:
-    """Names of tensors: those that were loaded, those of the model that are new, those of the run that nobody wants.
+    """Names of tensors: loaded ones, new ones of the model, unused ones of the run.
 
-    reads: a warning where layers see another side of a token than they did.
+    reads: a warning if attention has another direction than in training.
     """
 
     run: str
@@ -37,36 +37,37 @@ class LoadedTensors:
     reads: str = ""
 
     def describe(self) -> str:
-        """The same for people."""
+        """A summary in one line."""
         parts = [f"{len(self.loaded)} tensors loaded"]
-        parts += [f"{len(names)} {what} ({listed(names)})" for names, what in ((self.new, "new"), (self.left, "left behind")) if names]
-        return f"beginning with {self.run}: {', '.join(parts)}"
+        parts += [f"{len(names)} {what} ({listed(names)})" for names, what in ((self.new, "new"), (self.left, "unused")) if names]
+        return f"initialized from {self.run}: {', '.join(parts)}"
 
     def lists(self) -> Iterator[str]:
-        """All names, a line for each kind."""
-        for what, names in (("loaded", self.loaded), ("new", self.new), ("left behind", self.left)):
+        """All names, one line per kind."""
+        for what, names in (("loaded", self.loaded), ("new", self.new), ("unused", self.left)):
             yield f"{what}: {', '.join(names) or 'none'}"
 
 
 @dataclass(frozen=True)
 class Initialization:
-    """What a model takes over, and the tensors by the names that they have there."""
+    """The tensors that are loaded, by the model's names."""
 
     taken: LoadedTensors
     weights: Mapping[str, Tensor]
 
     @torch.no_grad()
     def load_into(self, model: Model) -> None:
-        """What is new stays as it was drawn."""
+        """New tensors keep their initial values."""
         ours = model.weights()
         for name, tensor in self.weights.items():
             ours[name].copy_(tensor)
 
 
 def contents(recipe: Recipe, begun: Path | None = None) -> dict[str, str]:
-    """What a run that begins with another is known by besides: the hash of that one's weights. RunFault where it has none.
+    """What identifies a run besides recipe and data: the hash of the weights it was initialized from. RunFault without
+    weights.
 
-    begun: a folder in which the run may have been begun already; where the other is gone, what was noted there is taken.
+    begun: a folder of the same run; if the other run is gone, the hash recorded there is used.
     """
     if recipe.model.init_from is None:
         return {}
@@ -83,7 +84,7 @@ def contents(recipe: Recipe, begun: Path | None = None) -> dict[str, str]:
 
 
 def with_own_tokenizer(recipe: Recipe, begun: Path | None) -> Recipe:
-    """Where the run that a recipe begins with is gone, the recipe with the tokenizers that the run in `begun` keeps."""
+    """If the run of model.init_from is gone: the recipe with the tokenizers saved in `begun`."""
     if begun is None or recipe.model.init_from is None or not _is_gone(recipe):
         return recipe
     source = None if recipe.tokenizer.source is None else SideTokenizer(path=str(begun / SOURCE_TOKENIZER))
@@ -97,37 +98,39 @@ def _is_gone(recipe: Recipe) -> bool:
 
 def _gone(recipe: Recipe) -> RunFault:
     name = str(recipe.model.init_from)
-    return RunFault(f"model.init_from: the run {name} is gone", hint="-d FOLDER continues a run that began with it", where=[name])
+    return RunFault(f"model.init_from: the run {name} is gone", hint="-d FOLDER continues a run that was initialized from it", where=[name])
 
 
 def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
-    """RunFault where the run that was begun with has another model by now than when `contents` was asked: somebody trains it."""
+    """RunFault if the weights changed since `contents` was called: another process trains that run."""
     if not contents(recipe).items() <= hashes.items():
-        hint = "wait until it is trained; the same command then begins with what it is"
+        hint = "wait until it is trained, then give the same command"
         raise RunFault(f"model.init_from: {recipe.model.init_from} was changed just now", hint=hint, where=[str(recipe.model.init_from)])
 
 
 def begin(meta: Model, recipe: Recipe, text: TokenizedData) -> Initialization:
-    """What a model takes over of the run that its recipe begins with; `meta` is the model without content.
+    """The tensors to load from the run of model.init_from; meta: the model on the meta device.
 
-    RecipeFault where tokenizer, settings or shapes are others than the run's: what is loaded means what it meant there.
+    RecipeFault if tokenizer, settings or shapes differ from the run's, so that tensors would have another meaning.
     """
-    if _is_gone(recipe):  # the run in hand was begun with it, but has no checkpoint to go on from
+    if _is_gone(recipe):  # the run was initialized from it, but has no checkpoint to continue from
         raise _gone(recipe)
     trained = load_trained(str(recipe.model.init_from))
     _refuse_other_meaning(recipe, trained, text)
     theirs, ours = trained.model.weights(), meta.weights()
     sources = {
-        name: _source(name, meta.found_in, theirs) for name in ours if not name.startswith("head.") or _same_answers(recipe, trained, text)
+        name: _source(name, meta.init_prefixes, theirs)
+        for name in ours
+        if not name.startswith("head.") or _same_answers(recipe, trained, text)
     }
     loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
     if not loaded:
-        raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model could take over")
+        raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor for this model")
     for name, tensor in loaded.items():
         if tensor.shape != ours[name].shape:
             raise RecipeFault(
-                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(ours[name].shape)} here",
-                hint="leave out what the recipe says of the model's sizes",
+                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(ours[name].shape)} in this model",
+                hint="remove the model's sizes from the recipe",
             )
     used = {source for source in sources.values() if source is not None}
     new, left = tuple(name for name in ours if name not in loaded), tuple(name for name in theirs if name not in used)
@@ -135,27 +138,31 @@ def begin(meta: Model, recipe: Recipe, text: TokenizedData) -> Initialization:
 
 
 def _other_side(recipe: Recipe, trained: Loaded) -> str:
-    """What there is to say where layers see another side of a token than they were trained to see."""
+    """A warning if attention has another direction than in the run's training."""
     here, there = recipe.model, trained.recipe.model
     if here.causal == there.causal:
         return ""
-    who, sees = "the decoder" if here.SOURCE else "this model", seen(here.DIRECTIONS & {"causal", "bidirectional"}, False)
+    who, sees = "the decoder" if here.SOURCE else "this model", attended_tokens(here.DIRECTIONS & {"causal", "bidirectional"}, False)
     name = trained.folder.name
-    return f"the layers of {name} were trained reading {there.seen}, but {who} reads {sees}: they have to learn that anew"
+    return (
+        f"the layers of {name} were trained with attention to {there.attended_tokens}, but {who} attends to {sees}: this must be relearned"
+    )
 
 
-def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
-    """The run's tensor for a name of ours."""
+def _source(name: str, init_prefixes: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
+    """The run's tensor for a name of the model."""
     if name in theirs:
         return name
-    for side, one in found_in.items():
+    for side, one in init_prefixes.items():
         if name.startswith(side) and (other := one + name.removeprefix(side)) in theirs:
             return other
     return None
 
 
 def _same_answers(recipe: Recipe, trained: Loaded, text: TokenizedData) -> bool:
-    """Whether a head is asked for what the run's head was: words of the same vocabulary, the same classes, or numbers in the same unit."""
+    """Whether both heads predict the same: tokens of the same vocabulary, the same classes, or numbers in the same
+    unit.
+    """
     mine, theirs = recipe.objective, trained.recipe.objective
     if mine.PREDICTS_TOKENS and theirs.PREDICTS_TOKENS:
         return True
@@ -168,21 +175,21 @@ def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: TokenizedData) 
     for key in ("tokenizer", "source_tokenizer"):
         if getattr(text, key).hash != getattr(trained, key).hash:
             what = key.replace("_", " ")
-            raise RecipeFault(f"tokenizer: is not the {what} of {name}, which model.init_from begins with", hint="leave that section out")
+            raise RecipeFault(f"tokenizer: differs from the {what} of {name} (model.init_from)", hint="remove that section")
     mine, theirs = recipe.model, trained.recipe.model
-    if not mine.can_start_from(theirs):
-        what = f"{name} is a {theirs.kind}, from which no {mine.kind} can begin"
+    if not mine.can_init_from(theirs):
+        what = f"{name} is of kind {theirs.kind}; it cannot initialize a model of kind {mine.kind}"
         raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={theirs.kind}")
-    for key, *values in mine.compared(theirs):
+    for key, *values in mine.compare_with(theirs):
         contexts = (recipe.train.context, trained.recipe.train.context)
         here, there = (_meaning(value, context) for value, context in zip(values, contexts, strict=True))
         for inner, ours, other in () if key in _FREE else _differing(f"model.{key}", here, there):
-            what = f"is {ours}, but {other} in {name}, which model.init_from begins with"
-            raise RecipeFault(f"{inner}: {what}", hint=f"leave model.{key} out")
+            what = f"is {ours}, but {other} in {name} (model.init_from)"
+            raise RecipeFault(f"{inner}: {what}", hint=f"remove model.{key}")
 
 
 def _meaning(value: Any, context: int) -> Any:
-    """A value without dropout, which changes nothing of what the tensors mean; `auto` is a number of places, the context."""
+    """A value without dropout, which does not change the meaning of tensors; `auto` becomes the context."""
     if isinstance(value, dict):
         kept = {key: _meaning(item, context) for key, item in value.items() if key != "dropout_rate"}
         return kept | {"length": context} if kept.get("length") == "auto" else kept
@@ -190,7 +197,7 @@ def _meaning(value: Any, context: int) -> Any:
 
 
 def _differing(key: str, here: Any, there: Any) -> Iterator[tuple[str, str, str]]:
-    """The innermost keys that differ, with the two values; of two kinds, which have other keys, the kinds."""
+    """The innermost keys that differ, with both values; for different kinds, the kinds."""
     if isinstance(here, dict) and isinstance(there, dict) and here.get("kind") == there.get("kind"):
         for name in here:
             yield from _differing(f"{key}.{name}", here[name], there.get(name))
@@ -208,6 +215,6 @@ def _shown(value: Any) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of others."""
     names = list(names)
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

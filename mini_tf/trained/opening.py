@@ -1,4 +1,4 @@
-"""A trained model out of a run folder: recipe, tokenizer and weights, ready to be used."""
+"""Opens a trained model from a run folder: recipe, tokenizer and weights."""
 
 import json
 from collections.abc import Iterable
@@ -29,15 +29,14 @@ from mini_tf.training.machine.device import Setup, settle
 
 FORMAT = 1
 SOURCE_TOKENIZER = "source_tokenizer.json"
-"""The file of a run whose pairs have a vocabulary of their own for the source side."""
+"""The source tokenizer of a run with its own source vocabulary."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A run's model in memory, and what it was trained with; auto: what the run found out at its first start.
+    """A run's model in memory, and how it was trained; auto: the setup of its first start.
 
-    source_tokenizer: of what a model of pairs reads; the same as `tokenizer` where there is one vocabulary. labels: of a task, its
-    answers; objective: what was asked.
+    source_tokenizer: equal to `tokenizer` with one vocabulary. labels: of a task; objective: of its training.
     """
 
     folder: Path
@@ -49,27 +48,27 @@ class Loaded:
     labels: Labels | None
     objective: Objective
     step: int | str
-    """The checkpoint that has the objective's own network; of averaged ones the newest."""
+    """The checkpoint with the objective's own network; for averages the newest."""
 
 
 @dataclass(frozen=True)
 class Trained(Loaded):
-    """A run, opened to be used: `model` is in eval on the device of `setup`."""
+    """A run ready for inference: `model` is in eval on the device of `setup`."""
 
     setup: Setup
 
     def task(self) -> nn.Module:
-        """The objective on this model, in eval. RunFault where it has a network of its own and no checkpoint keeps that any more."""
+        """The objective's task on this model, in eval. RunFault if its own network is in no kept checkpoint."""
         task = self.objective.task(self.model).to(self.setup.device)
-        own = loading.load_objective(self.folder, self.step, specs(objective_network.own_tensors(self.model, task)))
-        objective_network.load_own(self.model, task, own)
+        own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
+        objective_network.load_objective(self.model, task, own)
         return task.eval()
 
 
 def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, whole: Iterable[str] | None = None) -> str:
-    """config.json: what resolved.yaml does not say, but the model is built with.
+    """config.json: what the model is built from besides resolved.yaml.
 
-    sizes: of the vocabulary, and of the source side's own. whole: beside an adapter, the parameters that learn as a whole.
+    sizes: of the vocabularies. whole: fully trainable parameters beside an adapter.
     """
     vocabulary_size, source_vocabulary_size = sizes
     config: dict[str, Any] = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
@@ -83,7 +82,7 @@ def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels |
 
 
 def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
-    """`load_trained`, ready to compute: in eval, in the run's own precision where the device is of the same kind."""
+    """`load_trained` for inference: in eval, in the run's precision if the device type is the same."""
     folder = finding.find(run)
     setup = _setup(device, manifest.read(folder).auto)  # before the weights, whose loading may take long
     setup.apply()
@@ -95,14 +94,14 @@ def open_trained(run: str | Path, step: int | str | None = None, device: str = "
 def load_trained(run: str | Path, step: int | str | None = None, average: int | str | None = None) -> Loaded:
     """The model of a run (a folder, a name, `last`), on the CPU; `step` N, `best` or `last`, None = model.safetensors.
 
-    average: instead of one step the mean of the last N checkpoints that are kept, or of the `best`. What torch is set to stays.
+    average: the mean of the last N kept checkpoints, or of the `best`. torch's settings are unchanged.
     """
     if step is not None and average is not None:
-        raise UsageFault(f"--step {step} is one checkpoint, --average {average} the mean of several", hint="leave out one of them")
+        raise UsageFault(f"--step {step} and --average {average} exclude each other", hint="remove one of them")
     folder = finding.find(run)
     record = manifest.read(folder)
     if record.model is None and finding.seed_folder(folder).is_dir():
-        hint = f"the command that began it continues it; {finding.seed_folder(folder)} is a run of its own"
+        hint = f"the same command continues it; {finding.seed_folder(folder)} is a run of its own"
         raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
     recipe, tokenizer, source_tokenizer = read_made_with(folder)
     config = _read_config(folder / "config.json", vocabulary_sizes(tokenizer, source_tokenizer))
@@ -110,13 +109,13 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
     architecture = Architecture.of(recipe, tokenizer, source_tokenizer, labels, config["context"])
     meta, adapter = architecture.on_meta(), recipe.adapter
     if adapter is not None and adapter.merge and step is None and average is None and (folder / MODEL).exists():
-        adapter = None  # it is in the weights already
+        adapter = None  # the weights already contain it
     if adapter is not None:
         try:
             adapt(meta, adapter, _whole(folder / "config.json", config))
         except RecipeFault as error:
             raise RunFault(f"{folder} is damaged: {error.message}", where=[str(folder)]) from error
-    expected = specs(meta.weights())  # what does not fit is refused before memory is taken for it
+    expected = specs(meta.weights())  # unfitting tensors are refused before memory is allocated
 
     def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         return weights if adapter is None else merged_weights(weights, adapter)
@@ -136,30 +135,30 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
 def _whole(path: Path, config: dict[str, Any]) -> list[str]:
     whole = config.get("whole")
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
-        raise RunFault(f"{path}: does not say what learnt beside the adapter", where=[str(path)])
+        raise RunFault(f"{path}: lacks the fully trainable parameters beside the adapter", where=[str(path)])
     return whole
 
 
 def read_whole(folder: Path) -> list[str]:
-    """What learns as a whole beside the adapter of a run. RunFault where its config.json does not say."""
+    """Fully trainable parameters beside the adapter of a run. RunFault if config.json lacks them."""
     path = folder / "config.json"
     return _whole(path, _read_config(path))
 
 
 def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels | None:
-    """The answers of a task; RunFault where it has none."""
+    """The labels of a task; RunFault without any."""
     try:
         labels: Labels | None = recipe.objective.dataset().read_labels(config)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        what = "there are no labels" if isinstance(error, KeyError) else str(error)
+        what = "no labels" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path}: not a config.json of this run: {what}", where=[str(path)]) from error
     return labels
 
 
 def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer, Tokenizer]:
-    """Recipe, tokenizer and that of the source side (the same where there is no other) that a run was made with.
+    """Recipe, tokenizer and source tokenizer (the same with one vocabulary) of a run.
 
-    RunFault where they are damaged, for here they are files of the run, not what somebody wrote; and where a kind is not here.
+    RunFault if they are damaged, since they are files of the run, or if a kind is not installed.
     """
     recipe = read_recipe(folder)
     try:
@@ -181,22 +180,22 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
 
 
 def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)) -> dict[str, Any]:
-    """sizes: of the vocabulary and of the source side's own, which the file must say too; None: it need not."""
+    """sizes: vocabulary sizes that the file must contain; None: not checked."""
     try:
         config = json.loads(read_record(path))
         if not isinstance(config, dict):
-            raise ValueError("it is not an object of JSON")
+            raise ValueError("it is not a JSON object")
         written, context = config["minitf_format"], config["context"]
         if written > FORMAT:
             raise RunFault(f"{path}: written by a newer minitf (format {str(written)[:20]}; this one reads {FORMAT})")
         for name, size in zip(("vocabulary_size", "source_vocabulary_size"), sizes, strict=True):
             if size is not None and config[name] != size:
-                raise ValueError(f"{name} {str(config[name])[:40]} is not the tokenizer's {size}")
+                raise ValueError(f"{name} {str(config[name])[:40]} differs from the tokenizer's {size}")
         if not isinstance(context, int) or not 0 < context <= 2**20:
             raise ValueError(f"context {str(context)[:40]} must be a whole number up to {2**20}")
     except FileNotFoundError as error:
-        raise RunFault(f"{path}: there is no such file", hint="the run never began training", where=[str(path)]) from error
+        raise RunFault(f"{path}: file not found", hint="the run has not started training", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path}: not a config.json of minitf: {what}", where=[str(path)]) from error
     return dict(config)

@@ -1,1 +1,1 @@
-"""How a model learns: the plan, the loop, the optimizer, the schedule, the machine."""
+"""Training: plan, loop, optimizer, learning rate, evaluation, machine."""

@@ -1,4 +1,4 @@
-"""Which class is taken for which, counted beside whatever else is made of the outputs of an evaluation."""
+"""Confusion matrix, counted beside the other metrics of an evaluation."""
 
 import numpy as np
 from torch import Tensor
@@ -17,7 +17,7 @@ class Confusion:
 
     def add(self, batch: Batch, outputs: Tensor) -> None:
         self.accumulator.add(batch, outputs)
-        if len(batch.labels):  # a row of one endless word asks for nothing
+        if len(batch.labels):  # a row of one truncated word has no target
             self.counts += confusion(batch.labels.cpu().numpy(), outputs.argmax(-1).cpu().numpy(), self.n_classes)
 
     def scores(self) -> dict[str, float]:

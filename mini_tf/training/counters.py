@@ -1,4 +1,4 @@
-"""What a run counts between two evaluations, and over interruptions: all of it is in every checkpoint."""
+"""Counters of a run between evaluations, across interruptions; saved in every checkpoint."""
 
 import math
 import time
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 JUMP, FEWEST, NATS = 1.5, 10, 0.5
-"""A loss jumps where it is so many times the mean of at least so many steps, and by so many nats above it."""
+"""A loss jumps if it is so many times the mean of at least so many steps, and so many nats above it."""
 
 
 def number(saved: Mapping[str, Any], name: str) -> Any:
-    """What a checkpoint counted; TypeError where it is text, as only floats in hex digits are."""
+    """A number of a checkpoint; TypeError for text, since only floats are stored as (hexadecimal) text."""
     if isinstance(saved[name], str):
-        raise TypeError(f"{name} is no number")
+        raise TypeError(f"{name} is not a number")
     return saved[name]
 
 
@@ -21,8 +21,8 @@ def number(saved: Mapping[str, Any], name: str) -> Any:
 class Counters:
     """The numbers that later steps depend on.
 
-    best, worse: the lowest validation loss, and evaluations since. loss, steps: training losses since the last evaluation,
-    summed, of the steps that were taken. train_loss: their mean at the last evaluation, NaN where no step was taken.
+    best, worse: lowest validation loss, and evaluations since then. loss, steps: sum and number of training losses
+    since the last evaluation, without skipped steps. train_loss: their mean at the last evaluation, NaN without steps.
     wall_seconds: of all processes that worked on this run.
     """
 
@@ -37,7 +37,7 @@ class Counters:
     _jumped: bool = False
 
     def save(self) -> dict[str, Any]:
-        """As JSON keeps it, to the bit."""
+        """As JSON, bit-exact."""
         floats = {name: getattr(self, name).hex() for name in ("best", "loss", "train_loss", "val_loss")}
         return {**floats, "worse": self.worse, "steps": self.steps, "wall_seconds": self.wall()}
 
@@ -51,11 +51,11 @@ class Counters:
 
     @property
     def mean(self) -> float:
-        """Training loss since the last evaluation."""
+        """Mean training loss since the last evaluation."""
         return self.loss / self.steps if self.steps else math.nan
 
     def jumps(self, loss: float) -> bool:
-        """Whether a loss is far above those since the last evaluation; True for the first such one alone."""
+        """Whether a loss is far above those since the last evaluation; True once only."""
         if self._jumped or self.steps < FEWEST or loss <= max(JUMP * self.mean, self.mean + NATS):
             return False
         self._jumped = True

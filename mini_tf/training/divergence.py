@@ -1,6 +1,6 @@
-"""What is wrong with a step that must not be taken, and what was read in it: rows of the text, and its documents.
+"""Faults of a step that must not be taken, and the rows and documents of the step.
 
-All numbers told to people count from 1: steps, micro-batches, rows, documents (of the training side).
+Numbers in messages count from 1: steps, micro-batches, rows, documents (of the training split).
 """
 
 import math
@@ -19,7 +19,9 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Tolerance:
-    """most_skips: steps in a row that may be left out since something is not finite; stop_above: the largest training loss."""
+    """most_skips: steps in a row that may be skipped because of non-finite values; stop_above: the largest training
+    loss.
+    """
 
     most_skips: int = 0
     stop_above: float = math.inf
@@ -32,7 +34,9 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Problem:
-    """what: in words. micro: the micro-batch (from 0) where it is, None = the whole step. parameters: whose gradient is not finite."""
+    """what: in words. micro: its micro-batch (from 0), None = the whole step. parameters: those with a non-finite
+    gradient.
+    """
 
     what: str
     micro: int | None = None
@@ -42,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Read:
-    """Rows and documents of a step, or of one micro-batch of it; no documents where the text has not several."""
+    """Rows and documents of a step or micro-batch; no documents if the data is one document."""
 
     rows: list[int]
     documents: list[int]
@@ -61,14 +65,14 @@ class Read:
 
 
 def gradient_problem(task: nn.Module, norm: float) -> Problem:
-    """A gradient of this norm, which is not finite."""
+    """The fault of a non-finite gradient norm."""
     bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
     named = f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
-    return Problem(f"the norm of the gradient is {norm}{named}, but must be finite", parameters=tuple(bad))
+    return Problem(f"the gradient norm is {norm}{named}, but must be finite", parameters=tuple(bad))
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """[3, 4, 5, 9] -> "3-5, 9"; of many the first eight."""
+    """[3, 4, 5, 9] -> "3-5, 9"; at most eight numbers."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda counted: counted[1] - counted[0])]
     named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:_SHOWN]]
     return ", ".join(named) + (", ..." if len(runs) > _SHOWN else "")

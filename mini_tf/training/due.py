@@ -1,4 +1,6 @@
-"""When evaluation, saving and a line in the log are due, at steps, or at shares of the time; and how much is evaluated."""
+"""When evaluation, checkpoint and log line are due, by steps or by shares of the time; and how many tokens are
+evaluated.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,33 +12,37 @@ from mini_tf.training.loop import Report
 from mini_tf.training.schedule import Horizon
 
 EVALUATIONS = 10
-"""Evaluations of a run where the recipe leaves it to us, or fewer:"""
+"""Evaluations of a run by default, or fewer:"""
 SPACING = 1e12
-"""so much work, in floating-point operations, lies between two at least: some seconds of two CPU cores. Counted, not timed, so
-that every repetition and continuation of a run does the same."""
+"""at least so many floating-point operations of training between two, some seconds on two CPU cores. Counted, not
+timed, so that repetitions and continuations of a run are equal.
+"""
 SPACING_SECONDS = 5.0
-"""The same where the clock decides."""
+"""The same for runs with a time limit."""
 SHARE = 0.15
-"""Tokens that all evaluations during training read together, by those that are trained on. A forward pass is a third of a step's
-work: 5 %."""
+"""Tokens of all evaluations during training, relative to trained tokens. A forward pass is a third of a step: 5 % of
+the time.
+"""
 FEWEST = 4096
-"""Tokens of an evaluation during training: fewer tell too little, so then there are fewer evaluations."""
+"""Minimum tokens of an evaluation during training; with less data there are fewer evaluations."""
 LINES = 30
-"""Ordinary lines of a run's log, besides those after the first steps:"""
+"""Log lines of a run, besides those after the first steps:"""
 EARLY = (1, 10)
 
 
 def step_work(model: nn.Module, recipe: Recipe) -> float:
-    """Floating-point operations of a step, roughly: six for each weight of a product and each token."""
+    """Approximate floating-point operations of a step: six per weight and token."""
     weights = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
     return 6.0 * weights * recipe.train.step_tokens
 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """When a run is evaluated and on how much: by its recipe and text alone, never by the clock, so that repetitions do the same.
+    """When a run is evaluated and on how much: by recipe and data alone, not by the clock, so that repetitions are
+    equal.
 
-    work: floating-point operations of a step; step_tokens: tokens that a step learns from, on average; held_out: held-out tokens.
+    work: floating-point operations of a step; step_tokens: mean number of trained tokens per step; held_out: validation
+    tokens.
     """
 
     recipe: Recipe
@@ -48,25 +54,25 @@ class Evaluations:
         """Steps between two evaluations of a run of `steps`; the last step is always evaluated."""
         if self.recipe.eval.every_steps != "auto":
             return self.recipe.eval.every_steps
-        # Whoever counts evaluations wants them.
+        # With patience the number of evaluations matters.
         spaced = 1 if self.recipe.eval.patience else math.ceil(SPACING / self.work)
         return max(1, math.ceil(steps / self._most(steps)), spaced)
 
     def within(self, seconds: float) -> int:
-        """How many there are where the clock decides."""
+        """Number of evaluations of a run with a time limit."""
         if self.recipe.eval.patience:
             return EVALUATIONS
         return max(1, min(self._most(self._steps(Horizon(seconds=seconds))), int(seconds / SPACING_SECONDS)))
 
     def count(self, horizon: Horizon) -> int:
-        """How many there are, that after the last step included."""
+        """Number of evaluations, including that after the last step."""
         if horizon.steps is None and self.recipe.eval.every_steps == "auto":
             return self.within(horizon.seconds or 0.0)
         steps = self._steps(horizon)
         return math.ceil(steps / self.every(steps))
 
     def tokens(self, horizon: Horizon) -> int | None:
-        """Held-out tokens that each of them reads; None = all, and then the last one need not be made again."""
+        """Validation tokens per evaluation; None = all, and then the last evaluation is not repeated."""
         wanted = self.recipe.eval.tokens
         if wanted is None or (count := self.count(horizon)) == 1:
             return None
@@ -82,12 +88,12 @@ class Evaluations:
         return SHARE * steps * self.step_tokens
 
     def _steps(self, horizon: Horizon) -> int:
-        """Of a run that the clock ends, those that two CPU cores would make."""
+        """Steps; of a run with a time limit, those of two CPU cores."""
         return horizon.steps or max(1, int((horizon.seconds or 0.0) * SPACING / SPACING_SECONDS / self.work))
 
 
 class Due:
-    """Asked after every step."""
+    """Queried after every step."""
 
     def __init__(self, evaluations: Evaluations, horizon: Horizon) -> None:
         self.recipe, self.evaluations, self.horizon = evaluations.recipe, evaluations, horizon
@@ -111,7 +117,7 @@ class Due:
         return report.step % self.evaluations.every(self.horizon.steps or 0) == 0
 
     def _share(self, what: str, report: Report, parts: int) -> bool:
-        """Whether one more of so many equal parts of the time is over."""
+        """Whether the next of so many equal parts of the time is over."""
         part = int(report.seconds / (self.horizon.seconds or 1) * parts)
         passed = part > self._passed.get(what, 0)
         self._passed[what] = max(part, self._passed.get(what, 0))

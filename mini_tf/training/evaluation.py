@@ -1,4 +1,4 @@
-"""How good a model is on a text: every target of the text once, in windows from its first token on."""
+"""Evaluation: loss and metrics over every target once, in windows from the first token on."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,28 +22,28 @@ from mini_tf.training.machine.device import Setup
 
 
 class MetricAccumulator(Protocol):
-    """Gathers the answers of an evaluation, batch by batch, for figures that are no means."""
+    """Accumulates outputs of an evaluation, batch by batch, for metrics that are not means."""
 
     def add(self, batch: Batch, outputs: Tensor) -> None: ...
     def scores(self) -> dict[str, float]: ...
 
 
 class ClassProbabilities(ABC):
-    """An accumulator that keeps what the picture of a calibration is made of."""
+    """An accumulator of class probabilities, for calibration plots."""
 
     @property
     @abstractmethod
     def truth(self) -> np.ndarray:
-        """(N,): the classes that are right, by number."""
+        """(N,): true classes, by number."""
 
     @property
     @abstractmethod
     def probabilities(self) -> np.ndarray:
-        """(N, C): of all classes."""
+        """(N, C): probabilities of all classes."""
 
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
-    """A store as the rows that a recipe's objective reads. context: by default the recipe's."""
+    """The rows of a store for a recipe's objective. context: default the recipe's."""
     word_starts = tokenizer.word_starts if objective.whole_words else None
     shape = Shape(context or recipe.train.context, objective.lookahead, recipe.data.pack, recipe.train.seed, word_starts)
     packing: Packing = recipe.objective.dataset().packing(store, shape)
@@ -61,17 +61,18 @@ def evaluate(
     each_batch: Callable[[], None] = lambda: None,
     accumulator: MetricAccumulator | None = None,
 ) -> dict[str, float]:
-    """loss, targets, what the task counts, what `accumulator` computes, and perplexity and bits_per_byte where the objective declares them.
+    """loss, targets, the task's metrics, those of `accumulator`, and perplexity and bits_per_byte if the objective
+    declares them.
 
-    accumulator: what gathers the outputs of a task. Of a loss of several parts each is given as loss.PART.
-    `tokens`: only so many of the text, spread evenly. bits_per_byte divides by the bytes of the raw text, for a part of it by
-    those of an average part. What is random in the question is fixed by example, so two evaluations agree. each_batch is
-    called before each batch; what it raises ends the evaluation.
+    accumulator: receives the outputs of a task head. A loss of several parts also gives loss.PART. tokens: evaluate
+    only so many, spread evenly. bits_per_byte divides by the bytes of the raw text, for a sample by its proportional
+    share. Random choices are fixed by example, so two evaluations agree. each_batch is called before each batch; an
+    exception from it ends the evaluation.
     """
     mode = task.training
     task.eval()
     sums, counts, totals, many = (defaultdict[str, float](float) for _ in range(4))
-    # A model may draw noise of its own; evaluation must neither depend on what ran before nor disturb what runs after.
+    # A model may draw noise: evaluation neither depends on earlier random numbers nor changes later ones.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
         for rows in _said(packing, batch_size, tokens):
@@ -86,7 +87,7 @@ def evaluate(
             for name, (total, number) in judged.metrics.items():
                 totals[name], many[name] = totals[name] + float(total), many[name] + float(number)
     task.train(mode)
-    # What training pays for its means is no figure of merit.
+    # Penalties are no measure of quality.
     losses = {name: total / max(counts[name], 1) for name, total in sums.items() if name != "penalty"}
     loss = sum(objective.weights.get(name, 1.0) * value for name, value in losses.items())
     scores = {"loss": loss, **({f"loss.{name}": value for name, value in losses.items()} if len(losses) > 1 else {})}
@@ -103,7 +104,7 @@ def evaluate(
 
 
 def _said(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
-    """The rows of an evaluation, while a person is told how many are read."""
+    """The rows of an evaluation, with a progress display."""
     numbers = packing.eval_row_indices(tokens)
     with waiting(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as reached:
         for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
@@ -112,5 +113,5 @@ def _said(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Row
 
 
 def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:
-    """Rows that are judged together: a pass of training, but no more than fit into a step at full length."""
+    """Rows per forward pass of evaluation: as in training, but not more than fit into a step at full length."""
     return min(micro_batch_size, max(1, recipe.train.step_tokens // recipe.train.context))

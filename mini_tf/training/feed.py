@@ -1,6 +1,6 @@
-"""From the plan to micro-batches: rows are taken from the text, cut, and turned into questions, one step ahead.
+"""From the plan to micro-batches: rows are taken from the store, split, and made into batches, one step ahead.
 
-All of it is a pure function of the step, so what was prepared in vain (training stopped) leaves no trace.
+All of it is a pure function of the step, so batches that are never used change nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from mini_tf.training.plan import Plan
 
 @dataclass(frozen=True)
 class Feed:
-    """The micro-batches of any step. prepare: the objective's. A step of fewer rows than the largest is cut into as many parts."""
+    """Micro-batches of any step. prepare: the objective's. Steps with fewer rows are split into as many parts."""
 
     plan: Plan
     packing: Packing
@@ -31,12 +31,12 @@ class Feed:
         return -(-self.plan.batch_size // self.micro_batch_size)
 
     def cuts(self, n_rows: int) -> list[tuple[int, int]]:
-        """The first row of each micro-batch of a step of so many rows, and the one after its last."""
+        """First row of each micro-batch of a step of so many rows, and the end of the last."""
         n = min(n_rows, self.n_micro)
         return [(n_rows * m // n, n_rows * (m + 1) // n) for m in range(n)]
 
     def micro_batches(self, step: int) -> list[Batch]:
-        """The questions of step number `step`, on CPU."""
+        """The batches of step number `step`, on CPU."""
         rows = self._rows(step)
         return [self.prepare(rows.part(first, last)) for first, last in self.cuts(len(rows))]
 
@@ -51,9 +51,9 @@ class Feed:
 
 @contextmanager
 def ahead(feed: Feed, first: int, in_background: bool) -> Iterator[Iterator[list[Batch]]]:
-    """The micro-batches of step `first`, first + 1, ..., each prepared while the step before it is learnt from.
+    """Micro-batches of step `first`, first + 1, ..., each prepared in the background during the step before.
 
-    Not in the background where the device is the CPU itself: a second busy thread there stalls torch's own threads.
+    Not in the background on the CPU, where a second busy thread stalls torch's own threads.
     """
     if not in_background:
         yield (feed.micro_batches(step) for step in count(first))

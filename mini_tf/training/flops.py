@@ -1,7 +1,7 @@
-"""Floating-point operations of a forward pass, counted while it runs: those of matrix products, where a product and a sum are two.
+"""Floating-point operations of a forward pass, counted while it runs: matrix products, 2 per multiply-add.
 
-Nothing else counts, as usual; a look-up in a table is free. A causal mask saves nothing: the count is that of the whole square of
-scores, as in Chowdhery et al. 2022 (PaLM), arXiv:2204.02311, appendix B, and in nanoGPT.
+Lookups are free. A causal mask saves nothing: the full square of attention scores is counted, as in Chowdhery et al.
+2022 (PaLM), arXiv:2204.02311, appendix B, and in nanoGPT.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 TRAINING_PASSES = 3
-"""Forward once, and backward twice its work: the gradients of inputs and of weights (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
+"""Forward and backward: three times forward (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
 
 
 def flops_of(forward: Callable[[], Any]) -> int:
-    """The operations of one call. What a kernel computes again in the backward pass to save memory is never among them."""
+    """Operations of one forward pass, without recomputation in the backward pass."""
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch counts the fused kernels of GPUs only
     with FlopCounterMode(display=False, custom_mapping={kernel: _attention_work}) as counter:
         forward()

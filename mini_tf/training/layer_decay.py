@@ -1,7 +1,8 @@
-"""How deep below the output a parameter lies: with layer-wise decay its rate is lr * decay^depth, so that what a model learnt
-first, and what other tasks share, changes least.
+"""Depth of parameters below the output: with layer-wise decay a parameter's learning rate is lr * decay^depth, so lower
+layers, which are more general, change less.
 
-Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, appendix B; Howard and Ruder 2018, arXiv:1801.06146, section 3.2.
+Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, appendix B; Howard and Ruder 2018, arXiv:1801.06146, section
+3.2.
 """
 
 from collections.abc import Sequence
@@ -9,21 +10,20 @@ from collections.abc import Sequence
 from torch import nn
 
 from mini_tf.nn.model import Model, ModelStack
-from mini_tf.nn.weights.objective_network import WithObjective
+from mini_tf.nn.weights.objective_network import ModelWithObjective
 
 
 def stacks_of(model: nn.Module) -> Sequence[ModelStack]:
-    """The stacks that a model declares; none of another module."""
-    return model.stacks() if isinstance(model, Model | WithObjective) else ()
+    """The stacks that a model declares; none for another module."""
+    return model.stacks() if isinstance(model, Model | ModelWithObjective) else ()
 
 
 def depths(model: nn.Module) -> dict[str, int]:
-    """The depth of every parameter: a head's and a last norm's is 0, the last layer's 1, the one before 2, ..., an embedding's one
-    more than the first layer's.
+    """Depth of every parameter: 0 for head and last norm, 1 for the last layer, 2 for the one before, ..., and one more
+    than the first layer for the embedding.
 
-    The stacks of an encoder-decoder count from their own tops: every layer of the decoder attends to the output of the encoder's
-    last one, so that is no farther from the model's output. An embedding that both share is the decoder's. Layers that are
-    gone through several times count once.
+    The stacks of an encoder-decoder count from their own last layers, since every decoder layer attends to the
+    encoder's output. An embedding that both share belongs to the decoder. Layers with shared weights count once.
     """
     stacks = stacks_of(model)
     found: dict[str, int] = {}

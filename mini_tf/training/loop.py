@@ -1,8 +1,8 @@
-"""Training as a generator of reports: one optimizer step, one report; the reader prints, records, saves and stops.
+"""The training loop, a generator: one report per optimizer step; the caller prints, records, saves and stops.
 
-A step's loss is the sum over its micro-batches, divided once by the counts of the whole step; so how a batch is cut changes
-nothing but memory. All randomness is seeded from (seed, step, micro-batch); so a run continues at any step as if it had
-never stopped, and what the reader does between two reports (evaluation, sampling) shifts nothing.
+A step's loss is the sum over its micro-batches, divided once by the counts of the whole step, so the split into
+micro-batches changes only memory. All random numbers are seeded from (seed, step, micro-batch), so a run continues at
+any step exactly, and evaluation or sampling between two reports changes nothing.
 """
 
 import math
@@ -35,11 +35,11 @@ from mini_tf.training.streaming import states_at
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where training stands between two steps, beside the weights and the optimizer's moments.
+    """State of training between two steps, besides weights and optimizer state.
 
-    step: finished steps; tokens: learnt from, padding not counted; seconds: taken so far. skips: steps left out so far, an
-    overflow of fp16 included; skips_in_a_row: the last ones, since something was not finite. state: of a stream, a nested
-    dict by micro-batch.
+    step: finished steps; tokens: trained tokens without padding; seconds: training time. skips: skipped steps,
+    including fp16 overflows; skips_in_a_row: the last ones in a row, because of non-finite values. state: of a stream,
+    a nested dict by micro-batch.
     """
 
     step: int = 0
@@ -51,14 +51,14 @@ class Progress:
     state: State | None = None
 
     def counters(self) -> dict[str, Any]:
-        """All but the state, as JSON keeps it."""
+        """All but `state`, as JSON."""
         scale = {"loss_scale": self.loss_scale.scale.hex(), "good_steps": self.loss_scale.good_steps}
         skips = {"skips": self.skips, "skips_in_a_row": self.skips_in_a_row}
         return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, **skips, **scale}
 
     @classmethod
     def of(cls, counters: Mapping[str, Any], state: State | None = None) -> "Progress":
-        """The inverse of `counters`; further keys are left alone, and the first checkpoints did not count skips."""
+        """The inverse of `counters`; other keys are ignored, and early checkpoints did not count skips."""
         counted = {"skips": 0, "skips_in_a_row": 0, **counters}
         numbers = {name: number(counted, name) for name in ("step", "tokens", "seconds", "skips", "skips_in_a_row")}
         scale = LossScale(float.fromhex(counters["loss_scale"]), number(counters, "good_steps"))
@@ -67,10 +67,10 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Progress):
-    """What the last step gave, and where training stands after it.
+    """Results of a step, and the progress after it.
 
-    loss: the weighted sum of `losses`, each in nats per counted thing, as they were before the step. grad_norm: before
-    clipping. skipped: the weights stayed as they were, because of the `problem`, or where there is none since fp16 overflowed.
+    loss: the weighted sum of `losses`, each in nats per count, before the update. grad_norm: before clipping. skipped:
+    the weights did not change, because of `problem`, or of an fp16 overflow if there is none.
     """
 
     loss: float
@@ -83,20 +83,20 @@ class Report(Progress):
 
 
 class DivergedStep(Diverged):
-    """A step that was not taken, which ends training: where training stood, and a report of what the step gave, hiding nothing."""
+    """Training diverged: raised instead of an update, with the progress before the step and a report of it."""
 
     def __init__(self, message: str, at: Progress, report: Report, problem: Problem, read: Read) -> None:
-        more = "" if problem.may_be_skipped else "; raise train.stop_above where such a loss is no fault"
+        more = "" if problem.may_be_skipped else ", or raise train.stop_above if such a loss is expected"
         super().__init__(message, hint=f"lower optimizer.lr, lengthen schedule.warmup or set optimizer.clip{more}")
         self.at, self.report, self.problem, self.read = at, report, problem, read
 
 
 @dataclass(frozen=True)
 class Training:
-    """The parts that stay the same over all steps. `clip`: the largest gradient norm, 0 = any; `tolerance`: what does not end them.
+    """What is constant over all steps. clip: largest gradient norm, 0 = none; tolerance: which faults are skipped.
 
-    task(batch, state) gives Sums. weights: of the parts of the loss, by name; 1 where absent. Where the feed is a stream,
-    `task.start(rows)` gives the empty state and `task.trim(state)` drops what no later row needs.
+    task(batch, state) returns Sums. weights: of the parts of the loss, by name; default 1. For a stream
+    `task.start(rows)` returns the empty state and `task.trim(state)` drops what later rows do not need.
     """
 
     task: nn.Module
@@ -113,9 +113,9 @@ class Training:
 def train(
     training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter
 ) -> Generator[Report, None, None]:
-    """Step from `start` to the end of the schedule, with a report after each step.
+    """Train from `start` to the end of the schedule, with a report after each step.
 
-    Raises DivergedStep, before the weights are touched, where the loss or the gradient is not finite, or the loss too large.
+    Raises DivergedStep before the update if the loss or gradient is not finite, or the loss is too large.
     """
     at: Progress = start or Progress()
     began = clock() - at.seconds
@@ -135,7 +135,7 @@ def train(
             report = _judge(training, _fetch(measured, training.setup.device), counts, lr, at)
             if not report.skipped:
                 training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
-            if report.problem is not None:  # what followed from it may not be finite either
+            if report.problem is not None:  # later micro-batches may not be finite because of it
                 states = before
             training.optimizer.zero_grad()
             state: State = {str(micro): kept for micro, kept in enumerate(states) if kept is not None}
@@ -145,7 +145,7 @@ def train(
 
 @contextmanager
 def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[None]:
-    """StorageFault that names the step, and the micro-batches to go on with, where a pass does not fit into memory."""
+    """StorageFault with the step and a smaller micro-batch size, if a forward or backward pass runs out of memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -154,24 +154,23 @@ def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[Non
         rows, plan = training.feed.micro_batch_size, training.feed.plan
         hint = "a smaller model or train.context"
         smaller = [m for m in range(1, rows // 2 + 1) if not plan.even or plan.batch_size % m == 0]
-        if smaller and not (plan.stream and at.step):  # the state of a stream is cut into passes as it was
-            hint = f"train.micro_batch_size={max(smaller)} goes on; the result stays valid, though not equal to the bit"
-        raise StorageFault(
-            f"out of memory at step {at.step + 1}, with {rows} rows a pass: {(str(error).splitlines() or ['MemoryError'])[0][:200]}",
-            hint=hint,
-        ) from error
+        if smaller and not (plan.stream and at.step):  # the state of a stream is split by micro-batch
+            hint = f"train.micro_batch_size={max(smaller)} continues; the result is valid, but not bit-equal"
+        what = (str(error).splitlines() or ["MemoryError"])[0][:200]
+        raise StorageFault(f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {what}", hint=hint) from error
 
 
 Number = TypeVar("Number", int, float)
 Key = tuple[Literal["part", "total", "many", "norm"], str, int]
-"""What one step measured, whose and in which micro-batch: the sum of a part of the loss; of a metric what was summed, and how many; the
-norm of the gradient."""
+"""Measurements of one step, by name and micro-batch: the sum of a part of the loss; (sum, count) of a metric; the
+gradient norm.
+"""
 
 
 def _learn(
     training: Training, forward: Callable[..., Sums], batches: list[Batch], counts: dict[str, int], states: list[State | None], at: Progress
 ) -> dict[Key, Tensor | int]:
-    """Add the gradient of every micro-batch and put the state that follows into `states`; nothing waits for the device."""
+    """Add the gradient of every micro-batch, and put the new state into `states`; no synchronization with the device."""
     measured: dict[Key, Tensor | int] = {}
     for micro, batch in enumerate(batches):
         torch.manual_seed(seed_of(training.seed, at.step, micro))
@@ -187,7 +186,7 @@ def _learn(
 
 
 def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[Key, float]:
-    """Python numbers of all that was measured: the one place in a step that waits for the device."""
+    """All measurements as Python numbers: the one synchronization of a step."""
     exact = torch.float32 if device.type == "mps" else torch.float64
     tensors = {key: value.to(exact) for key, value in measured.items() if isinstance(value, Tensor)}
     fetched = dict(zip(tensors, torch.stack([*tensors.values()]).tolist(), strict=True))
@@ -195,7 +194,7 @@ def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[K
 
 
 def _judge(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:
-    """What the step comes to; DivergedStep where it must not be taken, nor left out."""
+    """The report of a step; DivergedStep if it must neither be taken nor skipped."""
     parts, totals, many = (
         _added((key[1], value) for key, value in measured.items() if key[0] == sort) for sort in ("part", "total", "many")
     )
@@ -235,7 +234,7 @@ def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
 
 
 def _problem(training: Training, loss: float, norm: float) -> Problem | None:
-    """What is wrong with a step whose losses are finite, and whose gradient did not overflow for its scale."""
+    """The fault of a step with finite losses and without fp16 overflow, if any."""
     if not math.isfinite(norm):
         return gradient_problem(training.task, norm)
     most = training.tolerance.stop_above
@@ -243,7 +242,7 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
 
 
 def _added(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:
-    """The sum of each name's numbers, added one after the other."""
+    """The sums of the numbers of each name, added in order."""
     sums: dict[str, Number] = {}
     for name, value in numbers:
         sums[name] = sums.get(name, 0) + value
@@ -255,9 +254,9 @@ def _scale(training: Training, at: Progress) -> float:
 
 
 def _diverged(training: Training, problem: Problem, report: Report, at: Progress) -> DivergedStep:
-    """The fault as a person needs it: which step, and what was read in it."""
+    """The exception with step, micro-batch and documents."""
     read = Read.of(training.feed, at.step, problem.micro)
     n_micro = len(training.feed.cuts(len(training.feed.plan.rows(at.step).rows)))
     place = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {n_micro}, "
-    after = f", after {at.skips_in_a_row} left out in a row" if at.skips_in_a_row else ""
+    after = f", after {at.skips_in_a_row} skipped in a row" if at.skips_in_a_row else ""
     return DivergedStep(f"step {report.step}{after}: {problem.what} ({place}{read})", at, report, problem, read)

@@ -1,6 +1,6 @@
-"""fp16 only: the loss is multiplied so that small gradients do not vanish, by as much as does not overflow.
+"""Loss scaling for fp16: the loss is multiplied so that small gradients do not underflow.
 
-After an overflow the step is left out and the scale halved; after 2000 good steps in a row it is doubled.
+After an overflow the step is skipped and the scale halved; after 2000 good steps in a row it is doubled.
 Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2.
 """
 
@@ -11,7 +11,7 @@ _PATIENCE = 2000
 
 @dataclass(frozen=True)
 class LossScale:
-    """A power of two, and how many good steps it has stood."""
+    """A power of two, and the number of good steps with it."""
 
     scale: float = 2.0**16
     good_steps: int = 0

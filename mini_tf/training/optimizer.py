@@ -1,4 +1,4 @@
-"""From a recipe and a model to the optimizer: which parameters learn, what role each has and how fast it learns."""
+"""The optimizer of a recipe and a model: trainable parameters, their roles and learning rates."""
 
 import torch
 from torch import nn
@@ -13,26 +13,26 @@ from mini_tf.training.layer_decay import depths, stacks_of
 
 
 def build(settings: OptimizerSettings, model: nn.Module, products: torch.dtype = torch.float32) -> Optimizer:
-    """The optimizer of a recipe, for all parameters of `model` that learn. Its names are the model's names.
+    """The recipe's optimizer for all trainable parameters of `model`, by the model's names.
 
-    products: the type of the matrix products of the forward pass.
+    products: type of the matrix products in the forward pass.
     """
     made: Optimizer = settings.build(_parameters(settings, model), products)
     return made
 
 
 def state_bytes(settings: OptimizerSettings, model: nn.Module) -> int:
-    """Memory that the optimizer of `model`, which may lie on the meta device, keeps between steps."""
+    """Memory of the optimizer state of `model`, which may be on the meta device."""
     return optimizers.state_bytes(settings, _parameters(settings, model))
 
 
 def clip_factor(norm: float, largest: float) -> float:
-    """What brings a gradient of this norm down to `largest`; 1 where it is smaller, or where `largest` is 0."""
+    """The factor that clips a gradient of this norm to `largest`; 1 if it is smaller or `largest` is 0."""
     return min(1.0, largest / (norm + 1e-6)) if largest > 0 else 1.0
 
 
 def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Parameter]:
-    """The parameters that learn. A joined matrix is told with the rows of its parts."""
+    """The trainable parameters. A joined matrix has the rows of its parts."""
     roles = roles_of(model)
     depth = depths(model)
     rows = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, FusedLinear)}
@@ -45,7 +45,7 @@ def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Para
 
 
 def roles_of(model: nn.Module) -> dict[str, Role]:
-    """The role of every parameter; a table that embeds and scores (a tied one) is an embedding."""
+    """The role of every parameter; a tied table is an embedding."""
     named = dict(model.named_parameters())
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     tables |= {id(named[one.embedding]) for one in stacks_of(model) if one.embedding in named}

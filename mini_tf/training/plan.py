@@ -1,8 +1,9 @@
-"""Which rows of the text belong to which step: a pure function of (seed, step), so there is no state to save.
+"""Which rows each step trains on: a pure function of (seed, step), so there is no state to save.
 
 Row i of step s is number s * batch_size + i of an endless list of epochs; an epoch is a keyed permutation of all rows:
-a Feistel network of six rounds over the next larger square of a power of two, walked until it lands on a row (Black and
-Rogaway 2002, "Ciphers with arbitrary finite domains"). Integer arithmetic only, so the same on every machine and release.
+a Feistel network of six rounds over the next larger square of a power of two, iterated until it lands on a row (Black
+and Rogaway 2002, "Ciphers with arbitrary finite domains"). Integer arithmetic only, so equal on every machine and
+release.
 """
 
 import itertools
@@ -28,7 +29,7 @@ def scatter(seed: int, index: np.ndarray) -> np.ndarray:
 
 
 def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Where a permutation of 0..n-1, one of its own for each seed, sends `index` (any number of them, int64)."""
+    """A permutation of 0..n-1, one per seed, applied to `index` (int64, any number of them)."""
     half = max(1, ((n - 1).bit_length() + 1) // 2)
     low, shift = np.uint64((1 << half) - 1), np.uint64(half)
     round_seeds = [int(s) for s in scatter(seed, np.arange(_ROUNDS))]
@@ -46,7 +47,7 @@ def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 class StepRows(NamedTuple):
-    """The rows of one step: rows (n,) in 0..n_rows-1, epochs (n,) that each belongs to, keys (n,) uint64 to draw from."""
+    """The rows of one step: rows (n,) in 0..n_rows-1, their epochs (n,), and keys (n,) uint64 to draw from."""
 
     rows: np.ndarray
     epochs: np.ndarray
@@ -54,7 +55,7 @@ class StepRows(NamedTuple):
 
 
 class Rows(Protocol):
-    """What a plan has to know of the rows it plans."""
+    """What a plan needs to know about rows."""
 
     @property
     def n_rows(self) -> int: ...
@@ -64,7 +65,9 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The same number of rows in every step. n_rows: rows an epoch. stream: row i of a step continues row i of the step before."""
+    """The same number of rows in every step. n_rows: rows per epoch. stream: row i of a step continues row i of the
+    step before.
+    """
 
     n_rows: int
     batch_size: int
@@ -72,18 +75,18 @@ class RowPlan:
     stream: bool = False
 
     even = True
-    """All steps have as many rows, and are cut into equal parts."""
+    """All steps have the same number of rows, and are split into equal parts."""
 
     @property
     def epoch_steps(self) -> float:
-        """Steps in which every row is seen once."""
+        """Steps per epoch."""
         return self.n_rows / self.batch_size
 
     def rows(self, step: int) -> StepRows:
-        """What step number `step` (from 0) learns from, which may be the end of one epoch and the start of the next.
+        """The rows of step number `step` (from 0); it may cross the end of an epoch.
 
-        A stream is read in the order of the text by batch_size readers who start evenly spread. Where the text ends a
-        reader goes on at its beginning; the epoch stays 0, since later epochs cut the text elsewhere.
+        A stream is read in text order at batch_size evenly spread positions. At the end of the text a position wraps
+        around; the epoch stays 0, since later epochs split the text elsewhere.
         """
         index = np.arange(self.batch_size, dtype=np.int64)
         keys = scatter(seed_of(self.seed, "rows", step), index)
@@ -99,10 +102,11 @@ class RowPlan:
 
 @dataclass(frozen=True, eq=False)
 class TokenPlan:
-    """Rows of about the same length in a step, as many as have `batch_tokens` tokens with their padding; `lengths` (n_rows,).
+    """Rows of similar length per step, as many as have `batch_tokens` tokens including padding; `lengths` (n_rows,).
 
-    Rows are sorted into buckets by length; in every epoch each bucket is shuffled and dealt into batches, and the batches of all
-    buckets are shuffled. How many batches a bucket gives is the same in all epochs, so the batch of any step is found at once.
+    Rows are sorted into buckets by length; in every epoch each bucket is shuffled and split into batches, and the
+    batches of all buckets are shuffled. The number of batches per bucket is constant, so the batch of any step is found
+    directly.
     """
 
     lengths: np.ndarray
@@ -116,7 +120,8 @@ class TokenPlan:
     def _buckets(self) -> list[np.ndarray]:
         """The rows of each bucket, the longest first.
 
-        Rare lengths go with the next shorter ones, unless these are much shorter: a small batch counts as much as a full one.
+        Rare lengths join the next shorter bucket, unless that is much shorter: a small batch counts as much as a full
+        one.
         """
         edges = _edges(int(self.lengths.max()))
         number = np.searchsorted(edges, self.lengths)
@@ -132,7 +137,7 @@ class TokenPlan:
 
     @cached_property
     def _batches(self) -> list[tuple[int, int, int]]:
-        """(bucket, first, last) of every batch of an epoch: which of the bucket's shuffled rows it takes."""
+        """(bucket, first, last) of every batch of an epoch: the range of the bucket's shuffled rows."""
         found = []
         for bucket, rows in enumerate(self._buckets):
             fit = max(1, self.batch_tokens // int(self.lengths[rows].max()))
@@ -150,7 +155,7 @@ class TokenPlan:
         return len(self._batches)
 
     def rows(self, step: int) -> StepRows:
-        """Steps do not reach over the end of an epoch."""
+        """The rows of a step; steps do not cross the end of an epoch."""
         epoch, place = divmod(step, len(self._batches))
         [batch] = permute(np.array([place]), len(self._batches), seed_of(self.seed, "batches", epoch)).tolist()
         bucket, first, last = self._batches[batch]
@@ -171,7 +176,7 @@ Plan = RowPlan | TokenPlan
 
 
 def plan_of(train: Train, rows: Rows) -> Plan:
-    """The plan that a recipe asks for: so many rows a step, or so many tokens."""
+    """The plan of a recipe: a number of rows or of tokens per step."""
     if train.batch_tokens is not None:
         return TokenPlan(rows.lengths, train.batch_tokens, train.seed)
     return RowPlan(rows.n_rows, train.batch_size, train.seed, train.stream)

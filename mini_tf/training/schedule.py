@@ -1,7 +1,7 @@
-"""How long training lasts, and the learning rate on the way: pure functions of the step, nothing to save.
+"""Length of training and learning rate: pure functions of the step, nothing to save.
 
-Every curve is a function of (step, number of steps). Where the clock is the horizon, the number of steps is what the
-steps so far extrapolate to, so the curve follows the share of the time that is used up.
+Every schedule is a function of (step, number of steps). With a time limit, the number of steps is extrapolated from the
+steps so far, so the schedule follows the share of the time.
 """
 
 import math
@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from mini_tf.recipe.kind_settings import ScheduleSettings
 from mini_tf.recipe.sections import Train
 
-_GUESSED_STEPS = 1000  # horizon of the very first step where the clock decides and no step has been timed
+_GUESSED_STEPS = 1000  # number of steps assumed for the first step of a run with a time limit
 
 
 def factor(settings: ScheduleSettings, step: int, n_steps: float) -> float:
-    """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, in (0, 1] as long as steps remain.
+    """The learning rate of step number `step` (from 0) of `n_steps`, as a fraction of the peak, in (0, 1] during
+    training.
 
-    The warmup rises in equal steps to 1 at its last step. No step is wasted on a rate of 0, neither first nor last.
+    The warmup rises in equal steps to 1 at its last step. No step has a learning rate of 0.
     """
     assert step >= 0, "the curve begins at step 0"
     warmup = settings.warmup if isinstance(settings.warmup, int) else settings.warmup * n_steps
@@ -27,16 +28,16 @@ def factor(settings: ScheduleSettings, step: int, n_steps: float) -> float:
 
 @dataclass(frozen=True)
 class Horizon:
-    """Where training ends: after `steps`, or after `seconds` where steps is None."""
+    """The end of training: after `steps`, or after `seconds` if steps is None."""
 
     steps: int | None = None
     seconds: float | None = None
 
 
 def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon:
-    """The one horizon that a recipe gives, in steps where it can be.
+    """The horizon of a recipe, in steps where possible.
 
-    epoch_steps and epoch_tokens: steps of an epoch, and tokens that are learnt from in it. Parts of a step are whole steps.
+    epoch_steps and epoch_tokens: steps and trained tokens of an epoch. Fractions of a step are rounded up.
     """
     if train.time is not None:
         return Horizon(seconds=train.time)
@@ -47,14 +48,14 @@ def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon
     elif train.steps is not None:
         steps = train.steps
     else:
-        raise ValueError("a recipe must have one horizon: train.steps, tokens, epochs or time")
-    # Quotients like 0.3 * 10 / 1 = 3.0000000000000004 are not a step more.
+        raise ValueError("a recipe must have one length of training: train.steps, tokens, epochs or time")
+    # Quotients like 0.3 * 10 / 1 = 3.0000000000000004 are not rounded up.
     return Horizon(steps=max(1, math.ceil(steps - 1e-9 * steps)))
 
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """The rate of every step and where the last one is. `begin`: the first step that the curve counts from."""
+    """The learning rate of every step, and the end of training. begin: the first step of the schedule."""
 
     schedule: ScheduleSettings
     peak: float
@@ -62,17 +63,17 @@ class TrainingSchedule:
     begin: int = 0
 
     def rate(self, step: int, seconds: float) -> float:
-        """The learning rate of step number `step` (from 0), when training has taken `seconds` so far."""
+        """The learning rate of step number `step` (from 0), after `seconds` of training."""
         return self.peak * factor(self.schedule, step - self.begin, self.n_steps(step, seconds) - self.begin)
 
     def finished(self, step: int, seconds: float) -> bool:
-        """Whether `step` finished steps, or `seconds`, are all there is to do."""
+        """Whether training ends after `step` steps or `seconds`."""
         if self.horizon.steps is not None:
             return step >= self.horizon.steps
         return seconds >= (self.horizon.seconds or 0.0)
 
     def n_steps(self, step: int, seconds: float) -> float:
-        """How many steps there will be in all; where the clock decides, as the `step` finished ones extrapolate."""
+        """The total number of steps; with a time limit extrapolated from the finished ones."""
         if self.horizon.steps is not None:
             return self.horizon.steps
         if step == 0 or seconds <= 0:
@@ -80,5 +81,5 @@ class TrainingSchedule:
         return step * (self.horizon.seconds or 0.0) / seconds
 
     def extended(self, begin: int, steps: int) -> "TrainingSchedule":
-        """`steps` further steps after step `begin`, where the run had ended: the same curve, warmup and all, once more."""
+        """The same schedule once more, warmup included, for `steps` further steps after step `begin`."""
         return replace(self, begin=begin, horizon=Horizon(steps=begin + steps))

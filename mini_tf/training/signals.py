@@ -1,7 +1,7 @@
-"""Ctrl-C and kill ask training to stop; it stops between two steps, where everything can be saved.
+"""Signals stop training between two steps, where everything can be saved.
 
-The first SIGINT, SIGTERM, SIGHUP or SIGQUIT only raises a flag; the reader of the loop looks at it after each step, saves and
-exits with 128 + the signal's number. A second SIGINT does what it did before training: it leaves at once.
+The first SIGINT, SIGTERM, SIGHUP or SIGQUIT only sets a flag; the caller of the loop checks it after each step, saves
+and exits with 128 + the signal's number. A second SIGINT has its usual effect: it stops at once.
 """
 
 import signal
@@ -17,21 +17,21 @@ AGAIN = "Ctrl-C again stops at once and loses the steps since the last checkpoin
 
 
 class Stopped(Exception):
-    """Somebody asked to stop while work went on that may be left undone."""
+    """A stop was requested during work that need not be finished."""
 
 
 class StopRequest:
-    """While entered, catches these signals; the handlers of before come back at the end.
+    """Within it these signals set a flag; earlier handlers are restored at the end.
 
-    What is ignored stays ignored, so `nohup` keeps its meaning. Outside the main thread, where Python takes no handlers,
-    nothing is caught. Of several within each other, each knows what any of them was asked.
+    Ignored signals stay ignored, so `nohup` works. Outside the main thread, where Python takes no handlers, nothing is
+    caught. Nested instances share the flag.
 
-    A terminal sends Ctrl-C to every process of a command, and a batch system its SIGTERM. A C++ compiler at work for the first
-    step dies of it, so that step cannot be finished: that failure leaves as SystemExit with the signal's exit code.
+    A terminal sends Ctrl-C to every process of a command, and a batch system its SIGTERM. A C++ compiler at work for
+    the first step dies of it, so that step cannot be finished: this raises SystemExit with the signal's exit code.
     """
 
     def __init__(self, answer: Callable[[str], None] = lambda line: None) -> None:
-        """answer: says at once that the signal was heard."""
+        """answer: called at once when a signal arrives."""
         self._answer = answer
         self.signal: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -41,13 +41,13 @@ class StopRequest:
         return self.signal is not None
 
     def check(self) -> None:
-        """Stopped, if somebody asked for it."""
+        """Raise Stopped if a stop was requested."""
         if self:
             raise Stopped
 
     @property
     def exit_code(self) -> int:
-        """130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 131 for SIGQUIT; 0 where nobody asked."""
+        """130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 131 for SIGQUIT; 0 without a signal."""
         return 0 if self.signal is None else 128 + self.signal
 
     def __enter__(self) -> "StopRequest":
@@ -83,5 +83,5 @@ class StopRequest:
 
     def _put_back(self, number: signal.Signals) -> None:
         handler = self._before.pop(number, None)
-        # None also stands for a handler that was not installed from Python, which cannot be put back.
+        # None also stands for a handler that was not installed from Python, which cannot be restored.
         signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What the rows of a stream remember when training starts: nothing yet, or what a checkpoint kept, which is tried before it is believed."""
+"""The recurrent states of a stream at the start of training: empty, or from a checkpoint and checked."""
 
 from copy import deepcopy
 
@@ -14,12 +14,12 @@ from mini_tf.training.machine.device import Setup
 
 
 def states_at(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> list[State | None]:
-    """The state of each micro-batch after `step` steps; None for each where nothing streams. RunFault where `saved` cannot be theirs."""
+    """The state of each micro-batch after `step` steps; None without a stream. RunFault if `saved` does not fit."""
     if not feed.plan.stream:
         return [None] * feed.n_micro
     if saved is None:
         if step:
-            raise RunFault(f"what the stream remembered after step {step} was not kept", hint="--fresh starts over")
+            raise RunFault(f"the recurrent state of the stream after step {step} was not saved", hint="--fresh starts over")
         return [task.start(feed.micro_batch_size) for _ in range(feed.n_micro)]  # type: ignore[operator]
     if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
         size = feed.plan.batch_size // len(saved)
@@ -31,10 +31,10 @@ def states_at(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State
 
 
 def _tried(task: nn.Module, setup: Setup, batch: Batch, saved: object, micro: int) -> State | None:
-    """A state on its device, after the task has gone on from a copy of it: nothing else knows what fits a model."""
+    """A state moved to its device, after the task has run on a copy of it, which is the only way to check it."""
     try:
         if not isinstance(saved, dict):
-            raise TypeError("it is no state")
+            raise TypeError("it is not a state")
         state = move(saved, setup.device)
         with torch.no_grad(), setup.autocast():
             task(batch.to(setup.device), deepcopy(state))
@@ -42,5 +42,5 @@ def _tried(task: nn.Module, setup: Setup, batch: Batch, saved: object, micro: in
         if not is_bug(error):
             raise
         what = next(iter(str(error).splitlines()), "")[:200]
-        raise RunFault(f"what micro-batch {micro + 1} of the stream remembered does not fit the model: {what}") from error
+        raise RunFault(f"the recurrent state of micro-batch {micro + 1} does not fit the model: {what}") from error
     return state

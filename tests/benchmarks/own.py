@@ -63,7 +63,7 @@ def feed_of(recipe: Recipe, shape: Shape) -> Feed:
 
 
 def first_batch(shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
-    """ids (B, L), labels (T,) and the flat places (T,) that they belong at: what every side sees first."""
+    """ids (B, L), labels (T,) and the flat positions (T,) that they belong at: what every side sees first."""
     [batch] = feed_of(recipe_of(shape), shape).micro_batches(0)
     at = batch.at if batch.at is not None else torch.arange(batch.inputs.ids.numel())
     return batch.inputs.ids.contiguous(), batch.labels.contiguous(), at

@@ -1,6 +1,6 @@
 """GPT-2 and BERT in plain torch, as a person would write them by hand: the reference of the regression guard.
 
-Sources: Radford et al. 2019; Devlin et al. 2018, arXiv:1810.04805. No dropout. The scores of BERT are made at the judged places only.
+Sources: Radford et al. 2019; Devlin et al. 2018, arXiv:1810.04805. No dropout. The scores of BERT are made at the judged positions only.
 """
 
 from collections.abc import Iterator
@@ -52,14 +52,14 @@ class GPT(nn.Module):
         super().__init__()
         self.shape = shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.d_model)
-        self.places = nn.Embedding(shape.context, shape.d_model)
+        self.positions = nn.Embedding(shape.context, shape.d_model)
         self.layers = nn.ModuleList(GPTLayer(shape) for _ in range(shape.n_layers))
         self.norm = nn.LayerNorm(shape.d_model, bias=False)
 
     def read(self, ids: Tensor, past: Cache | None = None) -> tuple[Tensor, Cache]:
         """Hidden vectors (B, L, D) of `ids`, which follow what `past` remembers, and what is remembered then."""
         begin = past[0][0].shape[2] if past else 0
-        x = self.tokens(ids) + self.places.weight[begin : begin + ids.shape[1]]
+        x = self.tokens(ids) + self.positions.weight[begin : begin + ids.shape[1]]
         kept: Cache = []
         for i, layer in enumerate(self.layers):
             x, new = layer(x, past[i] if past else None)
@@ -102,17 +102,17 @@ class BERT(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         d = shape.d_model
-        self.tokens, self.places, self.types = nn.Embedding(shape.vocabulary, d), nn.Embedding(shape.context, d), nn.Embedding(2, d)
+        self.tokens, self.positions, self.types = nn.Embedding(shape.vocabulary, d), nn.Embedding(shape.context, d), nn.Embedding(2, d)
         self.norm, self.head_norm = nn.LayerNorm(d, eps=1e-12), nn.LayerNorm(d, eps=1e-12)
         self.layers = nn.ModuleList(BERTLayer(shape) for _ in range(shape.n_layers))
         self.dense, self.bias = nn.Linear(d, d), nn.Parameter(torch.zeros(shape.vocabulary))
 
     def forward(self, ids: Tensor, labels: Tensor, at: Tensor) -> Tensor:
-        """The mean loss in nats of `labels` (T,), which belong at the flat places `at` (T,)."""
-        x = self.norm(self.tokens(ids) + self.places.weight[: ids.shape[1]] + self.types.weight[0])
+        """The mean loss in nats of `labels` (T,), which belong at the flat positions `at` (T,)."""
+        x = self.norm(self.tokens(ids) + self.positions.weight[: ids.shape[1]] + self.types.weight[0])
         for layer in self.layers:
             x = layer(x)
-        hidden = self.head_norm(F.gelu(self.dense(x.flatten(0, 1)[at])))  # at the judged places only
+        hidden = self.head_norm(F.gelu(self.dense(x.flatten(0, 1)[at])))  # at the judged positions only
         return F.cross_entropy(F.linear(hidden, self.tokens.weight, self.bias), labels)
 
 
@@ -122,7 +122,7 @@ def plain(shape: Shape, seed: int = 0) -> Any:
     model = BERT(shape) if shape.masked else GPT(shape)
     for name, parameter in model.named_parameters():
         is_scale = "norm" in name and name.endswith("weight")
-        is_table = name.startswith(("tokens", "places", "types"))
+        is_table = name.startswith(("tokens", "positions", "types"))
         deviation = 0.1 if parameter.dim() == 1 or is_table else parameter.shape[1] ** -0.5
         with torch.no_grad():
             parameter.normal_(1.0 if is_scale else 0.0, deviation)

@@ -26,7 +26,7 @@ class Shape:
     def flops(self) -> float:
         """Multiplications and additions of a step, forward and backward: 6 a weight of a matrix and token, and attention's.
 
-        Attention counts whole, causal or not, as PaLM's and nanoGPT's MFU do. The head works at the judged places only.
+        Attention counts whole, causal or not, as PaLM's and nanoGPT's MFU do. The head works at the judged positions only.
         """
         layers = self.n_layers * (6 * 12 * self.d_model**2 + 12 * self.d_model * self.context)
         head = 6 * self.d_model * (self.vocabulary + (self.d_model if self.masked else 0))

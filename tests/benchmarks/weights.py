@@ -15,7 +15,7 @@ CLOSE = {"cpu": 1e-4, "cuda": 0.03}
 
 MINITF = {
     "tokens.weight": "embedding.tokens.weight",
-    "places.weight": "embedding.position.table.weight",
+    "positions.weight": "embedding.position.table.weight",
     "types.weight": "embedding.types.weight",
     "layers.{i}.attention.qkv": "stack.layers.{i}.own.part.qkv",
     "layers.{i}.attention.out": "stack.layers.{i}.own.part.out",
@@ -34,7 +34,7 @@ MINITF_BERT = MINITF | {
 
 NANOGPT = {
     "tokens.weight": "transformer.wte.weight",
-    "places.weight": "transformer.wpe.weight",
+    "positions.weight": "transformer.wpe.weight",
     "layers.{i}.norm1": "transformer.h.{i}.ln_1",
     "layers.{i}.attention.qkv": "transformer.h.{i}.attn.c_attn",
     "layers.{i}.attention.out": "transformer.h.{i}.attn.c_proj",
@@ -48,7 +48,7 @@ NANOGPT = {
 _OWN = "bert.encoder.layer.{i}.attention.self."
 HF_BERT = {
     "tokens.weight": "bert.embeddings.word_embeddings.weight",
-    "places.weight": "bert.embeddings.position_embeddings.weight",
+    "positions.weight": "bert.embeddings.position_embeddings.weight",
     "types.weight": "bert.embeddings.token_type_embeddings.weight",
     "norm": "bert.embeddings.LayerNorm",
     "layers.{i}.attention.qkv": [_OWN + "query", _OWN + "key", _OWN + "value"],

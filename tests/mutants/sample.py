@@ -2,7 +2,7 @@
 
 Every place that an operator can change (a number, a comparison, a condition) is as likely as any other, and one of its
 faults is drawn, so that the eleven replacements of each `+` do not crowd out everything else; further faults of a place
-come only where a package has fewer places than its sample. What is drawn hangs on a hash of the file and of the line's
+come only where a package has fewer positions than its sample. What is drawn hangs on a hash of the file and of the line's
 text, so that the sample stays as it is where lines move, and changes only with the lines that change.
 
 Left out are faults that no test could or should see: see `LEFT_OUT`, annotations (which the type checker reads), and what compiles to
@@ -105,7 +105,7 @@ def _ordered(name: str, source: str) -> Iterator[tuple[int, str, object, int]]:
     lines, left_out = source.splitlines(), _left_out(source)
     seen: Counter[object] = Counter()
     repeats: Counter[str] = Counter()
-    places: dict[object, list[tuple[str, object, int]]] = {}
+    positions: dict[object, list[tuple[str, object, int]]] = {}
     for node in ast_nodes(get_ast(source)):
         for operator in operators:
             for start, end in operator.mutation_positions(node):
@@ -115,9 +115,9 @@ def _ordered(name: str, source: str) -> Iterator[tuple[int, str, object, int]]:
                     continue
                 words = (name, text, str(start[1] - len(lines[start[0] - 1]) + len(text)), type(operator).__name__)
                 same = "\0".join(words)
-                places.setdefault((start, end), []).append((_digest(*words, str(repeats[same])), operator, nth))
+                positions.setdefault((start, end), []).append((_digest(*words, str(repeats[same])), operator, nth))
                 repeats[same] += 1
-    for faults in places.values():
+    for faults in positions.values():
         for rank, (digest, operator, nth) in enumerate(sorted(faults, key=lambda fault: fault[0])):
             yield rank, digest, operator, nth
 

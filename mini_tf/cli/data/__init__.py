@@ -1,12 +1,9 @@
-"""`minitf data`: the rows that a model is trained on, statistics of the data, and validation of data files."""
-
-import typer
+"""`minitf data`: show, stats, check."""
 
 from mini_tf.cli.data import check, show, stats
+from mini_tf.cli.terminal.help import add, group
 
-app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Print rows as the model reads them, print statistics, and validate data files."
-)
-app.command("show")(show.show)
-app.command("stats")(stats.stats)
-app.command("check")(check.check)
+app = group("Show and check data as the model sees it.")
+add(app, "data show", show.show)
+add(app, "data stats", stats.stats)
+add(app, "data check", check.check)

@@ -1,4 +1,4 @@
-"""`minitf data check`: validates the data files of a recipe and prints all faults."""
+"""`minitf data check`: all faults of the data files of a recipe."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 def check(
     console: Console,
     arguments: RECIPE = None,
-    faults: Annotated[int, typer.Option("--faults", min=1, metavar="N", help="Print the first N faults; the rest are counted.")] = 20,
+    faults: Annotated[int, typer.Option("--faults", min=1, metavar="N", help="Print at most N faults.")] = 20,
 ) -> None:
-    """Read all rows of data.train and data.val; print all faults (exit code 4), or sizes, labels and duplicates."""
+    """Read all rows of data.train and data.val and print their faults, or a summary.
+
+    Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
+    """
     from mini_tf.data.checking import check_data
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
@@ -28,8 +31,8 @@ def check(
     report = check_data(recipe.objective.dataset(), recipe.data, faults)
     found, result = report.faults, _result(report)
     if found.count:
-        console.answer(result=result)
-        more = f"{found.count:,} faults, of which {len(found.messages)} are printed; --faults {found.count} prints all"
+        console.output(result=result)
+        more = f"{found.count:,} faults, {len(found.messages)} printed; --faults {found.count} prints all"
         raise DataFault(
             found.messages[0],
             hint=more if found.count > len(found.messages) else None,
@@ -39,7 +42,7 @@ def check(
     lengths = _lengths(console, recipe)
     for split, measured in lengths.items():
         result[split] |= measured
-    console.answer("\n".join(_table(recipe, report, lengths)), result=result)
+    console.output("\n".join(_table(recipe, report, lengths)), result=result)
 
 
 def _result(report: "DataReport") -> dict[str, Any]:
@@ -56,7 +59,7 @@ def _result(report: "DataReport") -> dict[str, Any]:
 
 
 def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
-    """Lengths in tokens of the recipe's tokenizer; DataFault if a text has no tokens."""
+    """Lengths in tokens; DataFault if a text has no tokens."""
     from mini_tf.data.checking import length_report
     from mini_tf.data.opening import open_data
 
@@ -74,22 +77,22 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
             dataset.UNIT: one.examples,
             "characters": one.characters,
             "duplicates": one.duplicates,
-            "longest, in tokens": lengths[split]["longest"],
+            "longest (tokens)": lengths[split]["longest"],
             f"longer than {context} tokens": lengths[split]["longer"],
         }
         for split, one in report.splits.items()
     }
-    lines = format_columns(counts)
-    classes = report.splits["train"].classes
+    lines, classes = format_columns(counts), report.splits["train"].classes
     if names := [name for name, _ in classes.most_common(50)]:
-        listed = {split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()}
-        lines += ["", *format_columns(listed)]
+        lines += [
+            "",
+            *format_columns({split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()}),
+        ]
         if (more := len(classes) - len(names)) > 0:
-            lines.append(f"and {more:,} more labels; --json lists all of them")
-    held_out = "" if recipe.data.val is not None else f"; the validation split is held out of data.train ({recipe.data.split})"
-    lines += ["", f"no faults{held_out}"]
+            lines.append(f"and {more:,} more labels; --json lists all")
+    lines += ["", "no faults" + ("" if recipe.data.val is not None else f"; validation data is split off data.train ({recipe.data.split})")]
     if n := report.n_val_in_train:
-        lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from the validation split")
+        lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
     if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):
-        lines.append(f"{dataset.UNIT} longer than train.context ({context} tokens) are cut and lose their {dataset.TRUNCATES}")
+        lines.append(f"{dataset.UNIT} longer than train.context {context} are truncated: they lose their {dataset.TRUNCATES}")
     return lines

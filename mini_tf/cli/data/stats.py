@@ -1,4 +1,4 @@
-"""`minitf data stats`: sizes, lengths, vocabulary use and overlap of the training and the validation split."""
+"""`minitf data stats`: sizes of the training and validation data."""
 
 from typing import TYPE_CHECKING
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @command
 def stats(console: Console, arguments: RECIPE = None) -> None:
-    """Print documents, tokens, bytes, lengths, vocabulary use, labels, and the overlap of the splits."""
+    """Count documents, tokens, bytes, vocabulary use, lengths, and duplicates between the splits."""
     from mini_tf.training.evaluation import pack
 
     recipe, data, objective = open_recipe(console, arguments)
     packings = {split: pack(recipe, store, data.tokenizer, objective) for split, store in data.splits.items()}
     lines, result = recipe.objective.dataset().stats(data, packings)
-    console.answer("\n".join(lines), result=result | {"notes": data.notes})
+    console.output("\n".join(lines), result=result | {"notes": data.notes})
 
 
 def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, TokenizedData, Objective]":
-    """The recipe, its data and its objective; prints the notes about the data."""
+    """The recipe, its data and its objective; prints notes on the data."""
     from mini_tf.data.opening import open_data
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve

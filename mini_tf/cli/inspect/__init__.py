@@ -1,16 +1,15 @@
-"""`minitf inspect`: the views into a trained model, one file each."""
-
-import typer
+"""`minitf inspect`: views of a trained model, one file each."""
 
 from mini_tf.cli.inspect import align, attention, crash, model, positions, simple, softmax, tokens, word
+from mini_tf.cli.terminal.help import add, group
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look inside a trained model.")
-app.command("attention")(attention.attention)
-app.command("align")(align.align)
-app.command("word")(word.word)
-app.command("model")(model.model)
-app.command("tokens")(tokens.tokens)
-app.command("positions")(positions.positions)
-app.command("softmax")(softmax.softmax)
-app.command("simple")(simple.simple)
-app.command("crash")(crash.crash)
+app = group("Views of a trained model: attention, words, positions, parameters, ...")
+add(app, "inspect attention", attention.attention)
+add(app, "inspect align", align.align)
+add(app, "inspect word", word.word)
+add(app, "inspect model", model.model)
+add(app, "inspect tokens", tokens.tokens)
+add(app, "inspect positions", positions.positions)
+add(app, "inspect softmax", softmax.softmax)
+add(app, "inspect simple", simple.simple)
+add(app, "inspect crash", crash.crash)

@@ -1,16 +1,16 @@
-"""`minitf inspect attention`, also `minitf inspect-attention`: attention weights of every layer and head."""
+"""`minitf inspect attention`, also `minitf inspect-attention`: attention weights."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.inspect.chosen import HEAD, LAYER, joined
-from mini_tf.cli.inspect.texts import INPUT, TARGET, TEXTS, given_texts, with_targets
+from mini_tf.cli.inspect.head_options import HEAD, HEADS, LAYER, joined
+from mini_tf.cli.inspect.text_options import INPUT, TARGET, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
-from mini_tf.cli.terminal.lines import refuse_broken
-from mini_tf.cli.terminal.options import DEVICE, RUN
+from mini_tf.cli.terminal.options import DEVICE, MODEL, RUN
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg")
 SUFFIXES = (*PICTURES, ".json", ".safetensors")
 TOLERANCE = 1e-3
-"""Difference of scores above which the maps may not be what the model works with."""
+"""Above this difference of logits the maps may not be what the model computes."""
+
+
+KIND = typer.Option("--kind", metavar="KIND", help="Only encoder.self, decoder.self or cross.", rich_help_panel=HEADS)
+WORDS = typer.Option("--words", help="By words: weights to the tokens of a word are summed, from them averaged.")
+QUERY = typer.Option("--query", metavar="WORD", help="Only the weights of this query: a word, or a token index from 0.")
+DESCRIBE = typer.Option("--describe", help="Print sentences instead of maps.")
+FULL = typer.Option("--full", help="Include the weight matrices in JSON.")
+ANY_STEP = typer.Option(
+    "--step", metavar="N|best|last|all", help="Which checkpoint; all: every kept one.", show_default="best", rich_help_panel=MODEL
+)
 
 
 @command
@@ -30,24 +40,23 @@ def attention(
     texts: TEXTS = None,
     input: INPUT = None,
     target: TARGET = None,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="encoder.self|decoder.self|cross|...", help="Only such heads.")] = None,
+    kind: Annotated[str | None, KIND] = None,
     layer: LAYER = None,
     head: HEAD = None,
-    words: Annotated[bool, typer.Option("--words", help="Words, not tokens: weight on a split word is summed, from it averaged.")] = False,
-    query: Annotated[str | None, typer.Option("--query", metavar="WORD", help="Where one word looks; or a token's number, from 0.")] = None,
-    describe: Annotated[bool, typer.Option("--describe", help="Plain sentences, no picture in the terminal.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The weights too, in JSON.")] = False,
+    words: Annotated[bool, WORDS] = False,
+    query: Annotated[str | None, QUERY] = None,
+    describe: Annotated[bool, DESCRIBE] = False,
+    full: Annotated[bool, FULL] = False,
     output: OUTPUT = None,
     force: FORCE = False,
-    step: Annotated[
-        str | None, typer.Option("--step", metavar="N|best|last|all", help="A checkpoint (default: the best); all: how heads formed.")
-    ] = None,
+    step: Annotated[str | None, ANY_STEP] = None,
     device: DEVICE = "auto",
 ) -> None:
-    """Attention weights of every layer and head: what each head does, and where it looks. With -o nothing is drawn in the terminal.
+    """Show the attention weights of all heads, and what each head does.
 
-    Of an encoder-decoder a TEXT is a source, and a --query a word of the target, or with --kind encoder.self of the source.
-    A FILE is a picture (.png, .svg), the numbers (.json), or the maps themselves (.safetensors).
+    Prints the role of every head and the maps of the most structured ones; with -o writes files only. FILE: a picture
+    (.png, .svg), numbers (.json) or weight matrices (.safetensors). Encoder-decoder: TEXT is the source; --query is a
+    word of the target, or of the source with --kind encoder.self.
     """
     _refuse_texts(query, target, kind)
     given = given_texts(texts, input)
@@ -70,56 +79,56 @@ def attention(
     for sample in over_steps(trained, pairs, wish) if step == "all" else (look(trained, text, wish, own) for text, own in pairs):
         if describe or not (named or by_table):  # beside files only the sentences, which have an option of their own
             for picture in pictures(sample, len(given) > 1, describe, chosen):
-                later.append(picture) if named else console.picture(picture)
+                later.append(picture) if named else console.show(picture)
         entries.append(entry(sample, full, describe))
         samples.append(sample if suffixes - {".json"} else sample.without_weights())
     result = {"samples": entries, "notes": _notes(samples, len(given)), "difference": max(sample.difference for sample in samples)}
-    _tell(console, result)
+    _print_notes(console, result)
     if suffixes & {*PICTURES}:
-        _tell_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
+        _warn_missing_glyphs(console, [unit for side in samples[0].sides.read for unit in side.units])
     files.write_all(console, named, result, lambda suffix: _file(suffix, samples, trained, step))
     for picture in later if named or not by_table else pictures_of_steps(samples, given):
-        console.picture(picture)
-    console.answer(run=trained.folder, result=result)
+        console.show(picture)
+    console.output(run=trained.folder, result=result)
 
 
 def _refuse_texts(query: str | None, target: str | None, kind: str | None) -> None:
-    refuse_broken([kind or ""], "--kind")
-    refuse_broken([query or ""], "--query")
-    refuse_broken([target or ""], "--target")
+    refuse_non_utf8([kind or ""], "--kind")
+    refuse_non_utf8([query or ""], "--query")
+    refuse_non_utf8([target or ""], "--target")
     if query == "":
-        raise UsageFault("--query is empty", hint="name a word of the text, or a number")
+        raise UsageFault("--query is empty", hint="give a word of the text or a token index")
 
 
 def _refuse_files(suffixes: set[str], several: bool, full: bool) -> None:
     if suffixes & {*PICTURES} and several:
-        raise UsageFault("a picture shows one text at one step", hint="give one TEXT and --step N, or -o FILE.json")
+        raise UsageFault("a picture shows one text at one checkpoint", hint="give one TEXT and --step N, or -o FILE.json")
     if full and not suffixes & {".json", ".safetensors"}:
-        raise UsageFault("--full: the weights go to JSON", hint="add --json or -o FILE.json")
+        raise UsageFault("--full needs JSON output", hint="add --json or -o FILE.json")
 
 
 def _notes(samples: "list[Sample]", several: int) -> list[str]:
-    """What has to be told of the texts, each once; of `several` texts the samples come in turn."""
-    said = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
-    return list(dict.fromkeys(f"text {1 + number % several}: {note}" if several > 1 else note for number, note in said))
+    """Notes on the texts, each once; `several`: number of texts, whose samples alternate."""
+    notes = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
+    return list(dict.fromkeys(f"text {1 + number % several}: {note}" if several > 1 else note for number, note in notes))
 
 
-def _tell(console: Console, result: dict[str, Any]) -> None:
+def _print_notes(console: Console, result: dict[str, Any]) -> None:
     for note in result["notes"]:
         console.say(f"note: {note}")
-    said = f"largest difference of scores, weights written out against fused: {result['difference']:.1e}"
+    difference = f"largest difference of logits, explicit against fused attention: {result['difference']:.1e}"
     if result["difference"] <= TOLERANCE:
-        console.detail(said)
-    else:  # a difference that is no number, too
-        console.warn(f"{said}; above {TOLERANCE:g} the maps may not be what the model works with")
+        console.detail(difference)
+    else:  # NaN too
+        console.warn(f"{difference}; above {TOLERANCE:g} the maps may not be what the model computes")
 
 
-def _tell_glyphs(console: Console, units: list[str]) -> None:
+def _warn_missing_glyphs(console: Console, units: list[str]) -> None:
     from mini_tf.drawing.glyphs import missing_glyphs
 
-    if lacks := missing_glyphs(units):
+    if missing := missing_glyphs(units):
         console.say(
-            f"note: the font of pictures lacks {' '.join(lacks[:10])}{' ...' if len(lacks) > 10 else ''}; they are shown as numbers"
+            f"note: the font has no glyphs for {' '.join(missing[:10])}{' ...' if len(missing) > 10 else ''}; code points are shown"
         )
 
 

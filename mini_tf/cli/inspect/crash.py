@@ -1,4 +1,4 @@
-"""`minitf inspect crash`: the step that ended a run as diverged, done again and looked at."""
+"""`minitf inspect crash`: replay of the step that diverged."""
 
 import math
 from collections.abc import Iterator
@@ -22,20 +22,25 @@ if TYPE_CHECKING:
     from mini_tf.training.loop import Progress, Training
 
 ROWS = 3
-"""Of the text that was read, shown at most."""
+"""Rows of the step printed at most."""
 CHARACTERS = 200
-"""Of each of them."""
+"""Characters printed per row."""
 LARGE = 1e4
-"""A value above this, coming out of a layer, is far from what a sound model has."""
+"""Layer outputs above this indicate divergence."""
 
 
 @command
 def crash(
     console: Console,
     run: RUN,
-    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps; else the run's own.")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N or mps.", show_default="the run's")
+    ] = None,
 ) -> None:
-    """The step that diverged, once more: whether it does again, where the first value comes from that is not finite, what to try."""
+    """Replay the step that diverged, and find the first value that is not finite.
+
+    Prints whether it diverges again, in which module, the range of every layer, and what to try.
+    """
     from mini_tf.data.store import Tokenizers
     from mini_tf.drawing.terminal import sentence
     from mini_tf.inspection.crash import investigate
@@ -55,7 +60,7 @@ def crash(
     read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
-        console.picture(sentence, f"since that step the run was started again: it is {state_of(folder, record)}")
+        console.show(sentence, f"the run was continued after that step; its state is {state_of(folder, record)}")
     _draw(console, facts, parts, findings, same, read, advice)
     replay = {
         "state": state_of(folder, record),
@@ -63,7 +68,7 @@ def crash(
         "device": str(parts.setup.device),
         "rows": [{"row": row, "text": text} for row, text in read],
     }
-    console.answer(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
+    console.output(run=folder, result={"diverged": facts.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
 def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console) -> "TokenizedData":
@@ -71,12 +76,12 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
 
     text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
     if not text.hashes.items() <= recorded.items():
-        raise RunFault(f"the text of {folder} has changed since it was trained: the step cannot be done again", where=[str(folder)])
+        raise RunFault(f"the data of {folder} has changed since training, so the step cannot be replayed", where=[str(folder)])
     return text
 
 
 def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts", device: str | None) -> "Parts":
-    """The run's parts, in the setup of the process that diverged, on another device if one is asked for."""
+    """The run's components in the setup of the process that diverged, or on another device."""
     from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import settle
 
@@ -85,7 +90,7 @@ def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts"
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
-    """Training as it stood before the step, weights and all."""
+    """The state of training before the step."""
     from mini_tf.jobs.parts import training_of
     from mini_tf.nn import state
     from mini_tf.run import dump
@@ -93,18 +98,18 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
     from mini_tf.training.loop import Progress
     from mini_tf.training.optimizer import build as build_optimizer
 
-    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.own_tensors()))
+    kept = dump.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
     training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products))
     try:
-        return training, Progress.of(kept.facts.counters, state.load(kept.state))
+        return training, Progress.of(kept.facts.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         path, what = folder / dump.FOLDER, f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
 def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers") -> list[tuple[int, str]]:
-    """The rows (from 1) that the step read, or the micro-batch of it, as text; pairs as source => target."""
+    """The rows (numbered from 1) of the step, or of its micro-batch, as text; pairs as source => target."""
     source_tokenizer, tokenizer = used
     feed = training.feed
     chosen = feed.plan.rows(step)
@@ -124,55 +129,55 @@ def _draw(
     from mini_tf.drawing.terminal import sentence, table
 
     outcome = findings.outcome
-    told = [facts.message, f"replayed on {parts.setup.device} in {parts.setup.precision}: {_ended(outcome, same)}"]
-    told += _origin(findings, parts)
-    for line in told:
-        console.picture(sentence, line)
+    lines = [facts.message, f"replayed on {parts.setup.device} in {parts.setup.precision}: {_ended(outcome, same)}"]
+    lines += _origin(findings, parts)
+    for line in lines:
+        console.show(sentence, line)
     rows = [[level.module, level.kind, f"{level.largest:.3g}", str(level.not_finite), f"{level.weight:.3g}"] for level in findings.levels]
-    headers = ["layer", "what", "largest |output|", "not finite", "largest |weight|"]
-    console.picture(table, headers, rows)
+    headers = ["layer", "module", "max |output|", "not finite", "max |weight|"]
+    console.show(table, headers, rows)
     for number, text in read[:ROWS]:
-        console.picture(sentence, f'row {number}: "{caption(text[:CHARACTERS])}"')
+        console.show(sentence, f'row {number}: "{caption(text[:CHARACTERS])}"')
     if len(read) > ROWS:
-        console.picture(sentence, f"and {len(read) - ROWS} further rows (--json has them)")
+        console.show(sentence, f"and {len(read) - ROWS} more rows (--json has all)")
     for line in advice:
-        console.picture(sentence, f"try: {line}")
+        console.show(sentence, f"try: {line}")
 
 
 def _ended(outcome: "ReplayResult", same: bool) -> str:
     if same:
-        return "the same happens again"
+        return "it diverges again in the same way"
     if outcome.what is None:
-        return f"it does not happen again: the loss is {outcome.loss:.4g}, the norm of the gradient {outcome.grad_norm:.4g}"
-    return f"it happens otherwise: {outcome.what}"
+        return f"it does not diverge again: loss {outcome.loss:.4g}, gradient norm {outcome.grad_norm:.4g}"
+    return f"it diverges differently: {outcome.what}"
 
 
 def _origin(findings: "Findings", parts: "Parts") -> Iterator[str]:
-    """Where it begins: in the weights, forward or backward; and whether half precision is to blame."""
+    """Where non-finite values begin: weights, forward or backward pass; and whether fp32 is finite."""
     if findings.weights:
-        yield f"not finite already before the step: {', '.join(findings.weights[:5])}"
+        yield f"not finite before the step: {', '.join(findings.weights[:5])}"
     if (source := findings.source) is not None:
-        given = f"; the largest |value| that went in is {source.went_in:.3g}" if source.went_in is not None else ""
+        given = f"; largest |input| {source.went_in:.3g}" if source.went_in is not None else ""
         yield (
-            f"the first output that is not finite: {source.module} ({source.kind}), micro-batch {source.micro + 1}: "
+            f"first non-finite output: {source.module} ({source.kind}), micro-batch {source.micro + 1}: "
             f"{source.share:.2%} of its values{given}"
         )
     elif findings.gradients:
         first = findings.gradients[0]
         more = f", and {len(findings.gradients) - 1} further parameters" if len(findings.gradients) > 1 else ""
         yield (
-            f"forward all is finite; the first gradient that is not: {first.parameter}, micro-batch {first.micro + 1}: "
+            f"the forward pass is finite; first non-finite gradient: {first.parameter}, micro-batch {first.micro + 1}: "
             f"{first.share:.2%} of its values{more}"
         )
     elif findings.outcome.what is not None and not math.isfinite(findings.outcome.grad_norm):
-        yield "every value and every gradient is finite; the gradient is so large that the sum of its squares is not"
+        yield "all values and gradients are finite, but the gradient norm overflows"
     if (wide := findings.in_fp32) is not None:
-        ending = f"finite, with a loss of {wide.loss:.4g}" if wide.what is None else f"no better: {wide.what}"
+        ending = f"finite, with a loss of {wide.loss:.4g}" if wide.what is None else f"not finite either: {wide.what}"
         yield f"in fp32 instead of {parts.setup.precision} the step is {ending}"
 
 
 def _advice(findings: "Findings", recipe: "Recipe") -> Iterator[str]:
-    """The nearest ways out, the likeliest first."""
+    """What to try, the most promising first."""
     optimizer, schedule = recipe.optimizer, recipe.schedule
     if findings.in_fp32 is not None and findings.in_fp32.what is None:
         yield "runtime.precision=fp32, in which this step is finite"
@@ -182,11 +187,11 @@ def _advice(findings: "Findings", recipe: "Recipe") -> Iterator[str]:
     )
     longer = "schedule.warmup=5% (there is none)" if not schedule.warmup else "a longer schedule.warmup"
     if any(level.largest > LARGE for level in findings.levels):
-        yield f"{slower}, {longer}, {gentler}: what comes out of the layers has grown beyond {LARGE:g}"
+        yield f"{slower}, {longer}, {gentler}: layer outputs exceed {LARGE:g}"
     else:
         yield f"{slower}, {longer} or {gentler}"
     outcome = findings.outcome
     if outcome.what is not None and math.isfinite(outcome.loss) and math.isfinite(outcome.grad_norm):
-        yield f"a higher train.stop_above (it is {recipe.train.stop_above:g}), where such a loss is no fault"
+        yield f"a higher train.stop_above (it is {recipe.train.stop_above:g}), if such a loss is expected"
     elif outcome.what is not None and recipe.train.on_nonfinite == "stop":
-        yield "train.on_nonfinite=skip, which leaves such a step out, if it is the text of one step that does it"
+        yield "train.on_nonfinite=skip, which skips such steps, if only the data of this step causes it"

@@ -1,4 +1,4 @@
-"""`minitf inspect model`: what a run's model is made of, and what it costs."""
+"""`minitf inspect model`: parameters, FLOPs and memory."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @command
 def model(console: Console, run: RUN, step: STEP = None) -> None:
-    """Parameters by part, floating-point operations a token (of an encoder-decoder: a pair), bytes of memory."""
+    """Show parameters by module, FLOPs per token or pair, and memory."""
     from mini_tf.inspection.parameters import folded, forward_flops, memory_of, parts_of
     from mini_tf.trained.opening import open_trained
 
@@ -46,11 +46,11 @@ def model(console: Console, run: RUN, step: STEP = None) -> None:
         "memory": vars(memory),
     }
     metrics = {"parameters": total, f"flops_per_{work.per}": work.forward}
-    console.answer("\n".join(_cost(work, memory)), run=trained.folder, metrics=metrics, result=result)
+    console.output("\n".join(_cost(work, memory)), run=trained.folder, metrics=metrics, result=result)
 
 
 def _of_source(trained: "Trained") -> dict[str, Any]:
-    """What reads the source."""
+    """The encoder's facts."""
     settings: Any = trained.recipe.model
     side = settings.source_stack
     return {
@@ -77,31 +77,31 @@ def _draw(console: Console, facts: dict[str, Any], parts: "list[Part]", total: i
         lines.append(f"encoder · attention {' '.join(encoder['attention'])} · positions {encoder['positions']}")
         lines.append(f"source vocabulary {facts['source_vocabulary']:,}")
     lines += [f"context {facts['context']:,} tokens · vocabulary {facts['vocabulary']:,}", ""]
-    console.picture(Text("\n".join(lines)))
+    console.show(Text("\n".join(lines)))
     rows = []
     for part in parts:
         stack = "decoder." if "encoder" in facts else ""
         name = re.sub(r"^stack\.", stack, part.name).removesuffix(".part")
         shapes = ["×".join(map(str, shape)) for shape in part.shapes.values()]
-        shapes += [f"as {part.tied}"] if part.tied else []
+        shapes += ["tied"] if part.tied else []
         what = f"{part.times} × {part.kind}" if part.times > 1 else part.kind
         rows.append([name, what, f"{part.parameters:,}", f"{part.parameters / total:.1%}", " ".join(shapes)])
-    rows.append(["in all", "", f"{total:,}", "100.0%", ""])
-    headers = ["part", "what", "parameters", "share", "shapes of each"]
-    console.picture(table, headers, rows)
+    rows.append(["total", "", f"{total:,}", "100.0%", ""])
+    headers = ["module", "type", "parameters", "share", "shapes"]
+    console.show(table, headers, rows)
 
 
 def _cost(work: "ForwardFlops", memory: "MemoryUse") -> list[str]:
     texts = "texts" if work.per == "token" else "sources and targets"
     lines = [
         "",
-        f"work      {in_flop(work.forward)} a {work.per}, {in_flop(work.scores)} of it in the output layer",
-        f"          {in_flop(work.training)} a {work.per} in training; on {texts} of {work.length:,} tokens, all scored",
-        f"memory    {in_bytes(memory.weights)} of weights; in training {in_bytes(memory.training)} with gradients",
-        "          and the optimizer's moments, and what the batch needs",
+        f"compute   {in_flop(work.forward)} per {work.per} forward, {in_flop(work.scores)} of it in the output layer",
+        f"          {in_flop(work.training)} per {work.per} in training, for {texts} of {work.length:,} tokens",
+        f"memory    {in_bytes(memory.weights)} for weights; training needs {in_bytes(memory.training)} for weights,",
+        "          gradients and optimizer state, plus activations",
     ]
     if memory.state is None:
-        return [*lines, "state     none: it reads both sides, so a text is read as a whole"]
-    grown = f"{in_bytes(memory.state_per_token)} a token" if memory.state_per_token else "which no longer grows"
-    text = "a text" if work.per == "token" else "a source and a target"
-    return [*lines, f"state     {in_bytes(memory.state)} {text} of {work.length:,} tokens, {grown}"]
+        return [*lines, "KV cache  none: attention is bidirectional"]
+    grown = f"{in_bytes(memory.state_per_token)} per token" if memory.state_per_token else "constant"
+    text = "for a text" if work.per == "token" else "for a source and a target"
+    return [*lines, f"KV cache  {in_bytes(memory.state)} {text} of {work.length:,} tokens, {grown}"]

@@ -1,10 +1,10 @@
-"""`minitf inspect positions`: what positions a model knows."""
+"""`minitf inspect positions`: positional encodings."""
 
 from typing import Annotated
 
 import typer
 
-from mini_tf.cli.inspect.showing import show
+from mini_tf.cli.inspect.output import show
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
@@ -15,16 +15,19 @@ from mini_tf.system.errors import UsageFault
 def positions(
     console: Console,
     run: RUN,
-    curve: Annotated[bool, typer.Option("--curve", help="The curve over distance alone, without the map of positions.")] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Plot only the curve over distance.")] = False,
     stack: Annotated[
-        str | None, typer.Option("--stack", help="Of an encoder-decoder, whose positions: encoder, or decoder (the default).")
+        str | None, typer.Option("--stack", metavar="encoder|decoder", help="Of an encoder-decoder.", show_default="decoder")
     ] = None,
     output: OUTPUT = None,
     force: FORCE = False,
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
-    """How similar positions are, or how scores change with distance; which rows of a table were never trained."""
+    """Show how similar positions are, or how attention scores depend on distance.
+
+    Reports rows of a learned table that were never trained.
+    """
     from mini_tf.inspection.positions import view
     from mini_tf.trained.opening import open_trained
 
@@ -32,6 +35,6 @@ def positions(
     trained = open_trained(run, step, device)
     found = view(trained, stack, step, curve)
     if found.figure is None and (pictures := [file for file in files if file.suffix.lower() != ".json"]):
-        said = f"--output {pictures[0]}: {found.result['positions']} positions have no curve or map to draw"
-        raise UsageFault(said, hint="`minitf inspect attention` shows the attention weights of a text")
+        fault = f"--output {pictures[0]}: {found.result['positions']} positions have nothing to plot"
+        raise UsageFault(fault, hint="`minitf inspect attention` shows the attention weights of a text")
     show(console, found, files, trained.folder)

@@ -1,18 +1,21 @@
-"""`minitf inspect simple`: attention without parameters, step by step; needs no run."""
+"""`minitf inspect simple`: attention without parameters, step by step, without a model."""
 
 from typing import Annotated
 
 import typer
 
-from mini_tf.cli.inspect.showing import show
+from mini_tf.cli.inspect.output import show
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.lines import refuse_broken
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
 
 
 @command
-def simple(console: Console, text: Annotated[str, typer.Argument(metavar="TEXT", help="A few words.")] = "I love bears") -> None:
-    """Attention without parameters, softmax(X X^T) X, step by step: vectors, scores, weights, outputs."""
+def simple(
+    console: Console,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A few words.", show_default="I love bears")] = "I love bears",
+) -> None:
+    """Compute attention without parameters, softmax(X X^T) X, step by step."""
     from mini_tf.inspection.simple import view
 
-    refuse_broken([text], "the text")
+    refuse_non_utf8([text], "the text")
     show(console, view(text.split()))

@@ -1,7 +1,7 @@
-"""`minitf inspect softmax`: how sharp the softmax of every head is."""
+"""`minitf inspect softmax`: sharpness of attention."""
 
-from mini_tf.cli.inspect.showing import show
-from mini_tf.cli.inspect.texts import INPUT, TEXTS, given_texts, with_targets
+from mini_tf.cli.inspect.output import show
+from mini_tf.cli.inspect.text_options import INPUT, TEXTS, given_texts, with_targets
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP
@@ -18,9 +18,9 @@ def softmax(
     step: STEP = None,
     device: DEVICE = "auto",
 ) -> None:
-    """How sharp every head's softmax is: entropy, largest weight, saturation, gradient, range of the logits.
+    """Show how sharp the softmax of every head is: entropy, largest weight, saturation, gradient, score range.
 
-    An encoder-decoder reads each text and its own translation of it.
+    Encoder-decoder: for each text and its own translation.
     """
     from mini_tf.inspection.softmax import view
     from mini_tf.trained.opening import open_trained

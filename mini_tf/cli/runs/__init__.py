@@ -1,10 +1,9 @@
-"""`minitf runs`: what is in the run folders. Reads them without torch."""
+"""`minitf runs`: list, show, compare. Reads run folders without torch."""
 
-import typer
+from mini_tf.cli.runs import compare, list_runs, show
+from mini_tf.cli.terminal.help import add, group
 
-from mini_tf.cli.runs import compare, listing, show
-
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show and compare run folders.")
-app.command("list")(listing.list_)
-app.command("show")(show.show)
-app.command("compare")(compare.compare)
+app = group("List, show and compare runs.")
+add(app, "runs list", list_runs.list_)
+add(app, "runs show", show.show)
+add(app, "runs compare", compare.compare)

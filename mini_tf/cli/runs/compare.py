@@ -1,4 +1,4 @@
-"""`minitf runs compare`: figures of several runs side by side, recipe keys that differ, and their losses in one picture."""
+"""`minitf runs compare`: metrics and settings of several runs, and their loss curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,26 +6,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.runs.columns import summary
+from mini_tf.cli.runs.run_facts import summary
 from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 
 if TYPE_CHECKING:
     from mini_tf.run.manifest import Manifest
 
-RUNS = Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Folders, names in outputs, or `last`.")]
+RUNS = Annotated[
+    list[str], typer.Argument(metavar="RUN RUN ...", help="Runs: folders, names in outputs/, or `last`.", autocompletion=run_names)
+]
 SUFFIXES = (".png", ".svg", ".json")
 FACTS = ("recipe", "date", "state", "step", "parameters", "loss_unit")
 OF_TOKENS = ("val.loss", "val.perplexity", "val.accuracy", "train.loss")
-"""Figures that compare nothing where runs measure them per token, per character, ..."""
+"""Metrics per token, which are not comparable between tokenizers."""
 
 
 @command
 def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = False) -> None:
-    """Compare runs: facts and figures side by side, the recipe keys that differ, and with -o FILE.png both losses in one picture.
+    """Compare metrics and settings of runs.
 
-    Of two runs the difference is given, second less first, unless they measure in other units.
+    Prints metrics side by side and the recipe keys that differ; two runs also get the difference, second minus first.
+    -o FILE.png plots the loss curves.
     """
     from mini_tf.drawing.loss_curve import loss_curves
     from mini_tf.drawing.terminal import table
@@ -34,7 +38,7 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
     from mini_tf.system.errors import UsageFault
 
     if len(runs) < 2:
-        raise UsageFault("one run cannot be compared", hint=f"name another: minitf runs compare {runs[0]} RUN")
+        raise UsageFault("one run given, at least two needed", hint=f"minitf runs compare {runs[0]} RUN")
     named = files.check(output, SUFFIXES, force)
     folders = [finding.find(run) for run in runs]
     records = [manifest.read(folder) for folder in folders]
@@ -55,22 +59,22 @@ def compare(console: Console, runs: RUNS, output: OUTPUT = None, force: FORCE = 
     files.write_all(console, named, result, draw)
     if not named:
         difference = ["difference"] if len(runs) == 2 else []
-        console.picture(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
+        console.show(table, ["", *names, *difference], [*_facts(facts, bool(difference)), *_rows(figures, alike, bool(difference))])
         if keys:
-            console.picture(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
+            console.show(table, ["keys that differ", *names], [[key, *map(_short, values)] for key, values in keys.items()])
     if not alike:
-        rest = "; val.bits_per_byte is" if "val.bits_per_byte" in figures else ""
-        console.say(f"{', '.join(OF_TOKENS)}: of other units or tokenizers, so they are not compared{rest}")
-    console.answer(result=result)
+        rest = "; compare val.bits_per_byte" if "val.bits_per_byte" in figures else ""
+        console.say(f"{', '.join(OF_TOKENS)}: not comparable, since units or tokenizers differ{rest}")
+    console.output(result=result)
 
 
 def _unit(record: "Manifest") -> tuple[str, str]:
-    """What a loss is in, with the tokenizer where a token is what that says."""
+    """The unit of the loss, with the tokenizer's hash if it is per token."""
     return record.loss_unit, record.hashes.get("tokenizer", "") if record.loss_unit.endswith("per token") else ""
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The runs' names, with their folders where two have the same."""
+    """Names of the runs; folders where names are equal."""
     names = [folder.name for folder in folders]
     return [str(folder) if names.count(folder.name) > 1 else folder.name for folder in folders]
 

@@ -1,13 +1,13 @@
-"""`minitf runs show`: one run: how it stands, what it was made from, what it measured."""
+"""`minitf runs show`: state, settings and metrics of one run."""
 
-from mini_tf.cli.runs.columns import lines_of, summary
+from mini_tf.cli.runs.run_facts import lines_of, summary
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RUN
 
 
 @command
 def show(console: Console, run: RUN) -> None:
-    """How one run stands, what it was made from, and what it measured."""
+    """Show state, settings and metrics of one run."""
     from mini_tf.run import finding, manifest, metrics
     from mini_tf.run.checkpoint import Checkpoints
 
@@ -28,20 +28,20 @@ def show(console: Console, run: RUN) -> None:
     }
     last = {key: value for report in reports if not seeds for key, value in report.items() if key != "not_finite"}
     measured = {key: last.pop(key) for key in list(last) if key.startswith(("val.", "train."))}
-    said = lines_of(facts | {"seeds": len(seeds)} if seeds else facts)
+    lines = lines_of(facts | {"seeds": len(seeds)} if seeds else facts)
     for report in seeds:
-        said += ["", "of one seed:", *lines_of(report)]
+        lines += ["", "one seed:", *lines_of(report)]
     if last:
-        said += ["", f"training, last report (step {last.pop('step', '?')}):", *lines_of(last)]
+        lines += ["", f"training, last report (step {last.pop('step', '?')}):", *lines_of(last)]
     if record.metrics and seeds:
         of = next((number for number, report in enumerate(seeds, start=1) if report.get("median")), "?")
-        said += [
+        lines += [
             "",
-            f"each figure's own median over {len(seeds)} seeds (model.safetensors is that of seed-{of}):",
+            f"median of each metric over {len(seeds)} seeds (model.safetensors is from seed-{of}):",
             *lines_of(record.metrics),
         ]
     elif record.metrics and record.model:
-        said += ["", f"model.safetensors (step {record.model['step']}), over all validation data:", *lines_of(record.metrics)]
+        lines += ["", f"model.safetensors (step {record.model['step']}), on all validation data:", *lines_of(record.metrics)]
     elif measured or record.metrics:
-        said += ["", "last evaluation:", *lines_of(measured | record.metrics)]
-    console.answer("\n".join(said), run=folder, metrics=last | measured | record.metrics, result=facts)
+        lines += ["", "last evaluation:", *lines_of(measured | record.metrics)]
+    console.output("\n".join(lines), run=folder, metrics=last | measured | record.metrics, result=facts)

@@ -1,13 +1,13 @@
-"""Everything that reaches a terminal: stdout is the product, stderr the conversation, the exit code the verdict.
+"""Output of commands: results on stdout, messages on stderr, an exit code.
 
-A command is a function whose first parameter is its `Console`; `@command` gives it the options that all commands have
-(-q -v --json --debug --color), and turns what it raises into one line and an exit code:
+A command is a function whose first parameter is a `Console`; `@command` adds the options of all commands
+(-q -v --json --debug --color) and turns exceptions into one line and an exit code:
 
     @app.command("show")
     @command
     def show(console: Console, run: Annotated[str, typer.Argument(help="...")]) -> None:
         console.say("reading ...")                          # stderr; not with -q
-        console.answer("a table", result={"rows": 3})       # stdout: the text, or with --json the one envelope
+        console.output("a table", result={"rows": 3})       # stdout: the text, or with --json one JSON object
 """
 
 import inspect
@@ -20,13 +20,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from mini_tf.cli.terminal.crash_files import keep_traceback
 from mini_tf.cli.terminal.interrupts import interruptible
+from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
 from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
+from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import Refusal, StorageFault
 from mini_tf.system.failures import is_bug, refusal_of
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from rich.text import Text
     from tqdm import tqdm
 
-OUTPUT = "Messages"
-"""The panel of --help for the options that all commands share."""
 _COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
 
 
@@ -59,40 +58,40 @@ def _plain(value: Any) -> Any:
 
 
 class Console:
-    """One command's terminal. Once a run folder is known, `log` receives every line said, and `crash` the traceback of a bug."""
+    """Output of one command. With a run folder, `log` receives every line and `crash` the traceback of a bug."""
 
     def __init__(
         self, *, command: str = "", quiet: bool = False, verbose: bool = False, json: bool = False, debug: bool = False, color: str = "auto"
     ) -> None:
         self.command, self.quiet, self.verbose, self.json, self.debug, self.color = command, quiet, verbose, json, debug, color
         self.context: typer.Context | None = None
-        """How the command line was read."""
+        """The parsed command line."""
         self.log: Callable[[str], None] | None = None
         self.crash: Callable[[str], Path] | None = None
-        self._answer: dict[str, Any] = {}
+        self._envelope: dict[str, Any] = {}
         self._bar: tqdm[Any] | None = None
         self._status_shown = False
         self._lock = threading.RLock()  # a status is shown by a thread of its own
 
     @property
     def live(self) -> bool:
-        """Whether a bar may be drawn: a person watches stderr."""
+        """Whether a progress bar is drawn: stderr is a terminal."""
         return not self.quiet and is_terminal(sys.stderr)
 
     def say(self, line: str) -> None:
-        """A line of the conversation, on stderr; -q silences it."""
-        self._tell(line, hidden=self.quiet)
+        """A line on stderr; -q hides it."""
+        self._write(line, hidden=self.quiet)
 
     def detail(self, line: str) -> None:
-        """A line that only -v shows; log.txt has it anyway."""
-        self._tell(line, hidden=not self.verbose)
+        """A line that only -v shows; log.txt always has it."""
+        self._write(line, hidden=not self.verbose)
 
     def warn(self, line: str) -> None:
-        """A line that even -q shows."""
-        self._tell(f"warning: {line}", tone="warning")
+        """A warning, also with -q."""
+        self._write(f"warning: {line}", tone="warning")
 
     def bar(self, total: int, unit: str = "step", initial: int = 0) -> "tqdm[Any]":
-        """A progress bar on stderr, which draws nothing unless a person watches; a context manager with `update`."""
+        """A progress bar (tqdm), drawn only on a terminal; a context manager with `update`."""
         from tqdm import tqdm
 
         self._bar = tqdm(
@@ -109,33 +108,32 @@ class Console:
         return self._bar
 
     def status(self, line: str) -> None:
-        """A line on a live stderr that stays until the next one, which replaces it; "" removes it. On a bar it stands before it."""
+        """A line on a terminal that the next one replaces; "" removes it. With a progress bar, its description."""
         if self._bar is not None and not self._bar.disable:
-            self._bar.set_description_str(safe_text(line))  # tqdm has a lock of its own; who waits for it must not hold this one
+            self._bar.set_description_str(safe_text(line))  # tqdm has its own lock; taking it while holding ours could deadlock
             return
         with self._lock:
             width = shutil.get_terminal_size((80, 24)).columns - 1
             write_stderr(f"\r\x1b[K{safe_text(line)[:width]}")
             self._status_shown = bool(line)
 
-    def print_product(self, text: str, end: str = "\n") -> None:
-        """Text for stdout, flushed at once, made safe."""
+    def print_output(self, text: str, end: str = "\n") -> None:
+        """Print text to stdout and flush; control characters are escaped."""
         write_stdout(safe_text(text) + end)
 
     @property
     def colored(self) -> bool:
-        """Whether a picture on stdout may have colours."""
+        """Whether pictures on stdout are colored."""
         return wants_color(self.color, sys.stdout)
 
     @property
     def width(self) -> int:
-        """Columns for a picture on stdout: COLUMNS, else the terminal's, else 80; never under 40."""
+        """Columns for pictures on stdout: COLUMNS, else the terminal's, else 80; at least 40."""
         return max(40, shutil.get_terminal_size((80, 24)).columns)
 
-    def picture(self, picture: "RenderableType | Callable[..., Text]", *given: Any, **chosen: Any) -> None:
-        """A picture for stdout; nothing with --json, where the answer has the numbers.
-
-        Of a function of `drawing.terminal` and its arguments, this console's `width` and `colored` are the last.
+    def show(self, picture: "RenderableType | Callable[..., Text]", *given: Any, **chosen: Any) -> None:
+        """Print a picture to stdout, except with --json. A function of `drawing.terminal` also gets `width` and
+        `colored`.
         """
         from mini_tf.drawing.ansi import rendered  # rich takes longer to import than --help to answer
 
@@ -143,33 +141,30 @@ class Console:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
             write_stdout(rendered(drawn, colored=self.colored, width=self.width))
 
-    def answer(
+    def output(
         self, text: str | None = None, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
     ) -> None:
-        """The one product of a command: its text now, or, with --json, one envelope when the command ends.
-
-        `text` None prints nothing in text mode. An exit code or a refusal that follows makes the envelope say so.
-        """
-        self._answer = _envelope_fields(run, metrics, result)
+        """The result of a command: prints `text` now, or with --json one object at the end, including any error."""
+        self._envelope = _envelope_fields(run, metrics, result)
         if text is not None and not self.json:
-            self.print_product(text)
+            self.print_output(text)
 
     def emit_json(self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None) -> None:
-        """One envelope at once, for commands that print JSONL: one a line of input."""
+        """Print one JSON object at once, for commands with one object per input (JSONL)."""
         write_stdout(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
 
     def close(self, exit_code: int, error: Refusal | None = None) -> None:
-        """Print the refusal's lines on stderr, and with --json the envelope that is still due."""
+        """Print the error on stderr, and with --json the object that is still due."""
         for line in _lines(error) if error else ():
-            self._tell(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
-        if not self.json or not (error or self._answer or exit_code):
+            self._write(line.replace("\n", "\\n"), tone="error")  # a name with a newline in it must not look like two lines
+        if not self.json or not (error or self._envelope or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
         if exit_code:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
-        write_stdout(to_json(envelope | self._answer) + "\n")
+        write_stdout(to_json(envelope | self._envelope) + "\n")
 
-    def _tell(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
+    def _write(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
         line = safe_text(line)
         if self.log is not None:
             with suppress(OSError):
@@ -191,7 +186,7 @@ def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, 
 
 
 def _lines(error: Refusal) -> Sequence[str]:
-    """A refusal as people read it: every fault a line, with its place first; the way out behind a single one."""
+    """The lines of an error: location first; a single fault has the hint on the same line."""
     if len(error.faults) > 1:
         return [*error.faults, *([error.hint] if error.hint else [])]
     [line] = error.faults
@@ -208,24 +203,21 @@ def _error_fields(error: Refusal | None, exit_code: int) -> dict[str, Any]:
 
 
 def command(body: Callable[..., int | None]) -> Callable[..., None]:
-    """The body as Typer's command: a `Console` comes first, the common options are added, errors become exit codes.
-
-    The body returns None or an exit code. The shared options stand last in --help.
-    """
+    """A Typer command from `body(console, ...)`, with the common options; `body` returns None or an exit code."""
 
     def invoke(
         *,
-        context: typer.Context,
-        quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only warnings and errors on stderr.", rich_help_panel=OUTPUT)] = False,
-        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More on stderr.", rich_help_panel=OUTPUT)] = False,
-        json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.", rich_help_panel=OUTPUT)] = False,
-        debug: Annotated[bool, typer.Option("--debug", help="A traceback for every error.", rich_help_panel=OUTPUT)] = False,
-        color: Annotated[Literal["auto", "always", "never"], typer.Option("--color", help="Colours.", rich_help_panel=OUTPUT)] = "auto",
+        ctx: typer.Context,
+        quiet: QUIET = False,
+        verbose: VERBOSE = False,
+        json: JSON = False,
+        debug: DEBUG = False,
+        color: COLOR = "auto",
         **arguments: Any,
     ) -> None:
-        name = context.command_path.partition(" ")[2]
+        name = ctx.command_path.partition(" ")[2]
         console = Console(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
-        console.context = context
+        console.context = ctx
         raise typer.Exit(_run(body, console, arguments))
 
     own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
@@ -256,7 +248,7 @@ def _run(body: Callable[..., int | None], console: Console, arguments: Mapping[s
 
 
 def refuse(console: Console, error: Exception) -> int:
-    """Tell a person what an error means; its exit code. A bug's traceback goes into a file, any but a refusal's into log.txt."""
+    """Print an error; returns its exit code. Tracebacks go to log.txt, that of a bug also into its own file."""
     refusal, trace = refusal_of(error), traceback.format_exc()
     if console.log is not None and not isinstance(error, Refusal):
         with suppress(OSError):
@@ -264,8 +256,8 @@ def refuse(console: Console, error: Exception) -> int:
     if console.debug:
         write_stderr(safe_text(trace))
     if is_bug(error):
-        kept = keep_traceback(safe_text(trace), console.crash)
-        refusal.hint = f"{kept} says where" if kept else "--debug shows where"
+        kept = save_traceback(safe_text(trace), console.crash)
+        refusal.hint = f"traceback: {kept}" if kept else "--debug prints the traceback"
     return _leave(console, refusal.exit_code, refusal)
 
 

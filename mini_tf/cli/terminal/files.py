@@ -1,4 +1,4 @@
-"""The files that `-o` names: refused before anything is computed, written whole or not at all."""
+"""Output files (`-o`): checked before anything is computed, written atomically."""
 
 import os
 import stat
@@ -10,17 +10,23 @@ from typing import Annotated, Any
 import typer
 
 from mini_tf.cli.terminal.console import Console, to_json
+from mini_tf.cli.terminal.options import INPUT_OUTPUT
 from mini_tf.system.errors import StorageFault, UsageFault
 from mini_tf.system.plain_file import kind_of
 
 OUTPUT = Annotated[
-    list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result to a file; its suffix says how. Repeatable.")
+    list[Path] | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="Write to a file; its suffix is the format. Repeatable.", rich_help_panel=INPUT_OUTPUT
+    ),
 ]
-FORCE = Annotated[bool, typer.Option("--force", help="Overwrite a FILE that exists.")]
+FORCE = Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.", rich_help_panel=INPUT_OUTPUT)]
 
 
 def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool, option: str = "--output") -> list[Path]:
-    """The files, each of which may be written and has one of the suffixes (".png"); UsageFault otherwise. option: what named them."""
+    """The files; UsageFault if one cannot be written or lacks one of the suffixes (".png"). option: the option that
+    names them.
+    """
     files = list(files or [])
     for file in files:
         mode = _mode(file, option)
@@ -38,7 +44,7 @@ def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool, op
 
 
 def _mode(file: Path, option: str) -> int | None:
-    """What stands under the name, links not followed; None where nothing does. UsageFault where nothing can."""
+    """Mode of the existing file, links not followed; None if there is none. UsageFault for an impossible name."""
     try:
         return os.lstat(file).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -48,13 +54,10 @@ def _mode(file: Path, option: str) -> int | None:
 
 
 def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
-    """What stands under the name may be replaced: a plain file that can be written, and only by --force.
-
-    A link is no plain file: a new one in its place would not be where it leads to, and where that is nobody sees here.
-    """
+    """UsageFault unless the existing file is a regular, writable file and --force is given. Links are refused."""
     if not stat.S_ISREG(mode):
         what = "a link" if stat.S_ISLNK(mode) else kind_of(mode)
-        raise UsageFault(f"{option} {file}: is {what}, not a plain file", hint="give another name")
+        raise UsageFault(f"{option} {file}: is {what}, not a regular file", hint="give another name")
     if not force:
         raise UsageFault(f"{option} {file}: exists", hint="--force overwrites it")
     if not mode & stat.S_IWUSR:
@@ -62,15 +65,12 @@ def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write a whole file: whoever reads it finds the old one or the new one, never a part.
-
-    Not as a run's files are written (`run/disk.py`): nobody sweeps a user's folder, so what could not be finished goes at once.
-    """
+    """Write a file atomically. On failure the temporary file is removed at once, unlike in `run/disk.py`."""
     temporary = file.with_name(f".minitf.{os.getpid()}.tmp")
     try:
         with suppress(FileNotFoundError):
             temporary.unlink()
-        # Its name can be guessed: what somebody put there meanwhile, such as a link, is refused and not written through.
+        # O_EXCL: the name can be guessed, and a link planted there must not be followed.
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as new:
             new.write(data)
         temporary.replace(file)
@@ -81,7 +81,7 @@ def write(file: Path, data: bytes) -> None:
 
 
 def write_all(console: Console, files: Sequence[Path], result: Any, draw: Callable[[str], bytes] | None = None) -> None:
-    """Write each file and say so: the result itself to one that ends in .json, to others what `draw` makes for the suffix ("png")."""
+    """Write each file: `result` for .json, else what `draw(suffix)` returns ("png")."""
     for file in files:
         suffix = file.suffix.lower()[1:]
         if suffix == "json":

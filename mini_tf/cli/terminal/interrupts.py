@@ -1,7 +1,7 @@
-"""Ctrl-C while a command runs: KeyboardInterrupt where that can be raised, else the end at once; never a traceback.
+"""Ctrl-C while a command runs: KeyboardInterrupt where Python can raise it, else immediate exit; never a traceback.
 
-Python raises KeyboardInterrupt wherever it happens to be. A library's C code that is being imported may swallow it, and a
-callback (`__del__`, a weak reference) cannot hand it on: Python prints it and continues. There the process dies by the signal.
+C code of a library that is being imported may swallow KeyboardInterrupt, and a callback (`__del__`, a weak reference)
+cannot propagate it: Python prints it and continues. In these cases the process dies by the signal.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """While entered SIGINT is KeyboardInterrupt, whatever it was before; what is ignored stays ignored, and threads take no handlers."""
+    """Within it SIGINT raises KeyboardInterrupt, unless SIGINT is ignored or this is not the main thread."""
     before, printing = signal.getsignal(signal.SIGINT), sys.unraisablehook
     if before in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Numbers as people read them: with k, M and G, in bytes of a readable size, in seconds or minutes."""
+"""Numbers with units: k, M, G; bytes; seconds and minutes."""
 
 from collections.abc import Sequence
 
@@ -31,6 +31,6 @@ def duration(seconds: float) -> str:
 
 
 def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
-    """The number in the largest unit that leaves at least 1 of it."""
+    """The number in the largest unit in which it is at least 1."""
     power = next((power for power in range(len(units)) if number < step ** (power + 1)), len(units) - 1)
     return number / step**power, units[power]

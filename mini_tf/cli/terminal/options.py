@@ -1,34 +1,69 @@
-"""Arguments and options that several commands have, each declared once."""
+"""Arguments and options that several commands have, each declared once, and the panels of --help."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
+
+from mini_tf.cli.terminal import completion
+from mini_tf.cli.terminal.help import MESSAGES
 
 # Public in every version of Typer, unlike the place the class itself lives in.
 CommandLineError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """What is raised where the command line cannot be read."""
 
+MODEL, CHECKS, RUN_FOLDER, INPUT_OUTPUT = "Model", "Checks", "Run folder", "Input and output"
+"""Panels of --help."""
+
+RECIPE_HELP = "A shipped recipe, a recipe file, a data file or a run, and settings to override"
 RECIPE = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RECIPE] [KEY=VALUE ...]", help="A preset, a file or a run, and what to change; default: quickstart."),
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE ...]", help=RECIPE_HELP, show_default="quickstart", autocompletion=completion.recipe_arguments
+    ),
 ]
-RUN = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, its name in outputs, or `last`.")]
-CHECKPOINT, CHECKS, RUN_FOLDER = "Model", "Checks", "Run folder"
-"""Panels of --help."""
+RUN = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run: its folder, its name in outputs/, or `last` for the newest.", autocompletion=completion.run_names
+    ),
+]
 STEP = Annotated[
-    str | None, typer.Option("--step", metavar="N|best|last", help="A checkpoint (default: the best).", rich_help_panel=CHECKPOINT)
+    str | None,
+    typer.Option("--step", metavar="N|best|last", help="Which checkpoint.", show_default="best", rich_help_panel=MODEL),
 ]
 AVERAGE = Annotated[
     str | None,
-    typer.Option("--average", metavar="N|best", help="Average of the last N checkpoints, or of the best ones.", rich_help_panel=CHECKPOINT),
+    typer.Option(
+        "--average", metavar="N|best", help="Average the weights of the last N checkpoints, or of the best ones.", rich_help_panel=MODEL
+    ),
 ]
-DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=CHECKPOINT)]
-PREDICTED_GATES = Annotated[
-    list[str] | None, typer.Option("--assert", metavar="'accuracy>0.9'", help="Exit with 8 unless this holds.", rich_help_panel=CHECKS)
+DEVICE = Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MODEL)]
+RUNTIME_DEVICE = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", show_default="the recipe's runtime.device, auto"),
 ]
-GATES = Annotated[
-    list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help="Exit with 8 unless this holds.", rich_help_panel=CHECKS)
-]
+_GATE_HELP = "Exit with code 8 unless the metric meets this bound. Repeatable."
+GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help=_GATE_HELP, rich_help_panel=CHECKS)]
+PREDICTED_GATES = Annotated[list[str] | None, typer.Option("--assert", metavar="'accuracy>0.9'", help=_GATE_HELP, rich_help_panel=CHECKS)]
 FIELDS = Annotated[
-    str | None, typer.Option("--fields", metavar="'{text: 1, label: 0}'", help="Columns of the file, as data.fields; default: the run's.")
+    str | None,
+    typer.Option(
+        "--fields",
+        metavar="'{text: 1, label: 0}'",
+        help="Columns of the file, by name or number from 0, as data.fields.",
+        show_default="the run's",
+        rich_help_panel=INPUT_OUTPUT,
+    ),
 ]
+
+
+def _message(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=MESSAGES, **more)
+
+
+QUIET = Annotated[bool, _message("-q", "--quiet", help="Only warnings and errors on stderr.")]
+VERBOSE = Annotated[bool, _message("-v", "--verbose", help="More details on stderr.")]
+JSON = Annotated[bool, _message("--json", help="Print the result as JSON on stdout.")]
+DEBUG = Annotated[bool, _message("--debug", help="Print the traceback of every error.")]
+COLOR = Annotated[Literal["auto", "always", "never"], _message("--color", help="Colored output.", metavar="auto|always|never")]
+"""Options of every command."""

@@ -1,4 +1,4 @@
-"""The two streams of a command: results on stdout, messages on stderr; the reader of either may be gone."""
+"""stdout for results, stderr for messages; the reader of either may have closed it."""
 
 import os
 import sys
@@ -9,11 +9,11 @@ from mini_tf.system import backtraces
 
 
 class ReaderLeft(Exception):
-    """stdout was closed by its reader (`| head -1`)."""
+    """The reader of stdout closed it (`| head -1`)."""
 
 
 def wants_color(choice: str, stream: TextIO | None) -> bool:
-    """auto colours only a terminal, and not with NO_COLOR (https://no-color.org) or TERM=dumb."""
+    """auto: color on a terminal, unless NO_COLOR (https://no-color.org) or TERM=dumb is set."""
     if choice != "auto":
         return choice == "always"
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -38,7 +38,7 @@ def write_stdout(text: str) -> None:
 
 
 def write_stderr(text: str) -> None:
-    # Training must outlive its terminal: a stderr that went away is no reason to stop.
+    # Training continues when its terminal is closed.
     if sys.stderr is None:
         return
     try:
@@ -48,7 +48,7 @@ def write_stderr(text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Send nowhere what a stream is still given: what is buffered would fail again when Python exits, and change the exit code to 120."""
+    """Redirect a stream to /dev/null: flushing its buffer at exit would fail again and change the exit code to 120."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

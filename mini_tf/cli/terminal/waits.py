@@ -1,4 +1,4 @@
-"""How a wait is shown: after a second what is waited for; then a share in place on a live terminal, elsewhere a line now and then."""
+"""Progress of a wait: its name after one second, then its percentage, in place on a terminal, else every 15 s."""
 
 import threading
 import time
@@ -9,13 +9,13 @@ from typing import Protocol
 from mini_tf.system.waiting import Reached, Show
 
 DELAY = 1.0
-"""Seconds after which a wait is said; a shorter one is none."""
+"""Seconds before a wait is shown."""
 AGAIN = 15.0
-"""Seconds between two lines about the same wait, where nothing can be drawn in place."""
+"""Seconds between two lines about the same wait where stderr is no terminal."""
 
 
 class Display(Protocol):
-    """A terminal: `say` a line for good, or `status` one that the next replaces ("" removes it), where it is `live`."""
+    """A terminal: `say` prints a line, `status` a line that the next one replaces ("" removes it) if it is `live`."""
 
     @property
     def live(self) -> bool: ...
@@ -24,7 +24,7 @@ class Display(Protocol):
 
 
 def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> Show:
-    """What shows waits on this display."""
+    """The function that shows waits on this display."""
 
     @contextmanager
     def show(what: str) -> Iterator[Reached]:
@@ -42,7 +42,7 @@ def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> S
 
 
 class _Wait:
-    """`begin` is called by another thread than `reached` and `end`."""
+    """`begin` is called by a timer thread."""
 
     def __init__(self, display: Display, what: str, clock: Callable[[], float]) -> None:
         self._display, self._what, self._clock = display, what, clock

@@ -5,8 +5,8 @@ from a probabilistic automaton. Verbs, pronouns, possessions and the repeated su
 positions earlier, beyond the reach of a trigram model. The automaton is deterministic: each sentence has a single path,
 so its probability is a product and the entropy a sum over all paths.
 
-Each sentence is a document. Its tokens are its words, with the closing "." and without a separator. The entropy is
-17.2829 nats per sentence and 0.9342 per token.
+Each sentence is a document. Its tokens are its words and the closing "."; there is no separator. The entropy is
+17.2829 nats per sentence and 0.9342 nats per token.
 """
 
 from bisect import bisect_right

@@ -111,7 +111,7 @@ class Reader:
         try:
             given = strict_json.parse(line)
         except ValueError as error:
-            hint = f"a text that begins with {{ must be written as JSON: {self._json_form}"
+            hint = f"write a text that begins with {{ as JSON: {self._json_form}"
             raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
         keys = [
             next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None) for role, name in self.names.items()
@@ -158,11 +158,7 @@ class Dataset(kind_settings.DatasetSettings):
         tables = find(corpus, key)
         for table in tables:
             if table.format == "txt":
-                hint = (
-                    "the format is known by the file name: save stdin to a file"
-                    if table.name == "stdin"
-                    else "the file name must end in one of these"
-                )
+                hint = "a pipe has no suffix: save it as a file" if table.name == "stdin" else "its name must have one of these suffixes"
                 raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet, conll)", hint=hint, where=(table.name,))
         return tables
 
@@ -265,7 +261,7 @@ class Dataset(kind_settings.DatasetSettings):
     def hasher(self, content: bool) -> ExampleHasher:
         """Hashes examples by `content_key`, or by `split_key`."""
         key, unit = (self.content_key, self.UNIT) if content else (self.split_key, self.SPLIT_UNIT or self.UNIT)
-        return ExampleHasher(key, self.size, self.is_first_part, unit, "there is no text" if self.STREAM else f"there are no {unit}")
+        return ExampleHasher(key, self.size, self.is_first_part, unit, "no text" if self.STREAM else f"no {unit}")
 
     # Encoding
 

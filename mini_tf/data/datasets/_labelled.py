@@ -112,7 +112,7 @@ class LabelledDataset(Dataset):
             *describing.format_columns(listed),
         ]
         if (more := len(names) - MAX_TABLE_LABELS) > 0:
-            lines.append(f"and {more:,} more labels; --json lists all of them")
+            lines.append(f"and {more:,} more labels; --json lists all")
         result = {split: splits[split] | {"labels": of_labels[split]} for split in splits}
         return lines, {**result, "vocabulary": size, "examples_on_both_sides": shared}
 
@@ -153,7 +153,7 @@ class LabelledTexts(LabelledDataset):
     """Base class of datasets with one text or two and one label per example."""
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("text_pair",)
-    ADVICE = "classification reads a text and its class: {text: COLUMN, label: COLUMN}, and text_pair if there are two texts"
+    ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]
@@ -190,7 +190,7 @@ class LabelledTexts(LabelledDataset):
         """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""
         for one in examples:
             if len(one.texts) != n_texts:
-                fault = "is missing; examples must have two texts" if n_texts == 2 else "is not used; examples must have one text"
+                fault = "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
                 raise DataFault(f"{one.where}: 'text_pair' {fault}", hint="all rows must have the same columns", where=(one.where,))
         ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
         return [Encoded(one, row_labels=np.atleast_1d(np.float32(label))) for one, label in zip(ids, labels, strict=True)]
@@ -215,7 +215,7 @@ def rows_with_targets(store: Store, shape: Shape, spans: Spans) -> ExampleRows:
     n_labels = np.append(0, np.cumsum(~np.isnan(store.labels)))
     has_labels = n_labels[spans.last] > n_labels[spans.first]
     if not has_labels.any():
-        raise DataFault(f"none of {store.n_documents:,} examples has a target within the context ({shape.context} tokens)")
+        raise DataFault(f"none of {store.n_documents:,} examples has a target within {shape.context} tokens")
     return ExampleRows(store, shape, spans.select(has_labels), None, int((max_example_ids(shape) < store.lengths).sum()))
 
 
@@ -230,12 +230,12 @@ def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -
     """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
     found = Counter(name for one in values for name in one)
     if not names and len(found) > max(MAX_CLASSES, found.total() / 2):
-        fault = f"{len(found):,} distinct labels in {found.total():,} examples: the label column seems to hold something else"
-        raise DataFault(fault, hint="data.fields={text: COLUMN, label: COLUMN} selects the columns; objective.labels lists the classes")
+        fault = f"{len(found):,} different labels among {found.total():,}: their column does not seem to be the label"
+        raise DataFault(fault, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels")
     integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
     order = list(names) if names else sorted(found, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:
-        hint = "if the validation split has the other classes, set data.val to another file, or change data.split"
+        hint = "use a data.val file or another data.split if the other class is in the validation data"
         fault = f"all training labels are {short(order[0])!r}" if order else "no training example has a label"
         raise DataFault(f"{fault}; at least two classes are needed", hint=hint)
     return Labels(tuple(order), tuple(found[name] for name in order))
@@ -266,7 +266,7 @@ def join_by_separators(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.
 
 
 def no_tokens(example: Example) -> DataFault:
-    return DataFault(f"{example.where}: the tokenizer returns no token for the text", where=(example.where,))
+    return DataFault(f"{example.where}: the text has no tokens", where=(example.where,))
 
 
 def _printable(label: str) -> str:

@@ -37,7 +37,7 @@ class Settings(LabelledDataset):
     OPTIONAL = ("prompt", "response", "messages")
     TOGETHER = ("prompt", "response")
     OF_PAIRS = {"prompt": "source", "response": "target"}
-    ADVICE = "chats are read from two columns, {prompt: COLUMN, response: COLUMN}, or from one, {messages: COLUMN}"
+    ADVICE = "needed: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
     LABELS = frozenset()
     SPLIT_UNIT = "prompts"
     TRUNCATES = "beginning"
@@ -51,7 +51,7 @@ class Settings(LabelledDataset):
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         alternatives = list[str]()
         if "messages" in row and ("prompt" in row or "response" in row):
-            both = f"{where}: has both messages and a prompt or response; it must have one of these forms"
+            both = f"{where}: has both messages and prompt or response"
             raise DataFault(both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
             messages = cells.turns_of(row["messages"], where, names["messages"])
@@ -59,8 +59,8 @@ class Settings(LabelledDataset):
             response, *alternatives = cells.texts_of(row["response"], where, names["response"])
             messages = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]
         else:
-            hint = "data.fields={prompt: COLUMN, response: COLUMN} names the columns"
-            raise DataFault(f"{where}: must have prompt and response, or messages", hint=hint, where=(where,))
+            hint = "name the columns: {prompt: COLUMN, response: COLUMN}"
+            raise DataFault(f"{where}: needs prompt and response, or messages", hint=hint, where=(where,))
         last = max(number for number, (role, _) in enumerate(messages) if role == ASSISTANT)
         used = messages[: last + 1]
         return Example([text for _, text in used], [role for role, _ in used], where, tuple(alternatives), len(messages) - len(used))
@@ -69,7 +69,7 @@ class Settings(LabelledDataset):
         return "\0".join(example.texts[:-1] or example.texts)
 
     def dropped(self, examples: Sequence[Example]) -> dict[str, int]:
-        note = "{n:,} messages after the last one of the assistant were dropped: they contain no target"
+        note = "{n:,} messages after the assistant's last one were dropped"
         return {note: sum(one.n_dropped for one in examples)}
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
@@ -91,7 +91,7 @@ class Settings(LabelledDataset):
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
         yield from super().summary(data)
-        yield f"targets: {len(stored_labels(data.train)):,} of {len(data.train):,} training tokens (the assistant's messages)"
+        yield f"targets: {len(stored_labels(data.train)):,} of {len(data.train):,} training tokens"
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         return describing.describe_example_row(data.tokenizer, rows, batch, row)

@@ -15,7 +15,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(LabelledTexts):
-    ADVICE = "regression reads a text and a number: {text: COLUMN, label: COLUMN}, and text_pair if there are two texts"
+    ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def parse_label(self, cell: Cell, where: str, name: str) -> str:
         return repr(cells.number_of(cell, where, name))
@@ -25,9 +25,9 @@ class Settings(LabelledTexts):
         with np.errstate(over="ignore", invalid="ignore"):
             mean, scale = float(numbers.mean()), float(numbers.std())
         if numbers.min() == numbers.max():
-            raise DataFault(f"data.train: all labels are {numbers[0]:g}; regression needs different labels")
+            raise DataFault(f"data.train: all labels are {numbers[0]:g}; they must differ")
         if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} have no finite, positive standard deviation")
+            raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32")
         return Labels(mean=mean, scale=scale)
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:

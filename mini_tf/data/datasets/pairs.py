@@ -31,7 +31,7 @@ ALIGNMENT = "alignment"
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
     COMMON_NAMES = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
-    ADVICE = "pairs are read from two columns: {source: COLUMN, target: COLUMN}"
+    ADVICE = "needed: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     SOURCE = True
     SPLIT_UNIT = "sources"
@@ -41,17 +41,15 @@ class Settings(Dataset):
             tables = find(corpus, key)
             for table in tables:
                 if table.format in ("txt", "conll", "conllu"):
-                    hint = "write two files of lines as {source: FILE, target: FILE}"
+                    hint = "give two text files as {source: FILE, target: FILE}"
                     raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
             return tables
         sources, targets = (find(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED)
         for role, files in (("source", sources), ("target", targets)):
             for file in files:
                 if file.format != "txt":
-                    hint = f"give a table alone: {key}=FILE data.fields={{source: COLUMN, target: COLUMN}}"
-                    raise DataFault(
-                        f"{key}.{role}: {file.name} is a table ({file.format}), not a file of lines", hint=hint, where=(file.name,)
-                    )
+                    hint = "give one table, with data.fields={source: COLUMN, target: COLUMN}"
+                    raise DataFault(f"{key}.{role}: {file.name} is {file.format}, not lines of text", hint=hint, where=(file.name,))
         if len(sources) != len(targets):
             raise DataFault(f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file for each")
         return [*itertools.chain.from_iterable(zip(sources, targets, strict=True))]
@@ -97,7 +95,7 @@ class Settings(Dataset):
         for pair, *both in zip(examples, sources, targets, strict=True):
             for role, ids in zip(self.REQUIRED, both, strict=True):
                 if not ids.size:
-                    raise DataFault(f"{pair.where}: the tokenizer returns no token for the {role}", where=(pair.where,))
+                    raise DataFault(f"{pair.where}: the {role} has no tokens", where=(pair.where,))
         return [Encoded(target, source=source) for source, target in zip(sources, targets, strict=True)]
 
     def packing(self, store: Store, shape: Shape) -> Packing:
@@ -110,8 +108,8 @@ class Settings(Dataset):
     def summary(self, data: TokenizedData) -> Iterator[str]:
         assert data.train.source is not None
         yield f"data: {data.train.n_documents:,} training pairs, {data.val.n_documents:,} validation pairs"
-        yield f"lengths of sources: {describing.length_summary(data.train.source)}"
-        yield f"lengths of targets: {describing.length_summary(data.train)}"
+        yield f"source lengths: {describing.length_summary(data.train.source)}"
+        yield f"target lengths: {describing.length_summary(data.train)}"
 
     def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
         assert data.train.source is not None
@@ -154,8 +152,8 @@ def _parallel_lines(source: Source, target: Source, data: Data) -> Iterator[Pair
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])
             n_long = number + sum(1 for lines in both for _ in lines)
-            fault = f"{long.name}:{number}: this line has no partner: the file has {n_long:,} lines, but {short.name} has {number - 1:,}"
-            hint = "both files must have the same number of lines: line n of one belongs to line n of the other"
+            fault = f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name} {number - 1:,}"
+            hint = "both files must have the same number of lines"
             raise DataFault(fault, hint=hint, where=(f"{long.name}:{number}",))
         (number, source_line), (_, target_line) = pair
         empty = [file.name for file, line in ((source, source_line), (target, target_line)) if not line.strip()]

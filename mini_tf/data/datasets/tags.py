@@ -19,7 +19,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(LabelledDataset):
-    ADVICE = "tagging reads words and their tags: {text: COLUMN, label: COLUMN}"
+    ADVICE = "needed: {text: COLUMN, label: COLUMN}"
     ALIASES = {"text": "words"}
     TRUNCATES = None
     MIN_CLASSES = 2
@@ -31,7 +31,7 @@ class Settings(LabelledDataset):
         words = cells.words_of(row["text"], where, names["text"])
         tags = cells.labels_of(row["label"], where, names["label"]) if labelled else []
         if labelled and len(tags) != len(words):
-            raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; each word must have one", where=(where,))
+            raise DataFault(f"{where}: {len(words)} words, but {len(tags)} tags; the numbers must be equal", where=(where,))
         return Example(words, tags, where)
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
@@ -58,9 +58,7 @@ class Settings(LabelledDataset):
         first = np.minimum(np.searchsorted(token_ends, ends - lengths, side="right"), len(ids) - 1)
         overlaps = (token_starts[first] < ends) & (token_ends[first] > ends - lengths)
         if not overlaps.all() or len(np.unique(first)) < len(first):
-            raise DataFault(
-                f"{example.where}: the tokenizer returns one token for several words, or none for a word", where=(example.where,)
-            )
+            raise DataFault(f"{example.where}: a token spans several words, or a word has no token", where=(example.where,))
         labels = np.full(len(ids) + 1, np.nan, np.float32)
         labels[first] = tags or 0
         return Encoded(ids, labels)

@@ -23,7 +23,7 @@ from mini_tf.system.errors import DataFault
 class Settings(Dataset):
     REQUIRED = ("text",)
     COMMON_NAMES = {"text": TEXT_COLUMNS}
-    ADVICE = "a language model reads one column: {text: COLUMN}"
+    ADVICE = "needed: {text: COLUMN}"
     UNIT = "documents"
     STREAM = True
     ROW = "pack {pack}"
@@ -64,7 +64,7 @@ class Settings(Dataset):
         hasher = self.hasher(content=False)
         hashes, characters = hasher.scan(train())
         if not characters:
-            raise DataFault("data.train: there is no text in it")
+            raise DataFault("data.train: no text")
         distinct = np.unique(hashes)
         if split.tail:
             return _hold_out_tail(train, characters, split)
@@ -119,7 +119,7 @@ def _hold_out_tail_of_few(documents: ReadExamples, split: Split, n_repeats: int)
             if fresh:
                 yield document
 
-    few = f"fewer than {MIN_EXAMPLES} distinct documents: the last {100 * split.share:.4g} % of the characters are the validation split"
+    few = f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g} % of the characters are the validation data"
     repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
     return _hold_out_tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
 
@@ -145,7 +145,7 @@ def _streams_as_given(train: ReadExamples, val: ReadExamples) -> DataSplit:
     sizes = {key: sum(len(document.text) for document in read()) for key, read in (("data.train", train), ("data.val", val))}
     for key, n in sizes.items():
         if not n:
-            raise DataFault(f"{key}: there is no text in it")
+            raise DataFault(f"{key}: no text")
 
     def read() -> Iterator[tuple[SplitName, Document]]:
         yield from (("train", document) for document in train())

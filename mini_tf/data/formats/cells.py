@@ -124,5 +124,5 @@ def _other(value: object, where: str, name: str, wanted: str, turn: int | None =
 def _given(value: Given, where: str, name: str) -> Given:
     """A text, or a list, that is not empty."""
     if not value:
-        raise DataFault.located(where, f"{short(name)!r} is empty", hint="take the row out")
+        raise DataFault.located(where, f"{short(name)!r} is empty", hint="remove the row")
     return value

@@ -80,7 +80,7 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
 
     UsageFault where the model does not read a source.
     """
-    if not trained.model.reads_source:
+    if not trained.model.needs_source:
         raise UsageFault(f"a model of the kind {trained.recipe.model.kind} reads no source: there is nothing to align")
     context = trained.model.context
     for first in range(0, len(pairs), ROWS):

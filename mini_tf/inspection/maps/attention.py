@@ -16,7 +16,7 @@ from mini_tf.inspection.choice import Choice, HeadPlace
 from mini_tf.inspection.heads import Measures, measure, role
 from mini_tf.inspection.sides import Side, Sides, captured, sides_of
 from mini_tf.inspection.words import by_words
-from mini_tf.nn.model import Represents
+from mini_tf.nn.model import SequenceKind
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.trained.opening import Trained, open_trained
 
@@ -36,8 +36,8 @@ class Head:
     visible: np.ndarray
     measures: Measures
     role: str | None
-    queries: Represents = "own"
-    keys: Represents = "own"
+    queries: SequenceKind = "own"
+    keys: SequenceKind = "own"
 
     @property
     def of_source(self) -> bool:
@@ -82,7 +82,7 @@ class Sample:
         """What the columns of its map are."""
         return self._units(head.keys, head.weights.shape[1])
 
-    def _units(self, rows: Represents, n: int) -> list[str]:
+    def _units(self, rows: SequenceKind, n: int) -> list[str]:
         return [str(i) for i in range(n)] if rows == "latent" else self.sides.of(rows).units
 
     def without_weights(self) -> "Sample":
@@ -171,7 +171,7 @@ def _heads_between(reading: Reading, sides: Sides) -> list[Head]:
     return heads_of(reading, side.units if side.by_words else side.given.ids, of_token)
 
 
-def _sort_of(asked: str, choice: Choice, sorts: Mapping[str, tuple[Represents, Represents]]) -> tuple[Represents, Represents]:
+def _sort_of(asked: str, choice: Choice, sorts: Mapping[str, tuple[SequenceKind, SequenceKind]]) -> tuple[SequenceKind, SequenceKind]:
     """What rows and columns of the heads stand for that a query looks from: of the kind that is chosen, else the first of own tokens.
 
     UsageFault where their rows are no tokens of a text.

@@ -1,1 +1,1 @@
-"""What a run would take: the work of its steps, its memory, and the time of all that it does. Measured; nothing is kept."""
+"""Cost of a run: FLOPs of its steps, memory, time. Measured, without keeping results."""

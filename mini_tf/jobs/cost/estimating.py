@@ -1,4 +1,4 @@
-"""What a run of a recipe would take: its own beginning, and a few of its steps, which are then forgotten."""
+"""Measures the cost of a recipe: builds its run and times a few steps."""
 
 import time
 
@@ -12,10 +12,10 @@ from mini_tf.training.machine.device import settle
 
 
 def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -> Cost:
-    """What a run would take, from its own beginning and `seconds` of its steps, which are then forgotten."""
+    """The cost of a run, from building it and `seconds` of its steps."""
     text = opened(recipe, reporter)
     began = time.monotonic()
-    reopen(recipe.data, text.tokenizers, recipe.objective, text.hashes)  # out of the cache, as a run will find it
+    reopen(recipe.data, text.tokenizers, recipe.objective, text.hashes)  # from the cache, as the run will do
     parts = build(recipe, text, settle(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return cost_of(parts, time.monotonic() - began, seconds)

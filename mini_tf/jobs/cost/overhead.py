@@ -1,4 +1,4 @@
-"""What a run does besides its steps: evaluations, samples, checkpoints and the picture at the end, each done once and timed."""
+"""Overhead of a run besides its steps: evaluations, samples, checkpoints and the loss plot, each timed once."""
 
 import contextlib
 import math
@@ -22,17 +22,17 @@ from mini_tf.system.drafts import draft_of, remove
 from mini_tf.training.due import Evaluations
 
 EVALUATED_SECONDS = 1.0
-"""An evaluation is timed on about so much of the text, and the rest is taken to be like it."""
+"""An evaluation is timed for about so many seconds and extrapolated."""
 WRITTEN_TOKENS = 256
-"""Of a longer sample only so many are written, and the rest is taken to be like them."""
+"""Of a longer sample only so many tokens are timed."""
 SAVED_BYTES = 1 << 26
-"""Of a larger checkpoint only so many are written."""
+"""Of a larger checkpoint only so many bytes are timed."""
 DRAWN_STEPS = 100
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds of each, done once. whole: an evaluation of all held-out text; evaluation: one of those on the way."""
+    """Seconds of each. whole: an evaluation on all validation data; evaluation: one during training."""
 
     evaluation: float
     whole: float
@@ -42,7 +42,7 @@ class Overhead:
 
 
 def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
-    """`state_bytes`: what the optimizer keeps in a checkpoint besides the weights. What is written is removed again."""
+    """state_bytes: size of the optimizer state in a checkpoint. Files written are removed."""
     tokens = parts.held_out_tokens
     rate = _evaluated_per_second(parts, tokens)
     pipeline = parts.recipe.objective.pipeline()
@@ -50,7 +50,7 @@ def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
         (sample, last), text = _answer(parts), ""
     else:
         (sample, text), last = _continue(parts), 0.0
-    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
+    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()])
     return Overhead(
         evaluation=parts.sample_size / rate,
         whole=tokens / rate,
@@ -61,9 +61,10 @@ def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
 
 
 def how_often(due: Evaluations, steps: int, seconds: float | None) -> tuple[int, int]:
-    """Evaluations and checkpoints of a run, both also after the last step; each evaluation is taken for the best so far.
+    """Number of evaluations and checkpoints, both also after the last step; every evaluation is assumed to be the best
+    so far.
 
-    seconds: where the clock decides.
+    seconds: of a run with a time limit.
     """
     recipe = due.recipe
     clocked = seconds is not None and recipe.eval.every_steps == "auto"
@@ -75,7 +76,7 @@ def how_often(due: Evaluations, steps: int, seconds: float | None) -> tuple[int,
 
 
 def _evaluated_per_second(parts: Parts, tokens: int) -> float:
-    """Tokens, once the first batch has warmed up."""
+    """Tokens per second of evaluation, after a warmup batch."""
     batch = parts.setup.micro_batch_size * parts.recipe.train.context
     few = min(tokens, batch * max(1, int(EVALUATED_SECONDS / _evaluate(parts, min(tokens, batch)))))
     return few / _evaluate(parts, few)
@@ -92,7 +93,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _continue(parts: Parts) -> tuple[float, str]:
-    """Seconds of a run's sample at one point, and the sample; none where the model does not write."""
+    """Seconds of a sample, and the sample; none if the model does not generate."""
     recipe = parts.recipe
     length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)
     for tokens in (2, length):  # a few to warm up
@@ -104,8 +105,8 @@ def _continue(parts: Parts) -> tuple[float, str]:
 
 
 def _answer(parts: Parts) -> tuple[float, float]:
-    """Seconds of a run's translations or answers, judged and shown, at one point, and of all that are held out at its end."""
-    pipeline_of(parts).scores(iter([("a", ["a"])]))  # what makes the figures is imported once
+    """Seconds of generated texts and their metrics at one evaluation, and on all validation data at the end."""
+    pipeline_of(parts).scores(iter([("a", ["a"])]))  # imports of the metric packages count once
     samples = Samples(parts, lambda line: None)
     judged, shown = _seconds(samples.scores), _seconds(samples.text)
     few = min(parts.recipe.eval.translations, parts.val.n_rows)
@@ -122,7 +123,7 @@ def _save(weights: int, state: int, keep: Checkpoint) -> float:
 
 @cache
 def _draw() -> float:
-    """Seconds of the picture at the end, most of them for importing what draws: so only the first time tells."""
+    """Seconds of the loss plot, mostly imports, so only the first call counts."""
     with _run() as run:
         for step in range(DRAWN_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
@@ -131,7 +132,7 @@ def _draw() -> float:
 
 @contextlib.contextmanager
 def _run() -> Iterator[Run]:
-    """A run in a folder that nobody will find, removed again, by the next one where this process is killed."""
+    """A temporary run; if this process is killed, the next one removes it."""
     folder = draft_of(cache_folder() / "cost")
     folder.mkdir()
     try:

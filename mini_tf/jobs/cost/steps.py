@@ -1,4 +1,4 @@
-"""What the steps of a run take: real ones, of the real model on the real text, are counted, weighed and timed, then forgotten."""
+"""Cost of training steps: FLOPs, memory and time of real steps on real data, without side effects."""
 
 import resource
 import statistics
@@ -14,16 +14,16 @@ from mini_tf.training.loop import Training, train
 from mini_tf.training.machine.memory import saved_bytes
 
 WARM_UP = 2
-"""Steps that are not counted: they find their memory, and torch.compile does its work."""
+"""Steps not counted: memory allocation and torch.compile."""
 FEWEST = 5
-"""Steps that are timed at least, where the run has so many."""
+"""Minimum number of timed steps, if the run has so many."""
 SEEN = 8
-"""Steps that are looked at for a usual one, and for the largest: with train.batch_tokens each is of another size."""
+"""Steps inspected to find a typical one, and the largest: sizes differ with train.batch_tokens."""
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of what training holds at the same time; activations: what the backward pass of one micro-batch needs."""
+    """Bytes in training; activations: what the backward pass of one micro-batch needs."""
 
     weights: int
     gradients: int
@@ -37,7 +37,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class StepFlops:
-    """Of one step. flops: products alone, forward and backward. tokens: padding not counted."""
+    """Of one step. flops: matrix products, forward and backward. tokens: without padding."""
 
     flops: int
     tokens: int
@@ -45,7 +45,7 @@ class StepFlops:
 
 @dataclass(frozen=True)
 class Pace:
-    """seconds: of a usual step (the median). warm_up: what the first steps took longer, together. peak_bytes: see `peak_bytes`."""
+    """seconds: of a typical step (median). warm_up: extra time of the first steps. peak_bytes: see `peak_bytes`."""
 
     seconds: float
     warm_up: float
@@ -53,14 +53,14 @@ class Pace:
 
 
 def usual_step(training: Training) -> int:
-    """Of the first steps, from 0, the first that has as many tokens as the middle one of them."""
+    """The first step with the median number of tokens."""
     tokens = [sum(batch.counts["tokens"] for batch in training.feed.micro_batches(step)) for step in range(SEEN)]
     return tokens.index(statistics.median_low(tokens))
 
 
-@torch.no_grad()  # with gradients asked for, a forward pass may do a part of the backward pass already
+@torch.no_grad()  # with gradients enabled a forward pass may do part of the backward pass
 def step_flops(parts: Parts, training: Training) -> StepFlops:
-    """Of a usual step, as it is computed: a head works only where something is asked. A stream is counted without its memory."""
+    """FLOPs of a typical step; the output layer works at targets only. A stream is counted without its state."""
     parts.task.train()
     batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(usual_step(training))]
     with parts.setup.autocast():
@@ -69,12 +69,12 @@ def step_flops(parts: Parts, training: Training) -> StepFlops:
 
 
 def memory_of(parts: Parts, training: Training) -> MemoryUse:
-    """Weighed before training: the sizes of tensors, without what the process, torch and single operations take besides."""
+    """Memory before training: sizes of tensors, without the process, torch and temporary buffers."""
     seen = [batch for step in range(SEEN) for batch in training.feed.micro_batches(step)]
     batch = max(seen, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return MemoryUse(
-        weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()]),
+        weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]),
         gradients=sum(p.numel() * p.element_size() for p in parts.trainable.parameters() if p.requires_grad),
         optimizer=sum(t.numel() * t.element_size() for t in training.optimizer.state_tensors().values()),
         activations=saved_bytes(lambda: parts.task(batch, None), parts.setup, parts.task),
@@ -82,7 +82,7 @@ def memory_of(parts: Parts, training: Training) -> MemoryUse:
 
 
 def pace_of(training: Training, seconds: float) -> Pace:
-    """Train for about so many seconds, but at least `FEWEST` steps after the warm-up, and at most to the end of the run."""
+    """Train for about so many seconds, at least `FEWEST` steps after the warmup, at most to the end of the run."""
     ends = [0.0]
     for report in train(training):
         ends.append(report.seconds)  # since training began
@@ -94,7 +94,7 @@ def pace_of(training: Training, seconds: float) -> Pace:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most memory at a time, so far: of a GPU's, what tensors took; else what the whole process had of the machine's."""
+    """Peak memory so far: of tensors on a GPU, else of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

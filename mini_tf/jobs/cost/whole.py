@@ -1,4 +1,4 @@
-"""All that a run would take: parameters, work, memory, speed against what the machine can do, and the time until it is finished."""
+"""The cost of a whole run: parameters, FLOPs, memory, speed, MFU and total time."""
 
 import time
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
 
 MEASURED_SECONDS = 5.0
-"""How long steps are timed, where nobody says otherwise."""
+"""Default seconds for timing steps."""
 IMPORTS = time.process_time()
-"""Seconds that this process had taken when all it needs was imported: the work of one thread, so they passed on the clock too."""
+"""Seconds of this process until all imports are done."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """found: how the machine would be used (`Setup.found`). peak: operations a second of the best product, in the type
-    that products are computed in. counts, seconds: how often a run does what, and how long it takes in all, by the same names.
-    seeds: there are so many runs one after the other; `seconds` are those of all, `counts` of one.
+    """found: the setup (`Setup.found`). peak: operations per second of the fastest matrix product in the same type.
+    counts, seconds: how often a run does something, and for how long in total, by the same names.
+    seeds: number of runs; `seconds` are of all, `counts` of one.
     """
 
     found: dict[str, Any]
@@ -64,7 +64,7 @@ class Cost:
 
 
 def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
-    """opening: seconds it took to read the text and build the model, which is trained here for `seconds`; then nobody wants it."""
+    """opening: seconds to read the data and build the model, which is trained for `seconds` and discarded."""
     recipe, setup = parts.recipe, parts.setup
     training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.products))
     work, memory = step_flops(parts, training), memory_of(parts, training)
@@ -86,9 +86,9 @@ def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
 
 
 def whole_run(due: Evaluations, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
-    """How often a run does what, and the seconds of it in all; `step`: those of a step.
+    """How often a run does something, and for how many seconds; step: seconds of a step.
 
-    Where the clock decides, what is done on the way takes from its time.
+    With a time limit the overhead reduces the number of steps.
     """
     steps = horizon.steps or _steps_within(due, horizon.seconds or 0.0, step, overhead)
     evaluations, saves = how_often(due, steps, horizon.seconds)
@@ -105,9 +105,9 @@ def whole_run(due: Evaluations, horizon: Horizon, step: float, overhead: Overhea
 
 
 def _steps_within(due: Evaluations, seconds: float, step: float, overhead: Overhead) -> int:
-    """Steps in so many seconds, of which evaluations, samples and checkpoints before the last ones take their part."""
+    """Number of steps in so many seconds, minus evaluations, samples and checkpoints."""
     steps = max(1, int(seconds / step))
-    for _ in range(20):  # how many they are depends on the steps again; it settles quickly
+    for _ in range(20):  # their number depends on the steps; this converges quickly
         evaluations, saves = how_often(due, steps, seconds)
         between = (evaluations - 1) * (overhead.evaluation + overhead.sample) + (saves - 1) * overhead.save
         steps = max(1, int(seconds / (step + between / steps)))

@@ -1,1 +1,1 @@
-"""A rehearsal of the worst on this machine, for `minitf doctor --resume`: runs that are killed, continued and compared."""
+"""Test of exact resume (`minitf doctor --resume`): runs are killed, continued and compared."""

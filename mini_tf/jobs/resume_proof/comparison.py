@@ -1,4 +1,4 @@
-"""Two finished runs, compared byte by byte."""
+"""Byte-by-byte comparison of two finished runs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ COMPARED = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 
 def differences(one: Path, other: Path) -> dict[str, str | None]:
-    """For each of the COMPARED files of two finished runs: None where all bytes are equal, else the first place that differs."""
+    """For each of the COMPARED files: None if all bytes are equal, else the first place that differs."""
     return {name: _first_difference(_file(one, name), _file(other, name)) for name in COMPARED}
 
 

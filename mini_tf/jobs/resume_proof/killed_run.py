@@ -1,7 +1,7 @@
-"""One run of a rehearsal: a fork of this process, which may be killed at any moment and started again.
+"""One run of the test: a fork of this process that can be killed at any moment and continued.
 
-The process that forks has torch imported but has not computed anything: GNU's OpenMP cannot be used after a fork once it ran
-in the parent, and CUDA cannot either.
+The forking process has torch imported but has not computed anything: neither GNU's OpenMP nor CUDA can be used after a
+fork once they ran in the parent.
 """
 
 import os
@@ -37,11 +37,11 @@ generate: {max_new_tokens: 16}
 
 
 class Failed(Exception):
-    """A run ended with an exit code; says which, and the last that it said."""
+    """A run ended with this exit code and this last line."""
 
 
 class KilledRun:
-    """One run with a folder and a cache of its own, so that it reads and encodes its text itself."""
+    """A run with its own folder and cache, so that it tokenizes its data itself."""
 
     def __init__(self, stage: Path, name: str, reporter: Reporter, overrides: Sequence[str] = ()) -> None:
         self.place, self.reporter, self.overrides = stage / name, reporter, overrides
@@ -50,19 +50,19 @@ class KilledRun:
         (self.place / "rehearsal.yaml").write_text(RECIPE)
 
     def run(self) -> float:
-        """From where it stands to the end; how long that took."""
+        """Run or continue to the end; returns the seconds."""
         began = time.monotonic()
         with self._forked() as child:
             child.join()
         if child.exitcode:
-            last = (self._log.read_text(errors="replace").splitlines() or ["it said nothing"])[-1]
+            last = (self._log.read_text(errors="replace").splitlines() or ["no output"])[-1]
             raise Failed(f"exit code {child.exitcode}: {last[:300]}")
         return time.monotonic() - began
 
     def kill(self, moment: float | None) -> tuple[float, str, bool] | None:
-        """kill -9 so many seconds after the start, None: as soon as a save has begun that is not the first.
+        """kill -9 after so many seconds; None: as soon as a save that is not the first has begun.
 
-        Seconds when that was, what was found then, and whether a save had begun; None where the run had ended already.
+        Returns seconds, what was found on disk, and whether a save had begun; None if the run had already ended.
         """
         began = time.monotonic()
         with self._forked() as child:
@@ -75,7 +75,7 @@ class KilledRun:
 
     @contextmanager
     def _forked(self) -> Iterator[BaseProcess]:
-        """The run in a process of its own; killed when the block is left, unless it has ended."""
+        """The run in a process of its own; killed at the end of the block if still alive."""
         child = get_context("fork").Process(target=self._live)
         child.start()
         try:
@@ -85,7 +85,7 @@ class KilledRun:
             child.join()
 
     def _live(self) -> NoReturn:
-        """What the fork does; an error is told as a traceback."""
+        """The body of the fork; an error is printed as a traceback."""
         said = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(said, 1)
         os.dup2(said, 2)
@@ -101,7 +101,7 @@ class KilledRun:
 
     def _found(self) -> str:
         if unfinished := self._saving():
-            return f"inside the save of step {_step(unfinished[0])}"
+            return f"during the save of step {_step(unfinished[0])}"
         if saved := self._saved():
             return f"step {_step(saved[-1])} saved"
         return "nothing saved yet" if (self.folder / manifest.NAME).exists() else "no run folder yet"

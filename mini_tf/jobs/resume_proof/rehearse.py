@@ -1,7 +1,6 @@
-"""Tiny runs on this machine, killed with kill -9 and started again, must end with the same bytes as one that nobody kills.
+"""Small runs, killed by kill -9 and continued, must end with the same bytes as an uninterrupted run.
 
-Every killed run has its own moment of the wall time that the whole one took, one of them inside a save. It is compared with
-the whole one byte by byte.
+Each run is killed at another moment of the total time, one of them during a save, and compared byte by byte.
 """
 
 import os
@@ -24,15 +23,16 @@ from mini_tf.system.errors import Unavailable
 SECONDS = 20.0
 LEAST_KILLS = 3
 SAVE_TRIES = 5
-"""Runs that may be spent on meeting a save, which takes some milliseconds."""
+"""Runs spent at most on hitting a save, which takes a few milliseconds."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One killed run. seconds: after its start; found: how far it was, in words; inside_save: it had begun to write a checkpoint.
+    """One killed run. seconds: after its start; found: its progress on disk; inside_save: a checkpoint was being
+    written.
 
-    differs: for each of the COMPARED files of the run's end None, or where it first is another than that of the whole run.
-    failed: what the same command said where it could not go on.
+    differs: for each of the COMPARED files None, or the first place that differs from the uninterrupted run.
+    failed: the error of the continuation, if it failed.
     """
 
     seconds: float
@@ -44,8 +44,9 @@ class Kill:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """seconds: that the run took which nobody killed; auto: what it computed with. repeats: None as long as all is equal, else
-    whether at least two runs that nobody kills agree here."""
+    """seconds: of the uninterrupted run; auto: its setup. repeats: None while all is equal, else whether two
+    uninterrupted runs are equal.
+    """
 
     steps: int
     seconds: float
@@ -55,10 +56,10 @@ class Rehearsal:
 
     @property
     def first_difference(self) -> str | None:
-        """Which killed run, file and place; None where every byte is equal."""
+        """The first difference: run, file and place; None if all bytes are equal."""
         for number, kill in enumerate(self.kills, start=1):
             if kill.failed is not None:
-                return f"kill {number} ({kill.found}): the same command failed with {kill.failed}"
+                return f"kill {number} ({kill.found}): the continuation failed with {kill.failed}"
             for name, place in kill.differs.items():
                 if place is not None:
                     return f"kill {number} ({kill.found}): {name} differs, first in {place}"
@@ -66,9 +67,9 @@ class Rehearsal:
 
 
 def rehearse(reporter: Reporter, say: Callable[[str], None]) -> Rehearsal:
-    """Kill as many runs as fit into SECONDS, at least LEAST_KILLS; `reporter` is that of the runs, `say` is told of each.
+    """Kill as many runs as fit into SECONDS, at least LEAST_KILLS; reporter: of the runs; say: called for each.
 
-    Raises Unavailable where processes cannot be forked, a rehearsal is under way already, or a run fails that nobody killed.
+    Raises Unavailable if processes cannot be forked, another test is running, or an uninterrupted run fails.
     """
     if not hasattr(os, "fork"):
         raise Unavailable("doctor --resume forks processes, which this system cannot do", hint="it works on Linux and macOS")
@@ -78,14 +79,16 @@ def rehearse(reporter: Reporter, say: Callable[[str], None]) -> Rehearsal:
         seconds = _undisturbed(whole)
         record = manifest.read(whole.folder)
         same = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")]
-        same.append(f"train.micro_batch_size={record.auto['micro_batch_size']}")  # `auto` asks the clock, which may answer otherwise
-        say(f"a run of {record.step} steps without interruption took {seconds:.1f} s; now the same, killed")
+        same.append(
+            f"train.micro_batch_size={record.auto['micro_batch_size']}"
+        )  # `auto` measures, so another cache may give other settings
+        say(f"an uninterrupted run of {record.step} steps took {seconds:.1f} s; now killed runs")
         kills: list[Kill] = []
         for number, moment in enumerate(_moments(seconds, kills), start=1):
             trial = KilledRun(stage, f"killed-{number}", reporter, same)
             if kill := _killed(trial, moment, whole):
                 kills.append(kill)
-                say(f"kill {len(kills)}: {kill.found}, {kill.seconds:.1f} s after the start; {_verdict(kill)}")
+                say(f"kill {len(kills)}: {kill.found}, {kill.seconds:.1f} s after the start; {_outcome(kill)}")
             shutil.rmtree(trial.place)
             enough = len(kills) >= LEAST_KILLS and (number >= SAVE_TRIES or any(kill.inside_save for kill in kills))
             if enough and time.monotonic() - began + 1.5 * seconds > SECONDS:
@@ -93,14 +96,14 @@ def rehearse(reporter: Reporter, say: Callable[[str], None]) -> Rehearsal:
         result = Rehearsal(record.step, seconds, record.auto, kills)
         if result.first_difference is None:
             return result
-        say("something differs; does a run without interruption repeat itself here?")
+        say("a difference; checking whether uninterrupted runs are equal")
         again = KilledRun(stage, "again", reporter, same)
         _undisturbed(again)
         return replace(result, repeats=not any(differences(again.folder, whole.folder).values()))
 
 
 def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
-    """When to kill: inside a save (None) until that was met, then 1/2, 1/4, 3/4, 1/8, ... of the wall time, ever more evenly spread."""
+    """When to kill: during a save (None) until that succeeded, then 1/2, 1/4, 3/4, 1/8, ... of the total time."""
     for _ in range(SAVE_TRIES):
         if not any(kill.inside_save for kill in kills):
             yield None
@@ -112,7 +115,7 @@ def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
 
 
 def _killed(trial: KilledRun, moment: float | None, whole: KilledRun) -> Kill | None:
-    """None where the run had ended before its moment came."""
+    """The killed and continued run; None if it ended before it could be killed."""
     met = trial.kill(moment)
     if met is None:
         return None
@@ -125,23 +128,23 @@ def _killed(trial: KilledRun, moment: float | None, whole: KilledRun) -> Kill | 
 
 
 def _undisturbed(trial: KilledRun) -> float:
-    """The seconds of a run that nobody kills; Unavailable where even that fails."""
+    """Seconds of an uninterrupted run; Unavailable if it fails."""
     try:
         return trial.run()
     except Failed as failed:
-        raise Unavailable(f"a run of the rehearsal failed with {failed}") from failed
+        raise Unavailable(f"a test run failed with {failed}") from failed
 
 
-def _verdict(kill: Kill) -> str:
+def _outcome(kill: Kill) -> str:
     if kill.failed is not None:
-        return f"the same command FAILED with {kill.failed}"
+        return f"the continuation FAILED with {kill.failed}"
     different = [name for name, place in kill.differs.items() if place is not None]
-    return f"{', '.join(different)} DIFFERENT after that" if different else "the same bytes in the end"
+    return f"{', '.join(different)} DIFFERENT" if different else "identical files"
 
 
 @contextmanager
 def _stage() -> Iterator[Path]:
-    """The one folder for all runs, in the cache; what a rehearsal left there that was killed itself goes first."""
+    """The folder of all runs, in the cache; remains of a killed test are removed."""
     stage = cache_folder() / "rehearsal"
     stage.mkdir(exist_ok=True)
     lock = try_to_hold(stage)
@@ -157,5 +160,5 @@ def _stage() -> Iterator[Path]:
 
 
 def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
-    """All of it for scripts."""
+    """The result as JSON."""
     return {**asdict(rehearsal), "equal": rehearsal.first_difference is None}

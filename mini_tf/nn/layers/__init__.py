@@ -1,1 +1,1 @@
-"""Layers that blocks and models are made of."""
+"""Layers of blocks, embeddings and heads."""

@@ -1,7 +1,7 @@
-"""Reading by softmax, fused: softmax(q k^T * scale + bias) v under a visibility, without ever holding L x M elements.
+"""Scaled dot-product attention, fused: softmax(q k^T * scale + bias) v under a mask, in memory linear in the length.
 
-A view that needs no tensor takes the kernel's own path. Other views take a mask: whole where it is small, else in blocks of
-queries whose masks are made again in the backward pass, so that memory stays linear in length.
+If the mask needs no tensor, the kernel is called without one. Otherwise a small mask is made whole, and a large one in
+blocks of queries, which are recomputed in the backward pass.
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 """
 
@@ -15,7 +15,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.token_positions import Visibility
 
 MASK_ELEMENTS = 2**22
-"""A mask of up to so many elements is made whole; a longer view is read in blocks of about so many."""
+"""Elements of the largest mask that is made whole, and of a block of a larger one."""
 
 
 def attend(
@@ -24,53 +24,53 @@ def attend(
     v: Float[Tensor, "B G M V"],
     visibility: Visibility,
     scale: float,
-    position: PositionalEncoding | None = None,
+    encoding: PositionalEncoding | None = None,
     dropout_rate: float = 0.0,
 ) -> Float[Tensor, "B H L V"]:
-    """A query that sees nothing reads zeros; `position` may add a bias to the scores."""
-    position = position if position is not None and "bias" in position.attaches else None
-    k, v = (shared(t, q.shape[1]) for t in (k, v))
-    if position is None and (visibility.full or visibility.triangular):
+    """Zeros for a query that attends to nothing; `encoding` may add a bias to the attention scores."""
+    encoding = encoding if encoding is not None and "bias" in encoding.applies_to else None
+    k, v = (repeat_kv(t, q.shape[1]) for t in (k, v))
+    if encoding is None and (visibility.full or visibility.triangular):
         return _kernel(q, k, v, None, scale, dropout_rate, causal=not visibility.full)
     batch = 1 if visibility.plain else q.shape[0]
-    per_query = batch * k.shape[2] * (1 if position is None else q.shape[1])
+    per_query = batch * k.shape[2] * (1 if encoding is None else q.shape[1])
     index = torch.arange(q.shape[2], device=q.device)
     if per_query * q.shape[2] <= MASK_ELEMENTS:
-        return _masked(q, k, v, visibility, index, scale, position, dropout_rate)
+        return _masked(q, k, v, visibility, index, scale, encoding, dropout_rate)
     size, parts = max(1, MASK_ELEMENTS // per_query), []
-    for block, of_block in zip(q.split(size, dim=2), index.split(size), strict=True):
-        arguments = (block, k, v, visibility, of_block, scale, position, dropout_rate)
+    for block, block_index in zip(q.split(size, dim=2), index.split(size), strict=True):
+        arguments = (block, k, v, visibility, block_index, scale, encoding, dropout_rate)
         parts.append(checkpoint(_masked, *arguments, use_reentrant=False) if torch.is_grad_enabled() else _masked(*arguments))
     return torch.cat(parts, dim=2)
 
 
-def weights(
-    q: Tensor, k: Tensor, visibility: Visibility, scale: float, position: PositionalEncoding | None = None
+def attention_weights(
+    q: Tensor, k: Tensor, visibility: Visibility, scale: float, encoding: PositionalEncoding | None = None
 ) -> Float[Tensor, "B H L M"]:
-    """What `attend` multiplies values by, written out, for queries (B, H, L, K) and keys (B, H, M, K)."""
-    mask = _scores_mask(visibility, torch.arange(q.shape[2], device=q.device), position, q, k)
+    """The attention weights of `attend`, for queries (B, H, L, K) and keys (B, H, M, K)."""
+    mask = _scores_mask(visibility, torch.arange(q.shape[2], device=q.device), encoding, q, k)
     scores = q @ k.transpose(-1, -2) * scale  # (B,H,L,K) @ (B,H,K,M) -> (B,H,L,M)
     scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    # A row that sees nothing has no maximum: its softmax is not a number, its weights are 0.
+    # The softmax of a row that attends to nothing is NaN; its weights are 0.
     return scores.softmax(dim=-1).nan_to_num(0.0)
 
 
-def shared(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
-    """Keys or values for every head: each of the G serves H/G neighbouring heads."""
+def repeat_kv(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:
+    """Keys or values repeated for every head: each of the G heads serves H/G neighboring query heads."""
     groups = keys.shape[1]
     return keys if groups == n_heads else keys.repeat_interleave(n_heads // groups, dim=1)
 
 
-def _scores_mask(visibility: Visibility, index: Tensor, position: PositionalEncoding | None, q: Tensor, k: Tensor) -> Tensor:
-    """What is added to, or kept of, the scores of the queries at `index`, which are `q` (B, H, n, K), with `k` (B, H, M, K).
+def _scores_mask(visibility: Visibility, index: Tensor, encoding: PositionalEncoding | None, q: Tensor, k: Tensor) -> Tensor:
+    """The mask for the queries at `index`: q (B, H, n, K) and k (B, H, M, K) are needed by some biases.
 
-    bool (B or 1, 1, n, M), or floats with a bias (.., H, ..).
+    bool (B or 1, 1, n, M), or with a bias floats to be added to the attention scores (.., H, ..).
     """
     k_index = torch.arange(visibility.memory.length, device=q.device)
-    whole = len(index) == visibility.own.length
-    keep = (visibility.mask(q.device) if whole else visibility.keep(index[:, None], k_index[None]))[:, None]
-    bias = None if position is None else position.bias(visibility.distance(index[:, None], k_index[None]), q, k)
-    return keep if bias is None else bias.to(q.dtype).masked_fill(~keep, -torch.inf)
+    whole = len(index) == visibility.queries.length
+    mask = (visibility.mask(q.device) if whole else visibility.visible(index[:, None], k_index[None]))[:, None]
+    bias = None if encoding is None else encoding.bias(visibility.distance(index[:, None], k_index[None]), q, k)
+    return mask if bias is None else bias.to(q.dtype).masked_fill(~mask, -torch.inf)
 
 
 def _masked(
@@ -80,25 +80,25 @@ def _masked(
     visibility: Visibility,
     index: Tensor,
     scale: float,
-    position: PositionalEncoding | None,
+    encoding: PositionalEncoding | None,
     dropout_rate: float,
 ) -> Tensor:
-    mask = _scores_mask(visibility, index, position, q, k)
+    mask = _scores_mask(visibility, index, encoding, q, k)
     return _kernel(q, k, v, mask, scale, dropout_rate)
 
 
 def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout_rate: float, causal: bool = False) -> Tensor:
     d_k, d_v = q.shape[-1], v.shape[-1]
-    # The fused kernels want equal widths; zeros on the narrower side change no score and no value.
+    # The fused kernels need d_k = d_v; zero padding changes neither attention scores nor values.
     if d_k < d_v:
         q, k = F.pad(q, (0, d_v - d_k)), F.pad(k, (0, d_v - d_k))
     elif d_v < d_k:
         v = F.pad(v, (0, d_k - d_v))
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
-        # There the backward pass of the fused kernel takes five to twenty times as long as that of fp32.
+        # On CPUs the backward pass of the fused kernel takes five to twenty times as long in bf16 as in fp32.
         with torch.autocast("cpu", enabled=False):
             mask = mask.float() if mask is not None and mask.dtype == torch.bfloat16 else mask
-            read = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout_rate, causal, scale=scale).to(q.dtype)
+            y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, dropout_rate, causal, scale=scale).to(q.dtype)
     else:
-        read = F.scaled_dot_product_attention(q, k, v, mask, dropout_rate, causal, scale=scale)
-    return read[..., :d_v] if d_v < d_k else read
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout_rate, causal, scale=scale)
+    return y[..., :d_v] if d_v < d_k else y

@@ -1,7 +1,8 @@
-"""Cross-entropy straight from hidden vectors: the scores over the vocabulary are never all there at once.
+"""Linear output layer and cross-entropy fused, so that the logits of all targets never exist at once.
 
-Rows are judged in chunks that stay in the cache; each chunk's scores become their own gradient in place, so nothing of size
-(T, V) is kept for the backward pass. Source of the idea: Wijmans et al. 2024, "Cut Your Losses", arXiv:2411.09009.
+Targets are processed in chunks that fit into the CPU cache; the logits of a chunk are turned into their gradient in
+place, so nothing of size (T, V) is kept for the backward pass. After Wijmans et al. 2024, "Cut Your Losses",
+arXiv:2411.09009.
 """
 
 from typing import Any
@@ -13,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK = 2**19
-"""Scores that are there at once: 2 MiB, what a core's cache holds."""
+"""Logits of a chunk: 2 MiB in fp32, which fits into the cache of a core."""
 
 FEWEST = 64
-"""Rows of a chunk: fewer would not fill a product."""
+"""Minimum number of targets of a chunk, for efficient matrix products."""
 
 
 def cross_entropy(
@@ -28,24 +29,24 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """The sum over T of -log softmax(hidden weight^T + bias)[label], in nats.
 
-    smoothing: the share of each label's weight that is spread evenly over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7).
+    smoothing: label smoothing over all V (Szegedy et al. 2016, arXiv:1512.00567, section 7).
     """
     half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     whole = hidden.dtype == weight.dtype and not torch.is_autocast_enabled("cpu")
-    known = hidden.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64) and (half or whole)
-    if not known or not torch.is_grad_enabled() or torch.compiler.is_compiling():
-        scores = F.linear(hidden, weight, bias)
-        # A sum of exponentials loses too much in half precision.
-        scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
-        return F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+    fused = hidden.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64) and (half or whole)
+    if not fused or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        logits = F.linear(hidden, weight, bias)
+        # Half precision is too coarse for a sum of exponentials.
+        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
     loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, labels, smoothing, torch.bfloat16 if half else weight.dtype)
     return loss
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """With p = softmax(s) and q = (1 - smoothing) onehot(label) + smoothing / V: d loss / d s = p - q.
+    """With p = softmax(logits) and q = (1 - smoothing) onehot(label) + smoothing / V: d loss / d logits = p - q.
 
-    Gradients are made on the way forward, where the scores are at hand. Products are made in `products`, all else in fp32 at least.
+    Gradients are computed in the forward pass. Matrix products have the dtype `products`, all else at least fp32.
     """
 
     @staticmethod
@@ -59,23 +60,23 @@ class _CrossEntropy(torch.autograd.Function):
         rows = max(FEWEST, CHUNK // weight.shape[0])
         table, hidden, added = weight.to(products), hidden.to(products), None if bias is None else bias.to(products)
         for h, label, d_h in zip(hidden.split(rows), labels.split(rows), d_hidden.split(rows), strict=True):
-            scores = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)
-            loss -= scores.gather(1, label[:, None]).sum() * (1 - smoothing)
+            logits = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)
+            loss -= logits.gather(1, label[:, None]).sum() * (1 - smoothing)
             if smoothing:
-                loss -= scores.sum() * (smoothing / weight.shape[0])
-            d_scores = scores.exp_()
-            d_scores.scatter_add_(1, label[:, None], scores.new_full((len(label), 1), smoothing - 1.0))
+                loss -= logits.sum() * (smoothing / weight.shape[0])
+            d_logits = logits.exp_()
+            d_logits.scatter_add_(1, label[:, None], logits.new_full((len(label), 1), smoothing - 1.0))
             if smoothing:
-                d_scores -= smoothing / weight.shape[0]
+                d_logits -= smoothing / weight.shape[0]
             if d_bias is not None:
-                d_bias += d_scores.sum(dim=0)
-            d_scores = d_scores.to(products)
+                d_bias += d_logits.sum(dim=0)
+            d_logits = d_logits.to(products)
             if products == weight.dtype:
-                torch.mm(d_scores, table, out=d_h)
-                d_weight.addmm_(d_scores.t(), h)
+                torch.mm(d_logits, table, out=d_h)
+                d_weight.addmm_(d_logits.t(), h)
             else:
-                d_h.copy_(d_scores @ table)
-                d_weight += d_scores.t() @ h
+                d_h.copy_(d_logits @ table)
+                d_weight += d_logits.t() @ h
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         return loss
 

@@ -1,7 +1,4 @@
-"""Dropout: in training a share of the numbers becomes 0, and the others grow to keep the mean.
-
-Source: Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting".
-"""
+"""Dropout (Srivastava et al. 2014)."""
 
 from typing import Any
 
@@ -12,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Dropout(nn.Module):
-    """Any shape; what is drawn comes from torch's own generator."""
+    """Like nn.Dropout, faster on a CPU; random numbers come from torch's global generator."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -28,8 +25,9 @@ class Dropout(nn.Module):
 
 
 class _Dropped(torch.autograd.Function):
-    """On a CPU torch draws one number at a time; here one draw of 64 bits decides on four elements, so the rate is a multiple of
-    1/65536. Measured on 2 cores, a million numbers forward: 1.7 ms instead of 6.4 ms.
+    """Dropout for CPUs, where torch draws one number per element: each 64-bit draw decides four elements.
+
+    The probability is a multiple of 1/65536. Forward pass of a million elements on 2 cores: 1.7 ms instead of 6.4 ms.
     """
 
     @staticmethod

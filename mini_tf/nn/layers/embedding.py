@@ -1,4 +1,4 @@
-"""From ids to vectors: tables of tokens and n-grams, positions where they attach here, segment types, norm and dropout."""
+"""From token ids to embeddings: token and n-gram tables, positional encoding, token types, norm and dropout."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,12 +12,12 @@ from mini_tf.nn.tokens import Tokens
 
 
 class Embedding(nn.Module):
-    """Owner of the position module. `scale` multiplies the token vectors before anything is added."""
+    """The embedding owns the positional encoding. `scale` multiplies the token embeddings before anything is added."""
 
     def __init__(
         self,
         tokens: nn.Embedding,
-        position: PositionalEncoding,
+        positional_encoding: PositionalEncoding,
         ngrams: NGrams | None,
         types: nn.Embedding | None,
         norm: nn.Module,
@@ -28,30 +28,30 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.ngrams = ngrams
         self.types = types
-        self.position = position
+        self.position = positional_encoding
         self.norm = norm
         self.scale = scale
         self.dropout = Dropout(dropout_rate)
 
     @property
-    def reach(self) -> int:
-        """Tokens before its own that the vector of a token depends on."""
-        return 0 if self.ngrams is None else self.ngrams.reach
+    def n_previous(self) -> int:
+        """Number of previous tokens that the embedding of a token depends on."""
+        return 0 if self.ngrams is None else self.ngrams.n_previous
 
-    def start(self, batch: int) -> Int[Tensor, "B reach"]:
-        """What stands before the first token: no token."""
+    def start(self, batch: int) -> Int[Tensor, "B n_previous"]:
+        """The previous ids of a first token: no token (the id after the last of the vocabulary)."""
         vocabulary_size, device = self.tokens.num_embeddings, self.tokens.weight.device
-        return torch.full((batch, self.reach), vocabulary_size, device=device)
+        return torch.full((batch, self.n_previous), vocabulary_size, device=device)
 
     def forward(
-        self, inputs: Tokens, token_positions: TokenPositions, before: Int[Tensor, "B reach"] | None = None
+        self, inputs: Tokens, token_positions: TokenPositions, previous: Int[Tensor, "B n_previous"] | None = None
     ) -> Float[Tensor, "B L D"]:
-        """before: the tokens that stood before these, where something did."""
+        """previous: ids of the tokens before these, None at the beginning."""
         x = self.tokens(inputs.ids)
         if self.scale != 1.0:
             x = x * self.scale
         if self.ngrams is not None:
-            x = x + self.ngrams(inputs.ids, self.start(len(inputs.ids)) if before is None else before, token_positions)
+            x = x + self.ngrams(inputs.ids, self.start(len(inputs.ids)) if previous is None else previous, token_positions)
         x = self.position.embed(x, token_positions)
         if self.types is not None:
             x = x + (self.types.weight[0] if inputs.types is None else self.types(inputs.types))

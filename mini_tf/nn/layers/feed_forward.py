@@ -1,7 +1,7 @@
-"""The feed-forward layer: each token by itself, d_model -> d_ff -> d_model.
+"""The feed-forward layer, d_model -> d_ff -> d_model.
 
 Source: Vaswani et al. 2017, section 3.3; GELU: arXiv:1606.08415; squared ReLU: So et al. 2021, arXiv:2109.08668;
-SwiGLU: Shazeer 2020, arXiv:2002.05202 (its `up` makes gate and value at once, so it has 1.5 times the parameters).
+SwiGLU: Shazeer 2020, arXiv:2002.05202 (`up` computes gate and value together, so it has 1.5 times the parameters).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mini_tf.nn.layers.fused_linear import FusedLinear
 
 
 class _SquaredReLU(torch.autograd.Function):
-    """max(x, 0)^2, whose slope is twice max(x, 0): one tensor kept and two passes back, where autograd keeps two and takes four."""
+    """max(x, 0)^2 with gradient 2 max(x, 0): saves one tensor for the backward pass, where autograd saves two."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def _swiglu(x: Tensor) -> Tensor:
 
 
 class ActivationFunction(NamedTuple):
-    """(..., n_inputs F) -> (..., F). Of several inputs some are gates for the others."""
+    """(..., n_inputs F) -> (..., F); n_inputs is 2 for gated activations."""
 
     function: Callable[[Tensor], Tensor]
     n_inputs: int = 1
@@ -56,7 +56,7 @@ ACTIVATIONS = {
     "relu2": ActivationFunction(_squared_relu),
     "swiglu": ActivationFunction(_swiglu, n_inputs=2),
 }
-"""Every activation by the word that a recipe writes. A backward pass of its own belongs to the function."""
+"""Activations by the names used in recipes."""
 if TYPE_CHECKING:
     Activation = str
 else:
@@ -69,7 +69,7 @@ def activate(kind: Activation, x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """up, activation, down: (B, L, D) -> (B, L, D)."""
+    """up projection, activation, down projection: (B, L, D) -> (B, L, D)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()

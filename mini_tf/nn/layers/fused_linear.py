@@ -1,4 +1,4 @@
-"""Several linear maps of one input as one product, since one large product is faster than several."""
+"""Several linear layers of one input as one matrix product, which is faster than several."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 class FusedLinear(nn.Linear):
-    """x -> the answers of maps to `sizes` dimensions, one after another; what treats matrices apart looks at `sizes`."""
+    """The concatenated outputs of linear layers of `sizes`; Muon and LoRA treat the parts as separate matrices."""
 
     def __init__(self, d_in: int, sizes: Sequence[int], bias: bool) -> None:
         super().__init__(d_in, sum(sizes), bias=bias)

@@ -1,4 +1,4 @@
-"""From vectors to scores over the vocabulary."""
+"""The output layer: from hidden states to logits."""
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -9,16 +9,16 @@ from mini_tf.nn.layers.feed_forward import ACTIVATIONS, Activation, activate
 
 
 class OutputLayer(nn.Module):
-    """What a model's outputs come from; the weight of its `linear` learns at `head_lr`."""
+    """Base class of heads; the weight of `linear` is trained with `head_lr`."""
 
     linear: nn.Linear
 
 
 class Head(OutputLayer):
-    """Scores by the embedding's own table (tied) or a table of the head's.
+    """Logits from the token embedding's weight (tied) or an own weight.
 
-    With `transform`, BERT's masked-LM head: dense, activation, norm and a bias before and after the table
-    (Devlin et al. 2018, arXiv:1810.04805; the released code).
+    With `transform`, BERT's masked-LM head: dense, activation, norm, output layer with bias (Devlin et al. 2018,
+    arXiv:1810.04805; the released code).
     """
 
     def __init__(self, table: nn.Embedding, tied: bool, transform: nn.Module | None, bias: bool) -> None:
@@ -27,27 +27,27 @@ class Head(OutputLayer):
         self.transform = transform
         self.linear = nn.Linear(d_model, vocabulary_size, bias=bias)
         if tied:
-            # One tensor under two names; a file stores it under the embedding's.
+            # One tensor with two names; files store it by the embedding's name.
             self.linear.weight = table.weight
 
-    def forward(self, hidden: Float[Tensor, "*at D"], words: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at V"]:
-        """Scores over the vocabulary, or over the candidates `words` alone."""
+    def forward(self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None) -> Float[Tensor, "*at V"]:
+        """Logits over the vocabulary, or over the token ids `candidates`."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         weight, bias = self.linear.weight, self.linear.bias
-        if words is None:
+        if candidates is None:
             return F.linear(hidden, weight, bias)
-        return F.linear(hidden, weight[words], None if bias is None else bias[words])
+        return F.linear(hidden, weight[candidates], None if bias is None else bias[candidates])
 
     def cross_entropy(self, hidden: Float[Tensor, "T D"], labels: Int[Tensor, " T"], smoothing: float = 0.0) -> Float[Tensor, ""]:
-        """The sum of the cross-entropies of `labels` under the scores, in nats, without making all scores at once."""
+        """The sum of the cross-entropies of `labels` in nats, without computing all logits at once."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         return cross_entropy(hidden, self.linear.weight, self.linear.bias, labels, smoothing)
 
 
 class Transform(nn.Module):
-    """dense -> activation -> norm, at the positions that are judged."""
+    """dense -> activation -> norm, at the targets."""
 
     def __init__(self, d_model: int, activation: Activation, norm: nn.Module) -> None:
         super().__init__()

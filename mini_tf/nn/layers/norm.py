@@ -1,4 +1,4 @@
-"""Normalisation of a token's vector: LayerNorm (Ba et al. 2016, arXiv:1607.06450) and RMSNorm (Zhang, Sennrich 2019, arXiv:1910.07467)."""
+"""LayerNorm (Ba et al. 2016, arXiv:1607.06450) and RMSNorm (Zhang, Sennrich 2019, arXiv:1910.07467)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 
 class RMSNorm(nn.Module):
-    """(..., D) -> (..., D), of root mean square 1, then scaled."""
+    """(..., D) -> (..., D), normalized to root mean square 1, then scaled."""
 
     def __init__(self, d_model: int, eps: float, weight: bool) -> None:
         super().__init__()
@@ -26,17 +26,17 @@ def rms_norm(x: Float[Tensor, "*at D"], eps: float, weight: Tensor | None = None
     """x / sqrt(mean(x^2) + eps) * weight, over the last axis."""
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.rms_norm(x, x.shape[-1:], weight, eps)
-    # Squares are summed in fp32 at least.
+    # Squares are summed in at least fp32.
     y: Tensor = _UnitRMS.apply(x.float(), eps).to(x.dtype) if x.dtype in (torch.bfloat16, torch.float16) else _UnitRMS.apply(x, eps)
     return y if weight is None else y * weight
 
 
 class _UnitRMS(torch.autograd.Function):
-    """On a CPU torch spells RMSNorm's backward pass out in eight passes over memory; here it is one.
+    """RMSNorm for CPUs, where torch's backward pass reads memory eight times and this one once.
 
-    With y = x r and r = 1 / sqrt(mean(x^2) + eps):  dx = r (dy - y mean(dy y)).  Weight normalisation v g / |v| has
+    With y = x r and r = 1 / sqrt(mean(x^2) + eps):  dx = r (dy - y mean(dy y)).  Weight normalization v g / |v| has
     dv = g/|v| (dw - v sum(dw v) / |v|^2) and a fused kernel: the same with v = y, |v| = sqrt(D), g = r sqrt(D).
-    Only y is kept, which the next product keeps too.
+    Only y is saved, which the next matrix product saves too.
     """
 
     @staticmethod
@@ -54,7 +54,7 @@ class _UnitRMS(torch.autograd.Function):
         y, r = ctx.saved_tensors
         d = y.shape[-1]
         norm = torch.full_like(r, d**0.5)
-        # The kernel reads memory as if it were contiguous, whatever the strides say.
+        # The kernel ignores strides.
         rows = [t.reshape(-1, t.shape[-1]).contiguous() for t in (dy, y, r * d**0.5, norm)]
         dx, _ = torch.ops.aten._weight_norm_interface_backward(*rows, 0)
         return dx.view_as(y), None
@@ -64,7 +64,7 @@ NORMS: dict[str, Callable[[int, float, bool, bool], nn.Module]] = {
     "layer": lambda d_model, eps, bias, weight: nn.LayerNorm(d_model, eps, weight, bias and weight),
     "rms": lambda d_model, eps, bias, weight: RMSNorm(d_model, eps, weight),
 }
-"""Every norm by the word that a recipe writes: what builds it from d_model, eps, and whether it may have a shift and a scale."""
+"""Norms by the names used in recipes: functions of d_model, eps, and whether there is a bias and a scale."""
 if TYPE_CHECKING:
     NormKind = str
 else:
@@ -72,21 +72,21 @@ else:
 
 
 def build_norm(kind: NormKind, d_model: int, eps: float, bias: bool, weight: bool = True) -> nn.Module:
-    """A norm over the last axis; `weight`: with a learned scale, `bias`: LayerNorm with a learned shift too."""
+    """A norm over the last axis; `weight`: with a learned scale; `bias`: LayerNorm also with a learned bias."""
     return NORMS[kind](d_model, eps, bias, weight)
 
 
-def in_few_operations(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
-    """A norm, as a function of vectors `like` this one that has no gradient and little overhead."""
+def fast_norm(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """A norm as a function without gradient and with low overhead, for vectors of the shape and dtype of `like`."""
     if type(norm) is nn.LayerNorm:
         shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if type(norm) is RMSNorm:
-        return rms_norm_in_few_operations(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps)
+        return fast_rms_norm(torch.ones_like(like) if norm.weight is None else norm.weight, norm.eps)
     return norm.forward
 
 
-def rms_norm_in_few_operations(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+def fast_rms_norm(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
     """RMSNorm in four operations: x / sqrt(|x|^2 + D eps), times sqrt(D) and the weight."""
     d = len(weight)
     least, scale = weight.new_tensor((d * eps) ** 0.5), weight * d**0.5

@@ -1,1 +1,1 @@
-"""What is done to all weights of a model: initialization, adapters, outlines without memory."""
+"""Initialization, adapters, and operations on all weights of a model."""

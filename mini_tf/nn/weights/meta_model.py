@@ -1,4 +1,4 @@
-"""A model's names and shapes without its memory: built on torch's meta device, so that what it needs is known before it is taken."""
+"""Models on torch's meta device: names and shapes without memory, to know the memory needed before allocating it."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,16 +11,16 @@ Built = TypeVar("Built", bound=nn.Module)
 _FILLS = {"normal_", "uniform_", "trunc_normal_", "bernoulli_"}
 
 
-class _Unfilled(TorchFunctionMode):
-    """Leaves out what draws random numbers: on the meta device there is nothing to fill, and asking imports a second's worth of torch."""
+class _SkipInit(TorchFunctionMode):
+    """Skips random initialization, which has no effect on the meta device and imports a second's worth of torch."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _FILLS:
-            return next(iter((*args, *(kwargs or {}).values())))  # the tensor; torch.nn.init hands it on by name
+            return next(iter((*args, *(kwargs or {}).values())))  # the tensor; torch.nn.init passes it by name
         return func(*args, **(kwargs or {}))
 
 
 def on_meta_device(build: Callable[[], Built]) -> Built:
-    """What `build` makes, with tensors that have shape and type but no content; the random generator stays as it was."""
-    with torch.device("meta"), _Unfilled():
+    """The result of `build` with tensors that have shape and dtype but no data; random generators are not advanced."""
+    with torch.device("meta"), _SkipInit():
         return build()

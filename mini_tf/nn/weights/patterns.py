@@ -1,4 +1,4 @@
-"""Parts of a model chosen by patterns of their names, as `train.freeze` and `adapter.targets` of a recipe do."""
+"""Parts of a model selected by patterns of their names, as in `train.freeze` and `adapter.targets`."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import RecipeFault
 
-_TOLD = 6
+_SHOWN = 6
 
 
-def matching(key: str, patterns: Sequence[str], names: Sequence[str], what: str, all_match: bool = True) -> list[str]:
-    """The names that match one of the patterns (* ? [seq], of the whole name), in their own order.
+def match_names(key: str, patterns: Sequence[str], names: Sequence[str], what: str, all_match: bool = True) -> list[str]:
+    """The names that match one of the patterns (* ? [seq], of the whole name), in their order.
 
-    key: the recipe's, which faults are told of; what: a word for such a part. RecipeFault for a pattern that no name matches; without
-    `all_match` only where none of them matches anything.
+    key: the recipe's key, for messages; what: what a name denotes. Raises RecipeFault for a pattern that matches no
+    name; without `all_match` only if no pattern matches.
     """
     found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     for pattern in patterns:
@@ -24,8 +24,8 @@ def matching(key: str, patterns: Sequence[str], names: Sequence[str], what: str,
 
 
 def _listed(pattern: str, names: Sequence[str]) -> str:
-    """Some names, those first that are like the pattern."""
-    nearest = get_close_matches(pattern[:200], names, n=_TOLD, cutoff=0.3)
-    told = [*nearest, *(name for name in names if name not in nearest)][:_TOLD]
-    more = len(names) - len(told)
-    return (", ".join(told) or "none") + (f" and {more} more" if more else "")
+    """Some of the names, those most similar to the pattern first."""
+    nearest = get_close_matches(pattern[:200], names, n=_SHOWN, cutoff=0.3)
+    shown = [*nearest, *(name for name in names if name not in nearest)][:_SHOWN]
+    more = len(names) - len(shown)
+    return (", ".join(shown) or "none") + (f" and {more} more" if more else "")

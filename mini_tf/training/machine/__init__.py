@@ -1,1 +1,1 @@
-"""The machine that computes: device, memory, and what is decided by measuring."""
+"""The machine: device, memory, and settings chosen by measurement."""

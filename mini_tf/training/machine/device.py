@@ -1,8 +1,8 @@
-"""Where and how training computes: what is asked for, what the run's first start found, else what is safe on this machine.
+"""The setup of a run: settings given in the recipe, those chosen at the run's first start, else safe values.
 
-What `auto` found is written down at a run's first start (`Setup.record`) and handed in again by every continuation, so a
-run does not change its arithmetic half-way. What only trying can tell is left `undecided` here: tuning.py decides it.
-Nothing falls back silently: what is asked for and missing is refused.
+What `auto` chose is recorded at a run's first start (`Setup.record`) and reused by every continuation, so the
+arithmetic of a run does not change. Settings that only a measurement can decide are `undecided` here; tuning.py decides
+them. There is no silent fallback: a missing device or precision is refused.
 """
 
 import ctypes
@@ -32,11 +32,11 @@ _ASKED = "asked for"
 
 @dataclass(frozen=True)
 class Setup:
-    """device, precision (of the forward pass; parameters stay as they are) and compile as concrete words; threads on CPU.
+    """device, precision (of the forward pass; parameters are unaffected), compile, and CPU threads.
 
-    micro_batch_size: rows of a forward pass in training, 0 where nobody trains. reasons: each of these with why it is so,
-    for people. undecided: names of those that hold a safe value, and that trying may better. measured: seconds of a step
-    by setting and value, where it was tried. provisional: trying decided too little to be remembered for later runs.
+    micro_batch_size: rows per forward pass in training, 0 without training. reasons: why each setting has its value.
+    undecided: settings with a safe value that a measurement may improve. measured: seconds per step by setting and
+    value. provisional: the measurements are not to be remembered for later runs.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -51,52 +51,52 @@ class Setup:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What decides the arithmetic: `settle` takes it back, and a continuation is compared with it."""
+        """The settings that decide the arithmetic: input of `settle`, compared by continuations."""
         rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
         return {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads, **rows}
 
     @property
     def record(self) -> dict[str, Any]:
-        """What run.json keeps."""
+        """What run.json stores."""
         return {**self.found, "measured": self.measured} if self.measured else self.found
 
     def decided(self, key: str, value: Any, reason: str) -> "Setup":
-        """The setup with one of its settings decided."""
+        """The setup with one setting decided."""
         return replace(self, **{key: value}, reasons={**self.reasons, key: reason}, undecided=self.undecided - {key})
 
     def describe(self) -> str:
-        """All of it in one line for people; neighbours with the same reason share it."""
+        """All settings in one line; neighbors with the same reason share it."""
         words = {
             "device": f"device {self.device}",
             "precision": self.precision,
             "compile": f"compile {'on' if self.compile else 'off'}",
             "threads": f"{self.threads} thread{'s' if self.threads > 1 else ''}",
-            "micro_batch_size": f"{self.micro_batch_size} row{'s' if self.micro_batch_size > 1 else ''} a pass",
+            "micro_batch_size": f"{self.micro_batch_size} row{'s' if self.micro_batch_size > 1 else ''} per micro-batch",
         }
         groups = groupby((key for key in words if key in self.reasons), key=self.reasons.__getitem__)
         return ", ".join(f"{', '.join(words[key] for key in keys)} ({reason})" for reason, keys in groups)
 
     def apply(self) -> None:
-        """Let torch use so many threads, and keep memory that it frees, from now on, in the whole process."""
+        """Apply threads and memory settings to the whole process."""
         torch.set_num_threads(self.threads)
         _keep_freed_memory()
 
     @property
     def products(self) -> torch.dtype:
-        """The type that matrix products are computed in."""
+        """The type of matrix products."""
         return _TYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Within it a forward pass runs in the precision."""
+        """Within it forward passes use the precision."""
         return nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, _TYPES[self.precision])
 
     def compiled(self, task: nn.Module) -> Callable[..., Any]:
-        """A function over `task`, compiled where that was asked for; the module itself stays as it is."""
+        """A function over `task`, compiled if requested; the module itself is unchanged."""
         return torch.compile(lambda *given: task(*given)) if self.compile else task
 
 
 def _keep_freed_memory() -> None:
-    """Ask glibc to reuse large blocks instead of giving them back: every step frees and takes the same ones again.
+    """Ask glibc to keep freed large blocks, since every step frees and allocates the same ones.
 
     Measured on 2 cores: a step of 64 ms had 4,300 page faults, a seventh of its time; with this 58.
     """
@@ -107,10 +107,9 @@ def _keep_freed_memory() -> None:
 
 
 def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
-    """What the recipe's runtime section comes to here; `found` is what an earlier start of the same run settled on.
+    """The setup of a recipe's runtime section on this machine; found: the setup of an earlier start of the same run.
 
-    device_key: what a person wrote to name the device. Raises Unavailable where something is asked for that this machine does
-    not have.
+    device_key: the key or option that names the device. Raises Unavailable for a device or precision that is missing.
     """
     before = found or {}
     reasons: dict[str, str] = {}
@@ -127,14 +126,14 @@ def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key:
 
     device = _open(choose("device", _best_device), device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
-    compiled = choose("compile", lambda: (False, "nothing was tried"))
+    compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
         if reasons["compile"] == _ASKED:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
-        compiled, reasons["compile"] = False, f"{missing}, other than at the first start: the last bits of the results may differ"
+        compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
     threads = choose("threads", _most_threads)
     if reasons["threads"] == _AGAIN and threads > (cores := available_cores()):
-        reasons["threads"] = f"only {cores} cores here, {threads} at the first start: the last bits of the results may differ"
+        reasons["threads"] = f"only {cores} cores, {threads} at the first start: results may differ in the last bits"
         threads = cores
     rows = before.get("micro_batch_size", 0)
     undecided = frozenset() if before else _worth_trying(device, threads) - {key for key in reasons if reasons[key] == _ASKED}
@@ -142,38 +141,38 @@ def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key:
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """What torch.compile lacks on this machine; None where it should work."""
+    """What torch.compile lacks on this machine; None if nothing."""
     if device.type == "cuda":
         if not has_triton():
-            return "there is no Triton for this GPU"
+            return "no Triton for this GPU"
         named, usual = os.environ.get("CC"), ["gcc", "clang"]
     else:
         named, usual = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
     programs = shlex.split(named)[:1] if named else usual
-    return None if any(map(shutil.which, programs)) else f"there is no compiler {' or '.join(programs)}"
+    return None if any(map(shutil.which, programs)) else f"no compiler {' or '.join(programs)}"
 
 
 def available_devices() -> list[str]:
-    """The devices that `runtime.device` can name on this machine."""
+    """Devices for `runtime.device` on this machine."""
     names = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     return [*names, "mps"] if torch.backends.mps.is_available() else names
 
 
 def available_precisions(device: torch.device) -> list[str]:
-    """The precisions that can be trained in on `device`."""
+    """Precisions for training on `device`."""
     if device.type == "cuda":
         return ["fp32", "bf16", "fp16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp32", "fp16"]
     return ["fp32", "bf16"] if device.type == "cpu" else ["fp32", "fp16"]
 
 
 def available_cores() -> int:
-    """Cores that this process may use at the same time: by its affinity, and by the share its container is given."""
+    """Cores that this process may use: by affinity and by the limit of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _container_cores(Path("/sys/fs/cgroup"))))
 
 
 def _container_cores(cgroup: Path) -> int:
-    """Whole cores that the control group is given, as seen from inside a container; a large number where it is not limited."""
+    """Whole cores of the control group, seen from inside a container; a large number without a limit."""
     try:
         if (second := cgroup / "cpu.max").exists():
             quota, period = second.read_text().split()
@@ -187,27 +186,27 @@ def _container_cores(cgroup: Path) -> int:
 def _open(name: str, key: str) -> torch.device:
     there = available_devices()
     if (name if name != "cuda" else "cuda:0") not in there:
-        raise Unavailable(f"{key}: there is no {name!r} here; there is {', '.join(there)}", hint=f"{key}=auto")
+        raise Unavailable(f"{key}: no {name!r} on this machine; available: {', '.join(there)}", hint=f"{key}=auto")
     return torch.device(name)
 
 
 def _best_device() -> tuple[str, str]:
     accelerators = [name for name in ("cuda:0", "mps") if name in available_devices()]
-    return (accelerators[0], "an accelerator is there") if accelerators else ("cpu", "no accelerator is there")
+    return (accelerators[0], "accelerator available") if accelerators else ("cpu", "no accelerator available")
 
 
 def _safe_precision(device: torch.device) -> tuple[str, str]:
     if device.type == "cuda" and "bf16" in available_precisions(device):
         return "bf16", "this GPU computes it natively"
     if device.type == "cpu":
-        return "fp32", "nothing was tried"
+        return "fp32", "not measured"
     return "fp32", "bf16 is not native to this device"
 
 
 def _check_precision(precision: str, device: torch.device) -> str:
     if precision not in (there := available_precisions(device)):
         raise Unavailable(
-            f"runtime.precision: {device} cannot train in {precision}; it can in {', '.join(there)}", hint="runtime.precision=auto"
+            f"runtime.precision: {device} does not support {precision}; supported: {', '.join(there)}", hint="runtime.precision=auto"
         )
     return precision
 
@@ -216,12 +215,12 @@ def _most_threads() -> tuple[int, str]:
     cores = available_cores()
     default = torch.get_num_threads()  # physical cores of the machine, or OMP_NUM_THREADS
     if default < cores:
-        return default, f"torch's default; {cores} logical cores may be used"
-    return cores, f"{cores} core{'s' if cores > 1 else ''} may be used"
+        return default, f"torch's default; {cores} logical cores available"
+    return cores, f"{cores} core{'s' if cores > 1 else ''} available"
 
 
 def _worth_trying(device: torch.device, threads: int) -> frozenset[str]:
-    """Settings of which nothing but a clock tells the best: whether a CPU has units for bf16, what a thread costs."""
+    """Settings that only timing can decide: whether a CPU has bf16 units, what a thread costs."""
     if device.type == "cpu":
         return frozenset({"precision", "compile", "micro_batch_size"} | ({"threads"} if threads > 1 else set()))
     return frozenset({"compile"} if device.type == "cuda" else set())

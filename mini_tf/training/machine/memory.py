@@ -1,6 +1,6 @@
-"""What fits into memory: the model at all, by its count of parameters; and rows of a forward pass, measured on one row.
+"""Memory limits: of the model, by its number of parameters; of a micro-batch, measured on one row.
 
-Micro-batches change memory and speed, never the result, so the largest that fits is taken.
+Micro-batches change memory and speed, never the result, so the largest that fits is used.
 """
 
 import os
@@ -23,21 +23,21 @@ _SHARE = 0.5  # of free memory: the backward pass holds gradients of activations
 
 
 def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
-    """The micro-batch size that `auto` comes to, and why. `feed` is one whose micro-batches are single rows."""
-    # Where steps differ (train.batch_tokens), the first one may have few rows, or short ones.
+    """The micro-batch size for `auto`, and the reason. feed: with micro-batches of one row."""
+    # With train.batch_tokens the first step may have few or short rows.
     steps = [feed.micro_batches(step) for step in range(_STEPS_SEEN)]
     rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_bytes(setup.device)
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
-    return size, f"{size} rows keep {size * row_bytes / 2**20:.0f} MiB for the backward pass; {free / 2**20:.0f} MiB are free"
+    return size, f"{size} rows need {size * row_bytes / 2**20:.0f} MiB for the backward pass; {free / 2**20:.0f} MiB are free"
 
 
 def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> int:
-    """Bytes that `forward` keeps for its backward pass, the parameters of `task` not counted."""
+    """Bytes that `forward` saves for its backward pass, without the parameters of `task`."""
     known = {p.untyped_storage().data_ptr() for p in task.parameters()}
     sizes: dict[int, int] = {}
-    held: list[Tensor] = []  # freed memory would be counted once for all who lie in it one after another
+    held: list[Tensor] = []  # memory of freed tensors would be counted once for all that reuse it
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -53,9 +53,10 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
 
 
 def refuse_too_large(sketch: nn.Module, optimizer: OptimizerSettings, device: torch.device) -> None:
-    """RecipeFault where weights, gradients and moments alone are more than this machine has free; `sketch` may lie on the meta device.
+    """RecipeFault if weights, gradients and optimizer state exceed the free memory; the model may be on the meta
+    device.
 
-    What is frozen in it has neither gradients nor moments.
+    Frozen parameters have neither gradients nor optimizer state.
     """
     parameters = sum(p.numel() for p in sketch.parameters())
     learning = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
@@ -69,16 +70,16 @@ def refuse_too_large(sketch: nn.Module, optimizer: OptimizerSettings, device: to
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a process may still take: of the GPU, else of the machine or the container, whichever is less."""
+    """Memory that a process may still allocate: of the GPU, else of the machine or container, whichever is less."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return min(_machine_bytes(), _container_bytes(Path("/sys/fs/cgroup")))
 
 
 def largest_micro_batch(batch_size: int, row_bytes: int, free: int, even: bool = True) -> int:
-    """The most rows, of those that cut the batch into parts, that need no more than a safe share of `free` bytes; at least 1.
+    """The largest micro-batch size within a safe share of `free` bytes; at least 1.
 
-    even: into equal parts, so it is a divisor of the batch.
+    even: equal parts, so it divides the batch size.
     """
     sizes = (-(-batch_size // n) for n in range(1, batch_size + 1) if not even or batch_size % n == 0)
     return next((size for size in sizes if size * row_bytes <= free * _SHARE), 1)
@@ -88,18 +89,18 @@ def _machine_bytes() -> int:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # macOS has neither; half of what is built in is a guess on the safe side
+    except (OSError, StopIteration):  # macOS has neither; half of the installed memory is a safe guess
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _container_bytes(cgroup: Path) -> int:
-    """What the control group has left, in either version of its files; a large number where it is not limited."""
+    """Free memory of the control group, version 1 or 2; a large number without a limit."""
     second = (cgroup, "memory.max", "memory.current")
     first = (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
     for folder, limit, used in (second, first):
         try:
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # files' pages, given up when needed
+            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # cached files are released when needed
             return max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + cached)
         except (OSError, ValueError):  # no such file, or the word "max"
             continue

@@ -1,4 +1,4 @@
-"""How many floating-point operations a second this machine reaches at best: a product of large square matrices, measured now."""
+"""Peak floating-point operations per second of this machine: a product of large square matrices, measured now."""
 
 import time
 
@@ -6,7 +6,9 @@ import torch
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
-    """The best of several sizes, each measured again and again for its part of `seconds`, at least once; with the threads torch has now."""
+    """The best of several matrix sizes, each timed for its part of `seconds`, at least once, with torch's current
+    threads.
+    """
     sides = (512, 1024, 2048) if device.type == "cpu" else (4096, 8192)
     return max(_best_of(n, device, dtype, seconds / len(sides)) for n in sides)
 
@@ -14,7 +16,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -
 def _best_of(n: int, device: torch.device, dtype: torch.dtype, seconds: float) -> float:
     drawn = torch.Generator().manual_seed(0)
     a, b = (torch.randn(n, n, generator=drawn).to(device, dtype) for _ in range(2))
-    product = a @ b  # the first one warms up; the others need no new memory
+    product = a @ b  # the first call warms up; the others need no new memory
     best, until = 0.0, time.perf_counter() + seconds
     while not best or time.perf_counter() < until:
         _wait_for(device)

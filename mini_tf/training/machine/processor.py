@@ -1,4 +1,4 @@
-"""Which processor this is, as far as the last bits of a result and the time of a step depend on it."""
+"""Identity of the processor, as far as results and timings depend on it."""
 
 import hashlib
 import platform
@@ -8,7 +8,7 @@ import torch
 
 
 def processor() -> list[str]:
-    """Its name and a hash of what it can do: virtual machines often hide which one they run on."""
+    """Its name and a hash of its features: virtual machines often hide the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
         said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -1,6 +1,6 @@
-"""A trial: how long forward and backward of the real task take on real rows, in any setup; nothing of it stays.
+"""Times forward and backward passes of the real task on real rows in any setup, without side effects.
 
-What is timed is a training step without its optimizer: to step would change the weights.
+The optimizer is not timed, since it would change the weights.
 """
 
 import time
@@ -20,16 +20,16 @@ from mini_tf.training.machine.device import Setup
 
 @dataclass(frozen=True)
 class StepTimer:
-    """task and feed as in `Training`; the feed's own micro_batch_size plays no part."""
+    """task and feed as in `Training`; the feed's own micro_batch_size is not used."""
 
     task: nn.Module
     feed: Feed
     clock: Callable[[], float] = time.perf_counter
 
     def __call__(self, setup: Setup, rows: int, turn: int = 0) -> float:
-        """Seconds that the first `rows` rows of step number `turn` take, in passes as large as `setup` has them.
+        """Seconds for the first `rows` rows of step number `turn`, in micro-batches of the setup's size.
 
-        Of a step of fewer rows than the largest it is the same part of the step.
+        Of a step with fewer rows than the largest it takes the same share.
         """
         size = min(rows, setup.micro_batch_size)
         batches = replace(self.feed, micro_batch_size=size).micro_batches(turn)
@@ -54,7 +54,7 @@ class StepTimer:
 
         def quietly(*given: Any) -> Any:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what a compiler says of its own speed, the clock is going to tell
+                warnings.simplefilter("ignore")  # the compiler's own warnings about speed; the timer measures it
                 return compiled(*given)
 
         return quietly
@@ -62,7 +62,7 @@ class StepTimer:
 
 @contextmanager
 def untouched(task: nn.Module, device: torch.device) -> Iterator[None]:
-    """Within it `task` may compute gradients; then these, its mode, torch's random numbers and threads are as before."""
+    """Within it `task` may compute gradients; afterwards gradients, mode, random state and threads are restored."""
     threads, mode = torch.get_num_threads(), task.training
     gradients = [(p, p.grad) for p in task.parameters()]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -1,8 +1,8 @@
-"""What `auto` comes to where only a clock can tell: other settings are tried on the run's own model, within 3 % of its time.
+"""Chooses `auto` settings by timing the run's own model, within 3 % of the run's time.
 
-A run under ten seconds tries nothing, nor does a machine on which others are at work. Each setting is decided by itself, in the order
-of what it may gain: precision, threads, rows a pass, and, for long runs, compiling. Every value is warmed up, then all are tried in
-turn, and medians are compared. What is tried must be clearly faster than the safe value to replace it.
+Not for runs under ten seconds, nor on a busy machine. Each setting is chosen by itself, in the order of its possible
+gain: precision, threads, micro-batch size, and, for long runs, compilation. Every value is warmed up, then all are
+timed in turns, and medians are compared. A value must be clearly faster than the safe one to replace it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,45 +14,45 @@ from mini_tf.training.machine.device import Setup, missing_compiler
 from mini_tf.training.schedule import Horizon
 
 SHORT = 10.0
-"""Seconds of a run in which nothing is tried."""
+"""Runs shorter than this (seconds) measure nothing."""
 SHARE = 0.03
-"""Of a run's estimated time, what all tries together may take; compiling apart."""
+"""Largest share of a run's estimated time for all measurements, without compilation."""
 LONGEST = 30.0
-"""Seconds that they may take, however long the run."""
+"""Largest time for them in seconds, however long the run."""
 CLEARLY = 0.9
-"""What replaces a safe value takes at most this part of its time."""
+"""A value replaces the safe one if it takes at most this share of its time."""
 HOPELESS = 1.5
-"""What takes so many times as long as the safe value, once both are warm, is tried no further."""
+"""A value that is so many times slower than the safe one, both warm, is not timed again."""
 ROUNDS = 3
-"""Alternating tries of what is hopeful, after one that warms it up: it may prepare kernels."""
+"""Alternating timings of each value, after one for warmup."""
 COMPILES_FROM = {"cpu": 900.0, "cuda": 300.0}
-"""Seconds of a run in which half a minute of compiling may come back."""
+"""Shortest run (seconds) in which compilation for half a minute may pay off."""
 SCATTERED = 2.0
-"""Where the slowest of equal tries takes so many times as long as the fastest, somebody else is at work, and no figure tells."""
+"""If the slowest of equal timings takes so many times as long as the fastest, the machine is busy."""
 TOO_SHORT = "run too short to measure"
-TOO_DEAR = "to measure it would take too much of the run"
+TOO_DEAR = "measuring would take too long"
 BUSY = "machine too busy to measure"
 
 Measure = Callable[[Setup, int, int], float]
-"""(setup, rows, turn) -> seconds of forward and backward on so many rows; a `StepTimer`, in tests a table."""
+"""(setup, rows, turn) -> seconds of forward and backward passes on so many rows; a `StepTimer`, in tests a table."""
 
 
 @dataclass(frozen=True)
 class RunLength:
-    """How much there is to do: rows a step, and how many steps, or seconds."""
+    """Length of a run: rows per step, and steps or seconds."""
 
     batch_size: int
     horizon: Horizon
 
     def seconds(self, step: float) -> float:
-        """How long the run takes if a step takes so long."""
+        """Seconds of the run, given the seconds of a step."""
         return self.horizon.seconds if self.horizon.steps is None else self.horizon.steps * step  # type: ignore[return-value]
 
 
 def tune(setup: Setup, work: RunLength, measure: Measure, contended: Callable[[], bool] = lambda: False) -> Setup:
-    """`setup` with all that is undecided decided, the reasons, and the figures they rest on.
+    """`setup` with all undecided settings decided, with reasons and timings.
 
-    Its micro_batch_size must be the largest that fits into memory. contended: whether others are at work on this machine just now.
+    Its micro_batch_size must be the largest that fits into memory. contended: whether other programs use the CPU now.
     """
     bench = _Bench(measure, work)
     bench.look(setup)
@@ -77,32 +77,34 @@ def _all_safe(setup: Setup, reason: str) -> Setup:
 
 
 def choose(key: str, seconds: Mapping[Any, float], how: str = "measured") -> tuple[Any, str]:
-    """The value of a setting and why, by the seconds that a step takes; the safe value stands first."""
+    """The value of a setting and the reason, from seconds per step; the first value is the safe one."""
     safe, *others = seconds
     best = min(others, key=seconds.__getitem__)
     chosen = best if seconds[best] <= CLEARLY * seconds[safe] else safe
     rest = ", ".join(f"{_ms(seconds[value])} {_WITH[key].format(value)}" for value in seconds if value != chosen)
     close = ", no clear gain" if chosen == safe and seconds[best] < seconds[safe] else ""
-    return chosen, f"{_ms(seconds[chosen])} ms a step against {rest}, {how}{close}"
+    return chosen, f"{_ms(seconds[chosen])} ms per step, {rest}, {how}{close}"
 
 
 def choose_compiling(eager: float, compiled: float, cost: float, run: float) -> tuple[bool, str]:
-    """Whether to compile and why: by seconds of a step without and with it, of compiling once, and of the whole run."""
+    """Whether to compile and the reason: from seconds per step without and with it, of compilation, and of the whole
+    run.
+    """
     gain = (1 - compiled / eager) * run
-    told = f"{_ms(compiled)} ms a step against {_ms(eager)} without"
+    told = f"{_ms(compiled)} ms per step, {_ms(eager)} without"
     if gain > cost:
-        return True, f"{told}, measured; {cost:.0f} s of compiling save {_duration(gain)}"
-    return False, f"compiled {told}, measured: not worth {cost:.0f} s"
+        return True, f"{told}, measured; {cost:.0f} s of compilation save {_duration(gain)}"
+    return False, f"compiled {told}, measured: not worth {cost:.0f} s of compilation"
 
 
-_WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "in passes of {}"}
+_WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "with micro-batches of {}"}
 
 
 @dataclass
 class _Bench:
-    """Where setups are tried, and what that took so far; `step`: seconds of one in the setup as decided so far.
+    """Times setups, and counts the time spent; step: seconds of a step in the current setup.
 
-    busy: measurements were too noisy to decide; too_dear: something was not tried, since that would take too long.
+    busy: timings were too noisy to decide; too_dear: something was not timed, since it would take too long.
     """
 
     measure: Measure
@@ -122,7 +124,7 @@ class _Bench:
         return taken
 
     def look(self, setup: Setup) -> None:
-        """How long a step takes: by one row, which may overrate it; where that is not short, by up to a whole pass."""
+        """Seconds of a step, estimated from one row (too high), and if that is not short from up to a micro-batch."""
         if self.work.horizon.steps is None and self.work.seconds(0) < SHORT:
             return
         row = self.seconds(setup, 1, 0)
@@ -132,14 +134,14 @@ class _Bench:
             self.step = min(self.seconds(setup, rows, turn) for turn in range(2)) * self.work.batch_size / rows
 
     def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
-        """Whether the safe value and others, so many times slower at worst, can be compared on so many rows."""
+        """Whether the safe value and others, so many times slower at worst, can be timed on so many rows."""
         tries = 1 + ROUNDS + sum(max(2 * slow, HOPELESS * (1 + ROUNDS)) for slow in slowdowns)
         return tries * self.step * rows / self.work.batch_size <= self.left
 
     def compare(self, setups: Mapping[Any, Setup], rows: int, bounded: bool = True) -> dict[Any, float]:
-        """Seconds of a step in each: the median of alternating tries of those that are not hopeless. The first is the safe one.
+        """Seconds per step of each value: the median of alternating timings. The first is the safe one.
 
-        bounded: where time runs out before a value was tried warm, it is left out.
+        bounded: a value that cannot be warmed up in time is left out.
         """
         timed: dict[Any, list[float]] = {}
         for value, setup in setups.items():
@@ -158,7 +160,7 @@ class _Bench:
 
 
 def _others(key: str, setup: Setup) -> dict[Any, float]:
-    """Values besides the safe one, cheapest first, and how many times slower each may turn out."""
+    """Values besides the safe one, cheapest first, and how many times slower each may be."""
     if key == "precision":
         return {"bf16": 5.0}
     if key == "threads":
@@ -167,7 +169,7 @@ def _others(key: str, setup: Setup) -> dict[Any, float]:
 
 
 def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
-    """Decide one setting. Fewer rows make any other than fp32 look worse, but also make fewer threads look better."""
+    """Decide one setting. With few rows other types than fp32 look worse, but fewer threads look better."""
     others = _others(key, setup)
     sizes = _divisors(setup.micro_batch_size) if key == "precision" else [setup.micro_batch_size]
     while others and not any(bench.affords(others.values(), rows) for rows in sizes):
@@ -177,7 +179,7 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
         bench.too_dear = True
         return setup.decided(key, safe, TOO_DEAR)
     if not others:
-        return setup.decided(key, safe, "nothing else to try")
+        return setup.decided(key, safe, "no alternative")
     rows = max(rows for rows in sizes if bench.affords(others.values(), rows))
     seconds = bench.compare({value: replace(setup, **{key: value}) for value in (safe, *others)}, rows)
     if bench.busy or len(seconds) == 1:
@@ -189,18 +191,18 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
 
 
 def _compile(setup: Setup, bench: _Bench) -> Setup:
-    """Decide whether to compile: by doing it, where the run is long enough to pay for the try."""
+    """Decide whether to compile by compiling, if the run is long enough."""
     run, least = bench.work.seconds(bench.step), COMPILES_FROM[setup.device.type]
     if run < least:
-        return setup.decided("compile", False, f"not tried in under {_duration(least)} of training")
+        return setup.decided("compile", False, f"only tried in runs over {_duration(least)}")
     if missing := missing_compiler(setup.device):
         return setup.decided("compile", False, missing)
     rows, compiled = setup.micro_batch_size, replace(setup, compile=True)
     try:
         first = sum(bench.seconds(compiled, rows, turn) for turn in range(2))  # rows of another shape compile once more
         seconds = bench.compare({False: setup, True: compiled}, rows, bounded=False)
-    except Exception as error:  # whatever a compiler trips over, training goes on without it
-        return setup.decided("compile", False, f"compiling failed: {type(error).__name__}")
+    except Exception as error:  # any failure of the compiler leaves training uncompiled
+        return setup.decided("compile", False, f"compilation failed: {type(error).__name__}")
     if bench.busy:
         return setup.decided("compile", False, BUSY)
     cost = max(0.0, first - 2 * seconds[True] * rows / bench.work.batch_size)

@@ -1,6 +1,6 @@
-"""What was tuned before, by machine and shape: one small JSON a question, in the folder `tuning` of the cache.
+"""Remembered tuning results, by machine and shape: one small JSON file each, in the folder `tuning` of the cache.
 
-A file holds the facts it was found for and what was decided; one that is damaged, or holds other facts, is as good as none.
+A file holds its facts and the decisions; a damaged file, or one with other facts, is ignored.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ FORMAT = 1
 
 
 def remembered(shape: dict[str, Any], work: RunLength, setup: Setup, find: Callable[[], Setup], say: Callable[[str], None]) -> Setup:
-    """What `find` decided for this shape and about so much work on a machine like this, now or earlier; `say` is told which.
+    """The decisions of `find` for this shape and length on this machine, new or remembered; `say` reports which.
 
-    shape: all besides `work` and `setup` that the time of a step depends on, as JSON.
+    shape: all besides length and setup that the time of a step depends on, as JSON.
     """
     start = {"start": setup.found, "undecided": sorted(setup.undecided)}
     facts = json.loads(json.dumps({**shape, **_length(work), **start, **_machine(setup.device)}))
@@ -36,15 +36,15 @@ def remembered(shape: dict[str, Any], work: RunLength, setup: Setup, find: Calla
     try:
         path = cache_folder() / "tuning" / f"{key}.json"
     except StorageFault as fault:
-        say(f"tuning: {fault.message}; nothing is remembered")
+        say(f"tuning: {fault.message}; results are not saved")
         return find()
     if path.is_file():
         try:
             found = _read(path, facts, setup)
-            say(f"tuning: known from an earlier run ({path})")
+            say(f"tuning: reused from an earlier run ({path})")
             return found
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            say(f"tuning: {path} is damaged ({type(error).__name__}); measuring anew")
+            say(f"tuning: {path} is damaged ({type(error).__name__}); measuring again")
     found = find()
     if found.provisional:
         return found
@@ -53,12 +53,12 @@ def remembered(shape: dict[str, Any], work: RunLength, setup: Setup, find: Calla
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({"facts": facts, "decided": decided, "measured": found.measured}, indent=1))
     except OSError as error:
-        say(f"tuning: cannot be remembered: {error.strerror}")
+        say(f"tuning: cannot be saved: {error.strerror}")
     return found
 
 
 def _read(path: Path, facts: dict[str, Any], setup: Setup) -> Setup:
-    """Raises what a file can make go wrong."""
+    """Raises if the file is damaged."""
     kept = json.loads(path.read_text(encoding="utf-8"))
     if kept["facts"] != facts or kept["decided"].keys() != setup.undecided:
         raise ValueError("found for something else")
@@ -80,7 +80,7 @@ def _possible(name: str, value: Any, setup: Setup) -> bool:
 
 
 def _length(work: RunLength) -> dict[str, Any]:
-    """Runs up to 1.4 times as long as each other count as one."""
+    """Runs whose lengths differ by a factor up to 1.4 count as equal."""
     steps, seconds = work.horizon.steps, work.horizon.seconds
     return {"steps": steps and round(2 * log2(steps)), "seconds": seconds and round(2 * log2(seconds))}
 

@@ -4,16 +4,16 @@ from typing import Any
 
 import torch
 
-from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Redrawn":
         return Redrawn(self, dims, layer)
 
 
-class Redrawn(Headed):
+class Redrawn(MultiHeadAttention):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.register_buffer("drawn", torch.zeros(3))

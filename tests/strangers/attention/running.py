@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import AttentionDims, Direction, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, Direction, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -29,22 +29,22 @@ class Running(Mixer):
         weight = self.value.weight
         return {"sum": weight.new_zeros(batch, weight.shape[0]), "n": weight.new_zeros(batch, 1)}
 
-    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Tensor, memory: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         before = state or self.start(len(x))
         real = self._real(x, visibility)
         sums = before["sum"][:, None] + torch.where(real, self.value(x), 0.0).cumsum(1)
         n = before["n"][:, None] + real.to(x.dtype).cumsum(1)
         y = self.join((sums / n.clamp(min=1))[:, None], x, visibility).y
-        return Mixed(y, None, None if state is None else {"sum": sums[:, -1], "n": n[:, -1]})
+        return ForwardOutput(y, None, None if state is None else {"sum": sums[:, -1], "n": n[:, -1]})
 
-    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> Explicit:
-        seen = visibility.rows(0, x.shape[1], x.device).expand(len(x), -1, -1)[:, None].to(x.dtype)
+    def explicit(self, x: Tensor, memory: Tensor, visibility: Visibility) -> ExplicitAttention:
+        seen = visibility.mask_rows(0, x.shape[1], x.device).expand(len(x), -1, -1)[:, None].to(x.dtype)
         real = self._real(x, visibility)
-        return Explicit(seen / seen.sum(-1, keepdim=True).clamp(min=1), torch.where(real, self.value(x), 0.0)[:, None])
+        return ExplicitAttention(seen / seen.sum(-1, keepdim=True).clamp(min=1), torch.where(real, self.value(x), 0.0)[:, None])
 
-    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
-        return Mixed(self.out(read[:, 0]), None, state)
+    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+        return ForwardOutput(self.out(read[:, 0]), None, state)
 
     @staticmethod
     def _real(x: Tensor, visibility: Visibility) -> Tensor:
-        return (visibility.own.tensors(len(x), x.device)[0] != 0)[..., None]
+        return (visibility.queries.tensors(len(x), x.device)[0] != 0)[..., None]

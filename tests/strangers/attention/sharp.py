@@ -2,26 +2,26 @@
 
 from torch import Tensor
 
-from mini_tf.nn.heads import Headed, HeadedSettings
 from mini_tf.nn.layers.attend import attend
-from mini_tf.nn.mixer import AttentionDims, Explicit, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Sharp":
         return Sharp(self, dims, layer)
 
 
-class Sharp(Headed):
-    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
-        return attend(q, k, v, visibility, 2 * self.scale, _Twice(self._biasing))
+class Sharp(MultiHeadAttention):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+        return attend(q, k, v, visibility, 2 * self.scale, _Twice(self._bias_encoding))
 
-    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         weights, values, _ = super().explicit(x, memory, visibility)
-        return Explicit((weights**2 / (weights**2).sum(-1, keepdim=True)).nan_to_num(0.0), values)
+        return ExplicitAttention((weights**2 / (weights**2).sum(-1, keepdim=True)).nan_to_num(0.0), values)
 
 
 class _Twice(PositionalEncoding):
@@ -29,7 +29,7 @@ class _Twice(PositionalEncoding):
 
     def __init__(self, position: PositionalEncoding | None) -> None:
         super().__init__()
-        self.attaches = frozenset() if position is None else frozenset({"bias"})
+        self.applies_to = frozenset() if position is None else frozenset({"bias"})
         self._position = (position,)
 
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:

@@ -5,13 +5,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import AttentionDims, Direction, Explicit, LayerSpec
+from mini_tf.nn.mixer import AttentionDims, Direction, ExplicitAttention, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import IN_STATE, TokenPositions, Visibility
+from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
     CROSS: ClassVar[bool] = False
     STREAMS: ClassVar[bool] = True
@@ -21,19 +21,19 @@ class Settings(HeadedSettings):
         return Spans(self, dims, layer)
 
 
-class Spans(Headed):
+class Spans(MultiHeadAttention):
     LONGEST = 4
 
-    def read(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, visibility: Visibility) -> Tensor:
         return self._weights(q, k, visibility) @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
-    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         q, k, v = self._project(x, memory, visibility)
-        return Explicit(self._weights(q, k, visibility), v.repeat_interleave(q.shape[1] // v.shape[1], dim=1))
+        return ExplicitAttention(self._weights(q, k, visibility), v.repeat_interleave(q.shape[1] // v.shape[1], dim=1))
 
     def _weights(self, q: Tensor, k: Tensor, visibility: Visibility) -> Tensor:
         index, keys = torch.arange(q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)[None]
-        seen = visibility.keep(index, keys) & (visibility.distance(index, keys) <= self._spans(k)[:, None])
+        seen = visibility.visible(index, keys) & (visibility.distance(index, keys) <= self._spans(k)[:, None])
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(-1, -2) * self.scale
         return scores.masked_fill(~seen[:, None], -torch.inf).softmax(-1).nan_to_num(0.0)
 
@@ -45,8 +45,12 @@ class Spans(Headed):
     def trim(self, state: State) -> State:
         """Keys that no later token of any row may see go."""
         k = state["k"]
-        token_positions = TokenPositions.of_state(state[IN_STATE], k.shape[2])
+        token_positions = TokenPositions.of_state(state[POSITIONS_KEY], k.shape[2])
         positions = token_positions.all_positions(k.device)
         alive = ((positions[:, -1:] + 1 - positions) <= self._spans(k)).any(0)
         first = int(alive.nonzero()[0]) if alive.any() else k.shape[2] - 1
-        return state | {"k": k[:, :, first:], "v": state["v"][:, :, first:], IN_STATE: token_positions.last(k.shape[2] - first).to_state()}
+        return state | {
+            "k": k[:, :, first:],
+            "v": state["v"][:, :, first:],
+            POSITIONS_KEY: token_positions.last(k.shape[2] - first).to_state(),
+        }

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import AttentionDims, Direction, Explicit, LayerSpec, Mixed, Mixer, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, Direction, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 
@@ -35,19 +35,19 @@ class Sums(Mixer):
         # `explicit` needs the keys and values themselves; they are made from the source, which all layers share.
         return {"kv": k.transpose(-1, -2) @ v, "k": k.sum(2), "source": memory}
 
-    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> Mixed:
+    def forward(self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         kept = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
         q = self._features(self.q(x))
         total = (q @ kept["k"][..., None]).clamp(min=1e-30)
         return self.join(q @ kept["kv"] / total, x, visibility, state)
 
-    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> Explicit:
+    def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
         k, v = self._keys(memory["source"] if isinstance(memory, dict) else memory, visibility.memory)
         scores = self._features(self.q(x)) @ k.transpose(-1, -2)
-        return Explicit(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30), v)
+        return ExplicitAttention(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30), v)
 
-    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
-        return Mixed(self.out(read.transpose(1, 2).flatten(2)), None, state)
+    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
+        return ForwardOutput(self.out(read.transpose(1, 2).flatten(2)), None, state)
 
     def _keys(self, memory: Tensor, token_positions: TokenPositions) -> tuple[Tensor, Tensor]:
         """phi(k) and v, (B, H, M, ..); 0 at padding."""

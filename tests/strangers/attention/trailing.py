@@ -5,13 +5,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mini_tf.nn.heads import Headed, HeadedSettings
-from mini_tf.nn.mixer import AttentionDims, Direction, LayerSpec, Mixed
+from mini_tf.nn.mixer import AttentionDims, Direction, ForwardOutput, LayerSpec
+from mini_tf.nn.multi_head_attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
 
-class Settings(HeadedSettings):
+class Settings(MultiHeadSettings):
     DIRECTIONS: ClassVar[frozenset[Direction]] = frozenset({"causal"})
     CROSS: ClassVar[bool] = False
 
@@ -19,7 +19,7 @@ class Settings(HeadedSettings):
         return Trailing(self, dims, layer)
 
 
-class Trailing(Headed):
+class Trailing(MultiHeadAttention):
     def __init__(self, settings: Settings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__(settings, dims, layer)
         self.forget = nn.Parameter(torch.zeros(dims.d_model))
@@ -28,15 +28,15 @@ class Trailing(Headed):
         cell = self.forget.new_zeros(batch, len(self.forget))
         return super().start(batch) | {"cell": cell, "segment": torch.zeros(batch, dtype=torch.long, device=cell.device)}
 
-    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> Mixed:
+    def join(self, read: Tensor, x: Tensor, visibility: Visibility, state: State | None = None) -> ForwardOutput:
         attended, _, after = super().join(read, x, visibility, state)
         before = self.start(len(x)) if state is None else state
         cell, last, share = before["cell"], before["segment"], self.forget.sigmoid()
-        segments, _ = visibility.own.tensors(len(x), x.device)
+        segments, _ = visibility.queries.tensors(len(x), x.device)
         cells = []
         for t in range(x.shape[1]):
             here = segments[:, t]
             cell = share * torch.where((here == last)[:, None], cell, 0.0) + (1 - share) * attended[:, t]
             last = here
             cells.append(cell)
-        return Mixed(torch.stack(cells, dim=1), None, None if after is None else after | {"cell": cell, "segment": last})
+        return ForwardOutput(torch.stack(cells, dim=1), None, None if after is None else after | {"cell": cell, "segment": last})

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import Mixed
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import ModelSettings, ModelStack, OneStack
 from mini_tf.nn.stack import SourceMemory, Stack, StackSettings
 from mini_tf.nn.state import State
@@ -55,7 +55,7 @@ class Bottleneck(OneStack):
         super().__init__(settings, vocabulary_size, context)
         below, middle = settings.below, settings.middle
         self.below = Stack(below, self.stack.causal, self.embedding.position)
-        self.position = middle.positions.build(middle.d_model, middle.n_heads, middle.key_width, context)
+        self.position = middle.positions.build(middle.d_model, middle.n_heads, middle.head_dim, context)
         self.middle = Stack(middle, self.stack.causal, self.position)
         self.down, self.up = (
             nn.Linear(settings.d_model, middle.d_model, bias=False),
@@ -79,7 +79,7 @@ class Bottleneck(OneStack):
     def trim(self, state: State) -> State:
         return state | {"layers": {name: getattr(self, name).trim(part) for name, part in state["layers"].items()}}
 
-    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> Mixed:
+    def decode(self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None) -> ForwardOutput:
         token_positions = inputs.token_positions if inputs.token_positions is not None else self._next_token_positions(inputs.ids, state)
         layers = {} if state is None else state["layers"]
         before = None if state is None else state.get("before")
@@ -90,8 +90,8 @@ class Bottleneck(OneStack):
         penalties = [mixed.penalty for mixed in (below, middle, top) if mixed.penalty is not None]
         penalty = torch.stack(penalties).sum() if penalties else None
         if state is None:
-            return Mixed(top.y, penalty, None)
+            return ForwardOutput(top.y, penalty, None)
         after = self._after(token_positions, {"below": below.state or {}, "middle": middle.state or {}, "stack": top.state or {}})
         if before is not None:
-            after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.reach :]
-        return Mixed(top.y, penalty, after)
+            after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.n_previous :]
+        return ForwardOutput(top.y, penalty, after)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.head import Head
-from mini_tf.nn.mixer import Mixed
-from mini_tf.nn.model import Model, ModelSettings, ModelStack, Represents, embedding_of
+from mini_tf.nn.mixer import ForwardOutput
+from mini_tf.nn.model import Model, ModelSettings, ModelStack, SequenceKind, build_embedding
 from mini_tf.nn.stack import CrossAttentionSpec, Stack, StackSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
@@ -34,14 +34,14 @@ class Latents(Model):
     def __init__(self, settings: Settings, vocabulary_size: int, context: int) -> None:
         super().__init__()
         self.context, self.d_model, self.n_types = context, settings.d_model, 0
-        self.embedding = embedding_of(settings, settings, nn.Embedding(vocabulary_size, settings.d_model), context)
+        self.embedding = build_embedding(settings, settings, nn.Embedding(vocabulary_size, settings.d_model), context)
         self.latents = nn.Parameter(torch.randn(settings.n_latents, settings.d_model))
         self.queries = nn.Embedding(context, settings.d_model)
         one = settings.model_copy(update={"n_layers": 1})
-        across = CrossAttentionSpec(settings.attention[0], settings.d_model)
-        self.reader = Stack(one, False, None, across, own=False)
+        cross = CrossAttentionSpec(settings.attention[0], settings.d_model)
+        self.reader = Stack(one, False, None, cross, own=False)
         self.inner = Stack(settings, False, None, n_passes=2)
-        self.decoder = Stack(one, False, None, across, own=False)
+        self.decoder = Stack(one, False, None, cross, own=False)
         self.head = Head(self.embedding.tokens, True, None, bias=False)
 
     def stacks(self) -> list[ModelStack]:
@@ -51,10 +51,10 @@ class Latents(Model):
         reader = ModelStack("reader", self.reader, "latents", "latent", "own", cross="reader.cross", n_above=1 + n)
         return [decoder, inner, reader]
 
-    def max_length(self, rows: Represents = "own") -> int | None:
+    def max_length(self, rows: SequenceKind = "own") -> int | None:
         return self.queries.num_embeddings
 
-    def forward(self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None) -> Mixed:
+    def forward(self, inputs: Tokens, source: Any = None, at: Tensor | None = None, state: State | None = None) -> ForwardOutput:
         token_positions = inputs.token_positions or TokenPositions(inputs.ids.shape[1])
         if inputs.ids.shape[1] > self.queries.num_embeddings:
             raise DataFault("a text is longer than the queries")

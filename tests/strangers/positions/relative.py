@@ -10,7 +10,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodin
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"bias"})
+    APPLIES_TO: ClassVar[frozenset[str]] = frozenset({"bias"})
 
     reach: int = Field(16, ge=1)
 
@@ -19,8 +19,8 @@ class Settings(PositionalEncodingSettings):
 
 
 class Relative(PositionalEncoding):
-    attaches = Settings.ATTACHES
-    by_distance = False
+    applies_to = Settings.APPLIES_TO
+    distance_only = False
 
     def __init__(self, n_heads: int, d_k: int, reach: int) -> None:
         super().__init__()
@@ -32,6 +32,6 @@ class Relative(PositionalEncoding):
         assert q is not None
         assert k is not None
         r = self.table.weight.view(-1, *q.shape[1::2]).transpose(0, 1)  # (H, 2 reach + 1, K)
-        by_distance = (q + self.v) @ r.transpose(-1, -2)  # (B, H, L, 2 reach + 1)
+        distance_only = (q + self.v) @ r.transpose(-1, -2)  # (B, H, L, 2 reach + 1)
         index = (distance.clamp(-self.reach, self.reach) + self.reach)[:, None].expand(len(q), q.shape[1], -1, -1)
-        return (by_distance.gather(3, index) + self.u @ k.transpose(-1, -2)) * self.scale
+        return (distance_only.gather(3, index) + self.u @ k.transpose(-1, -2)) * self.scale

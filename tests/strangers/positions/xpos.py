@@ -13,21 +13,21 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
-    ATTACHES: ClassVar[frozenset[str]] = frozenset({"rotary"})
+    APPLIES_TO: ClassVar[frozenset[str]] = frozenset({"rotary"})
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> "XPos":
         return XPos(d_k)
 
 
 class XPos(PositionalEncoding):
-    attaches = Settings.ATTACHES
-    isometric = False
+    applies_to = Settings.APPLIES_TO
+    orthogonal = False
 
     def __init__(self, d_k: int) -> None:
         super().__init__()
         self.d_k = d_k
 
-    def turn(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
+    def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
         pair = torch.arange(0, self.d_k, 2, dtype=x.dtype, device=x.device) / self.d_k
         positions = token_positions.all_positions(x.device)[:, :, None, None].to(x.dtype)
         angle, fade = positions * 10000**-pair, ((pair + 0.4) / 1.4) ** (positions / 512)

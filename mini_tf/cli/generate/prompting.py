@@ -1,4 +1,4 @@
-"""From the options of `minitf generate` to printed answers, for prompts as arguments, as lines and in the loop alike."""
+"""Prompts in, printed text out: for arguments, lines of a file and the prompt loop."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
 
 
-class Answering:
-    """What a trained model does with prompts; UsageFault where it does nothing. by_line: each prompt is a line of a file."""
+class PromptSession:
+    """A trained model that generates; UsageFault if it does not. by_line: each prompt is a line of a file or pipe."""
 
     def __init__(self, console: Console, trained: "Trained", by_line: bool) -> None:
         self.console, self.trained, self.by_line = console, trained, by_line
@@ -24,15 +24,17 @@ class Answering:
         self.settings = objective.pipeline()
         if self.settings is None or self.settings.COMMAND != "generate":
             predicts = self.settings is not None and self.settings.COMMAND == "predict"
-            hint = "minitf predict tells what it says of a text" if predicts else None
-            raise UsageFault(f"{name} was trained to {objective.kind}, and writes no text", hint=hint)
+            hint = f"use `minitf predict {name}`" if predicts else None
+            raise UsageFault(f"{name} was trained with the objective {objective.kind}, which generates no text", hint=hint)
 
     def open(self, given: Mapping[str, Any]) -> "Generation":
-        """The generation with the options that were given, by name; UsageFault where one is unfit, or means nothing to the model."""
+        """A generation with these options, by name; UsageFault for a value out of range or an option that the model
+        does not support.
+        """
         from mini_tf.pipelines import GenerateOptions, pipeline_of
 
         for name in given:
-            self.refuse_meaningless(name)
+            self.refuse_unsupported(name)
         options = {name: value for name, value in given.items() if name != "context"}
         console, terminal = self.console, sys.stdout.isatty() and not self.by_line and not self.console.json
         return pipeline_of(self.trained).generation(
@@ -43,29 +45,29 @@ class Answering:
                 terminal,
                 console.json,
                 self._note,
-                lambda piece: console.print_product(piece, end=""),
+                lambda piece: console.print_output(piece, end=""),
             )
         )
 
-    def answer(self, generation: "Generation", texts: Sequence[str], places: Sequence[str] = ()) -> None:
-        """Print what is made of prompts, each as soon as it is there. places: file and line of each."""
-        for one in generation.outputs(texts, places):
+    def print_outputs(self, generation: "Generation", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
+        """Generate from prompts and print each result as soon as it is ready. where: file and line of each prompt."""
+        for one in generation.outputs(prompts, where):
             if self.console.json:
                 self.console.emit_json(run=self.trained.folder, result=one.result)
             else:
                 for line in one.lines if self.by_line else one.shown:
-                    self.console.print_product(line)
+                    self.console.print_output(line)
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
-        """At the end says what the model did not read of all the lines, however many groups they came in."""
+    def printing_notes(self) -> Iterator[None]:
+        """Print at the end how much of the prompts was cut or unknown, over all batches."""
         try:
             yield
         finally:
-            self._say_notes()
+            self._print_notes()
 
-    def refuse_meaningless(self, name: str) -> None:
-        """UsageFault where an option means nothing to this model."""
+    def refuse_unsupported(self, name: str) -> None:
+        """UsageFault for an option that this model does not support."""
         if name in self.settings.WITHOUT:
             why = self.settings.WITHOUT[name].format(run=self.trained.folder.name, model=self.trained.recipe.model.kind)
             raise UsageFault(f"--{name.replace('_', '-')}: {why}", hint="leave it out")
@@ -73,20 +75,20 @@ class Answering:
     def _note(self, unread: "Unread") -> None:
         self._unread = unread
         if not self.by_line:
-            self._say_notes()
+            self._print_notes()
 
-    def _say_notes(self) -> None:
+    def _print_notes(self) -> None:
         for note in self._unread.notes() if self._unread is not None else ():
             self.console.say(note)
 
-    def _context(self, wanted: int | None) -> int:
-        """Tokens that the model reads of a text at most; positions that end can be read no farther."""
+    def _context(self, requested: int | None) -> int:
+        """Maximum context in tokens; UsageFault where the model has no positions beyond it."""
         context: int = self.trained.model.context
-        if wanted is None:
+        if requested is None:
             return context
         model = self.trained.recipe.model
-        for limit in model.limits(context):
-            if limit.source == model.SOURCE and wanted > limit.length:
-                hint = "positions that run on, as rotary, alibi and sinusoidal do, would read farther"
-                raise UsageFault(f"--context {wanted}: the model's {limit.kind} positions end at {limit.length}", hint=hint)
-        return wanted
+        for limit in model.position_limits(context):
+            if limit.source == model.SOURCE and requested > limit.length:
+                hint = "rotary, alibi and sinusoidal positions have no maximum"
+                raise UsageFault(f"--context {requested}: the model's {limit.kind} positions end at {limit.length}", hint=hint)
+        return requested

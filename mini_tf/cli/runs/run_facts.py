@@ -1,4 +1,4 @@
-"""What `runs list`, `show` and `compare` say of a run in the same words: recipe, date, parameters, minutes, figures with their unit."""
+"""The facts about a run that `runs list`, `show` and `compare` print."""
 
 import time
 from pathlib import Path
@@ -30,12 +30,12 @@ def summary(folder: Path, record: Any) -> dict[str, Any]:
     }
 
 
-HEADERS = ("run", "recipe", "state", "step", "val.loss", "unit", "figure", "params", "min", "date")
-"""Where the terminal is narrow, the last ones are left out."""
+HEADERS = ("run", "recipe", "state", "step", "val.loss", "unit", "metric", "params", "min", "date")
+"""On a narrow terminal the last columns are left out."""
 
 
 def row_of(facts: dict[str, Any]) -> list[str]:
-    """A run's cells under HEADERS; a run that did not end has the lowest loss so far."""
+    """A run's cells under HEADERS; an unfinished run has its lowest loss so far."""
     loss = facts["val.loss"] if facts["val.loss"] is not None else (facts["best"] or {}).get("loss")
     figure = next((f"{name.removeprefix('val.')} {value:.4f}" for name, value in (facts["figure"] or {}).items()), "")
     return [
@@ -53,7 +53,7 @@ def row_of(facts: dict[str, Any]) -> list[str]:
 
 
 def lines_of(values: dict[str, Any]) -> list[str]:
-    """A line for each value that there is."""
+    """One line per value that is set."""
     return [f"{key:<12} {shown(value)}" for key, value in values.items() if value not in (None, [], {}, "")]
 
 

@@ -1,4 +1,4 @@
-"""The file that keeps a bug's traceback, for whoever is told of the bug."""
+"""The file with the traceback of a bug."""
 
 import os
 import time
@@ -9,16 +9,16 @@ from pathlib import Path
 from mini_tf.system.errors import Refusal
 
 
-def keep_traceback(trace: str, in_run: Callable[[str], Path] | None) -> Path | None:
-    """The file that now holds a traceback: in the run's folder, else in the cache; None where neither can be written."""
-    for keep in (in_run, _keep_in_cache):
+def save_traceback(trace: str, in_run: Callable[[str], Path] | None) -> Path | None:
+    """Write the traceback into the run folder, else into the cache; None if neither is writable."""
+    for keep in (in_run, _save_in_cache):
         with suppress(OSError, Refusal):
             if keep is not None:
                 return keep(trace)
     return None
 
 
-def _keep_in_cache(trace: str) -> Path:
+def _save_in_cache(trace: str) -> Path:
     from mini_tf.system.cache import cache_folder
 
     folder = cache_folder() / "crashes"

@@ -1,4 +1,4 @@
-"""An option of one value is given once: of two values the last would win, and the first would be lost without a word."""
+"""Refuses an option that is given twice, of which Click would silently ignore the first."""
 
 from collections import Counter
 from typing import Any
@@ -7,9 +7,8 @@ import typer
 
 
 def refuse_repeated(command: Any) -> None:
-    """Make a Typer program's commands, and those below them, refuse an option that is repeated, unless it takes several values.
-
-    A switch such as --json may come again; of --stream and --no-stream one is given.
+    """Make all commands of a Typer program refuse a repeated option, unless it takes several values or is a flag like
+    --json.
     """
     for one in getattr(command, "commands", {}).values():
         refuse_repeated(one)

@@ -1,4 +1,4 @@
-"""How every view is shown: its files or its pictures, its notes, and the envelope."""
+"""Output of a view: files or terminal pictures, notes, JSON."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def show(console: Console, view: "View", files: Sequence[Path] = (), run: Path | None = None) -> None:
-    """Pictures go to stdout where no file is asked for."""
+    """Write the files, or print the pictures if there are none."""
     write_all(console, files, view.result, lambda suffix: _file_of(view, suffix))
     for picture in () if files else view.pictures:
-        console.picture(picture)
+        console.show(picture)
     for note in view.notes:
         console.say(note)
-    console.answer(run=run, metrics=view.metrics, result=view.result)
+    console.output(run=run, metrics=view.metrics, result=view.result)
 
 
 def _file_of(view: "View", suffix: str) -> bytes:
-    """What is written to a file of this suffix, other than JSON."""
+    """The content of a file with this suffix, except .json."""
     if suffix in view.files:
         return view.files[suffix]()
     from mini_tf.drawing.files import draw  # matplotlib is slow to import

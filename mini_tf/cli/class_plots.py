@@ -1,4 +1,4 @@
-"""The pictures of `minitf evaluate`: confusion matrix and calibration."""
+"""Confusion matrix and calibration plot of `minitf evaluate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,27 +14,29 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".json")
 SHOWN = 12
-"""Classes up to which their confusion is shown unasked."""
+"""Up to so many classes the confusion matrix is printed by default."""
 
 
 @dataclass(frozen=True)
-class ClassPictures:
-    """The files that were asked for, None = not."""
+class ClassPlots:
+    """The files to write; None: not requested."""
 
     confusion: Path | None
     calibration: Path | None
 
     def check(self, force: bool) -> None:
-        """UsageFault where a file cannot be written, or both are one."""
+        """UsageFault if a file cannot be written or both are the same."""
         both = {"--confusion": self.confusion, "--calibration": self.calibration}
-        asked = {option: file for option, file in both.items() if file is not None}
-        for option, file in asked.items():
+        requested = {option: file for option, file in both.items() if file is not None}
+        for option, file in requested.items():
             files.check([file], SUFFIXES, force, option)
-        if len(asked) == 2 and len({file.resolve() for file in asked.values()}) == 1:
-            raise UsageFault("--confusion and --calibration name one file", hint="give each its own")
+        if len(requested) == 2 and len({file.resolve() for file in requested.values()}) == 1:
+            raise UsageFault("--confusion and --calibration name the same file", hint="give two files")
 
     def accumulator(self, trained: "Trained", own: "MetricAccumulator | None") -> "MetricAccumulator | None":
-        """What gathers the outputs for the pictures besides the pipeline's `own`; UsageFault where the run has none of these pictures."""
+        """The pipeline's accumulator, which also counts the confusion matrix if needed; UsageFault if the task has no
+        such plot.
+        """
         from mini_tf.training.confusion import Confusion
 
         objective, labels = trained.recipe.objective, trained.labels
@@ -42,12 +44,12 @@ class ClassPictures:
         pictures = {} if settings is None else settings.PICTURES
         for name, file, of in (("confusion", self.confusion, "classes or tags"), ("calibration", self.calibration, "classes")):
             if file is not None and name not in pictures:
-                raise UsageFault(f"--{name}: it is of {of}, and {trained.folder.name} was trained on {objective.kind}")
-        unasked = pictures.get("confusion") and labels is not None and len(labels.names) <= SHOWN
-        return Confusion(own, len(labels.names)) if own is not None and labels is not None and (self.confusion or unasked) else own
+                raise UsageFault(f"--{name} needs {of}, but {trained.folder.name} was trained with the objective {objective.kind}")
+        by_default = pictures.get("confusion") and labels is not None and len(labels.names) <= SHOWN
+        return Confusion(own, len(labels.names)) if own is not None and labels is not None and (self.confusion or by_default) else own
 
     def write(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> dict[str, Any]:
-        """Write the files; what they show, as JSON says it."""
+        """Write the files; returns their content as JSON."""
         from mini_tf.drawing.calibration import draw_calibration
         from mini_tf.drawing.confusion import draw_confusion
         from mini_tf.scores.classes import calibration
@@ -59,10 +61,10 @@ class ClassPictures:
         if isinstance(accumulator, Confusion):
             counts, accumulator = accumulator.counts, accumulator.accumulator
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
-            wanted = [self.confusion] if self.confusion else []
-            files.write_all(console, wanted, result["confusion"], lambda suffix: draw_confusion(counts, names, title, suffix))
+            files_to_write = [self.confusion] if self.confusion else []
+            files.write_all(console, files_to_write, result["confusion"], lambda suffix: draw_confusion(counts, names, title, suffix))
         if self.calibration:
-            assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the picture"
+            assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the plot"
             found = calibration(accumulator.probabilities, accumulator.truth)
             result["calibration"] = {name: getattr(found, name) for name in found._fields}
             result["calibration"] |= {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
@@ -70,9 +72,9 @@ class ClassPictures:
         return result
 
     def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:
-        """The confusion matrix of a few classes on stdout, where no file was asked for."""
+        """Print the confusion matrix of few classes if no file was requested."""
         from mini_tf.drawing.confusion import confusion_text
         from mini_tf.training.confusion import Confusion
 
         if self.confusion is self.calibration is None and isinstance(accumulator, Confusion) and trained.labels is not None:
-            console.picture(confusion_text, accumulator.counts, trained.labels.names, title)
+            console.show(confusion_text, accumulator.counts, trained.labels.names, title)

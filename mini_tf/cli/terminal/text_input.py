@@ -1,4 +1,4 @@
-"""Texts that come as lines of a file or of stdin, and those given as arguments: only UTF-8 is taken."""
+"""Texts from lines of a file or stdin and from arguments; only UTF-8 is accepted."""
 
 import itertools
 import sys
@@ -13,15 +13,14 @@ _BYTE_ORDER_MARK = "\ufeff"
 T = TypeVar("T")
 
 
-def lines_of(file: Path | None) -> Iterator[str]:
-    """The lines of a file, or with None or - of stdin, each as it comes: its writer may wait for the answer before writing the next.
+def read_lines(file: Path | None) -> Iterator[str]:
+    """Lines of a file, or of stdin (None or -), each as soon as it arrives, without line ends and byte order mark.
 
-    Without their ends (\\n, \\r\\n) and a byte order mark. DataFault where the file cannot be read, or a line is not UTF-8 or
-    longer than limits().prompt_bytes; of such a line no more is read.
+    DataFault if the file cannot be read, or a line is not UTF-8 or longer than limits().prompt_bytes.
     """
     if file is None or file == Path("-"):
         if sys.stdin is None:
-            raise DataFault("stdin is closed, so there are no lines to read", hint="pipe a text into the command")
+            raise DataFault("stdin is closed", hint="pipe a text into the command")
         yield from _decoded(sys.stdin.buffer, "stdin")
         return
     try:
@@ -31,8 +30,8 @@ def lines_of(file: Path | None) -> Iterator[str]:
         raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
 
 
-def in_groups(items: Iterator[T], n: int) -> Iterator[list[T]]:
-    """`n` at a time, the last ones fewer; what came before a fault of the data comes out before it."""
+def batches_of(items: Iterator[T], n: int) -> Iterator[list[T]]:
+    """Lists of `n` items, the last one shorter; items before a DataFault are yielded before it is raised."""
     group: list[T] = []
     try:
         for item in items:
@@ -55,7 +54,7 @@ def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
         if not line:
             return
         if len(line) > longest:
-            hint = "MINITF_LIMITS=prompt_bytes=16M would allow longer ones"
+            hint = "MINITF_LIMITS=prompt_bytes=16M allows longer lines"
             raise DataFault(f"line {number} is longer than {spoken(longest)}", hint=hint, where=[f"{name}:{number}"])
         try:
             text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
@@ -64,14 +63,16 @@ def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
         yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 
-def refuse_broken(texts: Iterable[str], what: str = "a text") -> None:
-    """UsageFault for an argument that was no UTF-8: Python hands its bytes on as lone surrogates. `what` names it: "a prompt"."""
+def refuse_non_utf8(texts: Iterable[str], what: str = "a text") -> None:
+    """UsageFault for an argument that is not UTF-8, which Python passes on as lone surrogates. what: its name, "a
+    prompt".
+    """
     for text in texts:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageFault(f"{what} is not UTF-8: {text}")
 
 
 def one_source(texts: Collection[str] | None, file: Path | None, what: str = "texts") -> None:
-    """UsageFault where there are texts as arguments and an --input too. `what` names the texts: "prompts"."""
+    """UsageFault if both arguments and --input are given. what: the name of the arguments, "prompts"."""
     if texts and file is not None:
-        raise UsageFault(f"{what} were given and --input {file} too", hint="give one of them")
+        raise UsageFault(f"both {what} and --input {file} were given", hint="give one of them")

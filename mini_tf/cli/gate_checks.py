@@ -1,0 +1,97 @@
+"""Checks --assert before any work is done: the command must compute the metric."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mini_tf.system.errors import UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.recipe.gates import Gate
+    from mini_tf.recipe.recipe import Recipe
+
+OF_SEEDS = (".mean", ".std", ".min", ".max")
+"""Suffixes of a metric where several seeds are trained; the name alone is their median."""
+
+
+def check_gates(
+    gates: "Sequence[Gate]", command: Literal["training", "evaluate", "predict"], recipe: "Recipe", classes: Sequence[str] | None = None
+) -> None:
+    """UsageFault if `command` does not compute the metric for this recipe, Unavailable if its package is missing.
+
+    classes: names of the run's classes or tags, where known; default: those listed in the recipe.
+    """
+    from mini_tf.recipe.gates import spellings
+    from mini_tf.scores import packages_of, require
+
+    if classes is None:
+        classes = recipe.objective.classes
+    names = _names(command, recipe, classes)
+    for gate in gates:
+        names_of_metric: Sequence[str] = spellings(gate.metric)
+        if command == "training":
+            names_of_metric = [_without_statistic(name, recipe.train.seeds, names) for name in names_of_metric]
+        metric = next((name for name in names_of_metric if _is_among(name, names)), None)
+        if metric is None:
+            raise _no_such_metric(gate.metric, names_of_metric[0], command, recipe, names)
+        if classes is not None:
+            _check_class(gate.metric, metric, classes, recipe)
+        require(*packages_of(recipe.objective.pipeline(), [metric.removeprefix("val.")]))
+
+
+def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
+    """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
+    from mini_tf.scores import figures_of
+
+    excluded = {"loss"} if command == "predict" else set[str]()
+    if command == "training" and not recipe.eval.translations:
+        excluded |= _written(recipe)
+    found = [name for name in figures_of(recipe.objective, classes) if name not in excluded]
+    if command == "training":
+        return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
+    return [*found, "targets"] if command == "evaluate" else found
+
+
+def _written(recipe: "Recipe") -> set[str]:
+    """Metrics of generated texts."""
+    pipeline = recipe.objective.pipeline()
+    return set() if pipeline is None else {*pipeline.WRITTEN}
+
+
+def _without_statistic(name: str, seeds: int, names: Sequence[str]) -> str:
+    """val.accuracy for val.accuracy.mean; UsageFault with one seed. But a class may be called `mean`."""
+    metric, dot, statistic = name.rpartition(".")
+    if dot + statistic not in OF_SEEDS or not _is_among(metric, names):
+        return name
+    if seeds > 1:
+        return metric
+    if _is_among(name, names):
+        return name
+    raise UsageFault(f"--assert {name}: {statistic} needs several seeds", hint="train.seeds=5 trains several")
+
+
+def _is_among(metric: str, names: Sequence[str]) -> bool:
+    return any(metric.startswith(name) and metric != name if name.endswith(".") else metric == name for name in names)
+
+
+def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
+    from mini_tf.recipe.kinds import kinds_of
+    from mini_tf.scores import COMMON, figures_of
+
+    kind, bare = recipe.objective.kind, metric.removeprefix("val.")
+    if bare in _written(recipe):
+        return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
+    found: dict[str, Any] = kinds_of("objectives")
+    others = [word for word, settings in found.items() if _is_among(bare, figures_of(settings)) and bare not in COMMON]
+    listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
+    hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
+    return UsageFault(f"--assert {assertion}: not a metric of {command}; available: {listed}", hint=hint)
+
+
+def _check_class(assertion: str, metric: str, classes: Sequence[str], recipe: "Recipe") -> None:
+    """UsageFault if a metric names a class or entity type that does not exist."""
+    kind, _, class_name = metric.removeprefix("val.").partition(".")
+    pipeline = recipe.objective.pipeline()
+    if pipeline is None or not class_name or f"{kind}." not in pipeline.FIGURES:
+        return
+    if class_name not in (known := pipeline.classes_of(kind, classes)):
+        raise UsageFault(f"--assert {assertion}: there is no class {class_name!r}", hint=f"there are: {', '.join(known[:20])}")

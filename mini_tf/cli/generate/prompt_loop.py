@@ -1,0 +1,157 @@
+"""The prompt loop at a terminal, until Ctrl-D.
+
+Ctrl-C stops the current output; at the prompt it ends the loop, within a multi-line prompt only that prompt.
+"""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from mini_tf.cli.generate.loop_options import RESET, LoopOptions
+from mini_tf.cli.generate.prompting import PromptSession
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
+from mini_tf.system.errors import Refusal, UsageFault
+
+PROMPT, MORE = "> ", "... "
+BLOCK = '"""'
+"""A line of its own before and after a multi-line prompt."""
+HELP = f"""\
+/set NAME VALUE  change an option, as in /set temperature 0.7; the value {RESET} resets it
+/set             show all options and their values
+/retry           run the last prompt again with another seed
+/exit            quit; so does Ctrl-D
+{BLOCK}              on a line of its own: begin or end a multi-line prompt
+//TEXT           use /TEXT as the prompt
+Ctrl-C stops the output; at the prompt it quits."""
+
+
+def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
+    """Run the loop; returns the exit code. given: the initial options. A refused prompt prints one line, and the loop
+    continues.
+    """
+    with suppress(ImportError):
+        import readline  # line editing and history for input()
+
+        # In the C locale readline takes bytes above 127 for commands.
+        for setting in ("input-meta on", "output-meta on", "convert-meta off"):
+            readline.parse_and_bind(f"set {setting}")
+    console, loop = session.console, _Loop(session, given)
+    for line in _banner(session):
+        console.say(line)
+    while True:
+        try:
+            loop.turn()
+        except EOFError:
+            console.say("")
+            return 0
+        except KeyboardInterrupt:
+            console.say("")
+            raise
+        except Refusal as refusal:
+            console.close(refusal.exit_code, refusal)
+
+
+def _banner(session: PromptSession) -> list[str]:
+    trained, recipe = session.trained, session.trained.recipe
+    step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
+    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DOES}"
+    return [f"{trained.folder.name}, {step}: {what}", "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"]
+
+
+class _Loop:
+    """The state between prompts: options, last prompt, next seed."""
+
+    def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
+        self.session, self.options = session, LoopOptions(session, given)
+        self.last: str | None = None
+        self.seed = -1
+        self.replies = Console(color=session.console.color)
+        """Prints replies to commands even with -q."""
+
+    def turn(self) -> None:
+        """One prompt, or one command."""
+        line = _read_line(PROMPT)
+        if line.startswith("//"):
+            self._run(line[1:])
+        elif line.lstrip().startswith("/"):
+            self._command(*line.lstrip().partition(" ")[::2])
+        elif line == BLOCK:
+            self._run(_block())
+        else:
+            self._run(line)
+
+    def _command(self, word: str, rest: str) -> None:
+        if word == "/help":
+            self._reply(HELP)
+        elif word == "/set":
+            self._reply("\n".join(self.options.change(rest.strip())))
+        elif word == "/retry":
+            self._retry()
+        elif word == "/exit":
+            raise EOFError
+        else:
+            raise UsageFault(f"no such command: {word}", hint="/help shows them; //TEXT is the prompt /TEXT")
+
+    def _reply(self, text: str) -> None:
+        for line in text.splitlines():
+            self.replies.say(line)
+
+    def _retry(self) -> None:
+        """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
+        given, recipe, without = self.options.given, self.session.trained.recipe, self.session.settings.WITHOUT
+        if self.last is None:
+            raise UsageFault("/retry: no prompt has been given yet")
+        if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:
+            hint = None if "seed" in without else "/set temperature 0.8 enables sampling"
+            raise UsageFault("/retry: greedy decoding does not depend on the seed", hint=hint)
+        self._run(self.last, self.seed + 1)
+
+    def _run(self, prompt: str, seed: int | None = None) -> None:
+        """Run a prompt. Without a fixed seed each prompt takes the next one, so a repeated prompt gives a new text."""
+        if not prompt:
+            return
+        given = self.options.given
+        self.seed = given.get("seed", self.seed + 1) if seed is None else seed
+        self.last = prompt
+        if "seed" not in self.session.settings.WITHOUT:
+            given = given | {"seed": self.seed}
+        console = self.session.console
+        try:
+            self.session.print_outputs(self.session.open(given), [prompt])
+        except KeyboardInterrupt:
+            if console.json:
+                console.close(130, Refusal("interrupted"))
+            else:
+                console.print_output("")
+
+
+def _block() -> str:
+    """The lines of a multi-line prompt; empty after Ctrl-C."""
+    lines = list[str]()
+    try:
+        while (line := _read_line(MORE)) != BLOCK:
+            lines.append(line)
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return ""
+    return "\n".join(lines)
+
+
+def _read_line(prompt: str) -> str:
+    """The next line; EOFError at the end, UsageFault if it is not UTF-8."""
+    try:
+        if sys.stdout.isatty():
+            line = input(prompt)
+        else:  # input() would write its prompt to stdout, which is redirected
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line:
+                raise EOFError
+    except UnicodeDecodeError:
+        raise UsageFault("the prompt is not UTF-8") from None
+    line = line.rstrip("\r\n")
+    refuse_non_utf8([line], "the prompt")
+    return line

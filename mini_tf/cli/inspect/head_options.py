@@ -1,0 +1,20 @@
+"""Options that select layers and heads."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+HEADS = "Layers and heads"
+LAYER = Annotated[
+    list[str] | None,
+    typer.Option("--layer", metavar="0,2-3,-1", help="Only these layers, from 0; -1 is the last. Repeatable.", rich_help_panel=HEADS),
+]
+HEAD = Annotated[
+    list[str] | None, typer.Option("--head", metavar="1,3", help="Only these heads, from 0. Repeatable.", rich_help_panel=HEADS)
+]
+
+
+def joined(values: Sequence[str] | None) -> str | None:
+    """A repeatable option as one list; None if not given."""
+    return ",".join(values) if values else None

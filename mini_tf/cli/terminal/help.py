@@ -1,0 +1,106 @@
+"""How `--help` looks: panels by topic, arguments before options, examples at the end. Typer and rich draw it."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from mini_tf.cli.examples import EXAMPLES
+
+MESSAGES = "Messages"
+"""The panel of the options that all commands share."""
+
+
+class HelpCommand(TyperCommand):
+    """A command with this help."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.help = _paragraphs(self.help)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*_usage_of_arguments(self), "[OPTIONS]"]
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _in_messages(super().get_help_option(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _hide_types(self)
+        with _colors_only_on_a_terminal():
+            super().format_help(ctx, formatter)
+
+
+class HelpGroup(TyperGroup):
+    """A group of commands with this help. Its panels and their commands stand in the order in which the app declares
+    them.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.help = _paragraphs(self.help)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _in_messages(super().get_help_option(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _hide_types(self)
+        with _colors_only_on_a_terminal():
+            super().format_help(ctx, formatter)
+
+
+def add(app: typer.Typer, path: str, body: Callable[..., None], panel: str | None = None) -> None:
+    """Add a command with its examples; path: its full name, such as "data show"."""
+    app.command(path.rpartition(" ")[2], cls=HelpCommand, rich_help_panel=panel, epilog=_examples(EXAMPLES[path]))(body)
+
+
+def group(help: str) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(cls=HelpGroup, no_args_is_help=True, rich_markup_mode="rich", help=help)
+
+
+def add_group(app: typer.Typer, group: typer.Typer, name: str, panel: str) -> None:
+    app.add_typer(group, name=name, rich_help_panel=panel)
+
+
+def _examples(lines: Sequence[str]) -> str:
+    """The epilog of a command; `[` is escaped, since rich reads markup there."""
+    return "\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]).replace("[", "\\[")
+
+
+def _paragraphs(text: str | None) -> str | None:
+    """A docstring with each paragraph on one line, which rich wraps to the terminal."""
+    return text and "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")).replace("[", "\\[")
+
+
+def _usage_of_arguments(command: Any) -> Sequence[str]:
+    return [one.metavar for one in command.params if one.param_type_name == "argument" and one.metavar]
+
+
+def _in_messages(option: Any) -> Any:
+    if option is not None:
+        option.rich_help_panel, option.metavar = MESSAGES, ""
+    return option
+
+
+def _hide_types(command: Any) -> None:
+    """Leave out `<bool>` of a flag, and `<list[str]>` of an argument whose metavar says what it is."""
+    for one in command.params:
+        if one.param_type_name == "argument":
+            one.display_type_rich = lambda ctx: None
+        elif getattr(one, "is_flag", False):
+            one.metavar = ""
+
+
+@contextmanager
+def _colors_only_on_a_terminal() -> Iterator[None]:
+    """Typer prints ANSI codes into any file where GITHUB_ACTIONS is set; NO_COLOR and TERM are rich's own business."""
+    from typer import rich_utils
+
+    before, rich_utils.FORCE_TERMINAL = rich_utils.FORCE_TERMINAL, None
+    try:
+        yield
+    finally:
+        rich_utils.FORCE_TERMINAL = before

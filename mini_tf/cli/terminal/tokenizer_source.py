@@ -1,0 +1,39 @@
+"""The tokenizer that a command takes: a file, a folder with one, or a run."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mini_tf.cli.terminal.completion import run_names
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.text_input import refuse_non_utf8
+
+if TYPE_CHECKING:
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
+
+SOURCE = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|FILE", help="A run, or a tokenizer.json, vocab.txt, vocab.json or a folder with one.", autocompletion=run_names
+    ),
+]
+
+
+def open_tokenizer(console: Console, source: str) -> "Tokenizer":
+    """The tokenizer of a file, a folder with one, or a run of this name; prints assumptions about a foreign one."""
+    from mini_tf.data.tokenization import foreign
+    from mini_tf.data.tokenization.tokenizer import Tokenizer
+    from mini_tf.run import finding
+
+    refuse_non_utf8([source], "the name of the tokenizer")
+    path = Path(source)
+    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
+    location = path if by_path and source != "last" else finding.find(source)
+    tokenizer = Tokenizer.load(location)
+    if os.path.isfile(other := location / "source_tokenizer.json"):
+        console.say(f"this is the target tokenizer; the source tokenizer is {other}")
+    for note in tokenizer.notes:
+        console.say(note)
+    return tokenizer

@@ -1,0 +1,54 @@
+"""Tiny models for contract tests: float64, eval mode, a vocabulary of 23 tokens, weights for non-uniform attention.
+
+The settings under test should be small, as every check builds a model.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.recipe.kinds import settings_of
+
+VOCABULARY, CONTEXT, B, L, M = 23, 16, 3, 9, 7
+
+
+def tiny_model(settings: ModelSettings, seed: int = 0) -> Model:
+    """A model in eval mode with weights large enough for non-uniform attention."""
+    torch.manual_seed(seed)
+    model = settings.build(VOCABULARY, CONTEXT).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model
+
+
+def random_ids(rows: int = B, length: int = L, seed: int = 1) -> Tensor:
+    """Token ids (rows, length)."""
+    return torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def source_for(model: Model, rows: int = B) -> Tokens | None:
+    """A source, if the model needs one."""
+    return Tokens(random_ids(rows, M, seed=2)) if model.needs_source else None
+
+
+def logits_of(model: Model, ids: Tensor, token_positions: TokenPositions | None = None) -> Tensor:
+    """Logits (rows, length, V) for `ids`."""
+    return model.logits(model(Tokens(ids, token_positions), source_for(model, len(ids))).y)
+
+
+def every_mixer(settings: ModelSettings, mixers: list[object]) -> Iterator[ModelSettings]:
+    """The settings with each of these mixers in all layers, without combinations that are refused."""
+    no_positions = settings_of("positions", "none")()
+    for mixer in mixers:
+        for keys in ({}, {"positions": no_positions}):
+            try:
+                variant = type(settings).model_validate(dict(settings) | {"attention": (mixer,)} | keys)
+            except ValueError:
+                continue
+            yield variant
+            break

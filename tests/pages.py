@@ -1,0 +1,138 @@
+"""The pages for users: their commands, and the outputs they show.
+
+`python -m tests.pages FOLDER` runs every page as it is written in FOLDER (half an hour on 2 cores, less where its runs
+are there already), and writes what the commands print, and the pictures, into the pages.
+"""
+
+import csv
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    "README.md",
+    *(f"recipes/{name}.md" for name in ("README", "tutorial", "coming-from")),
+    *(f"mini_tf/{room}/README.md" for room in ("data", "pipelines", "inspection", "run", "jobs")),
+]
+INSTALL = ("first command", "test command")
+"""Blocks that .ci/run and a new machine run."""
+_BLOCK = re.compile(r"(?:<!-- ([^\n]*) -->\n)?```sh\n(.*?)```", re.DOTALL)
+_OUTPUT = re.compile(r"<!-- output: ([^\n]*) -->\n```text\n(.*?)```", re.DOTALL)
+_PICTURE = re.compile(r"!\[[^\]]*\]\((?:\.\./)*data/pictures/([^)]+)\.png\)")
+
+
+class Block(NamedTuple):
+    """A block of shell commands. name: its marker, or nothing."""
+
+    name: str
+    script: str
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks that are run, in order; `<!-- not run: reason -->` leaves one out."""
+    found = [Block(name, script) for name, script in _BLOCK.findall(text_of(page))]
+    return [block for block in found if block.name not in INSTALL and not block.name.startswith("not run:")]
+
+
+def outputs(page: str) -> dict[str, str]:
+    """What a page says its commands print, by the names of the outputs."""
+    return dict(_OUTPUT.findall(text_of(page)))
+
+
+def pictures(page: str) -> list[str]:
+    """Names of the pictures that a page shows."""
+    return _PICTURE.findall(text_of(page))
+
+
+def _log(run: str) -> str:
+    """What a run printed on stderr, without times and the lines about this machine."""
+    return f"sed 's/^[^ ]* //' outputs/{run}/log.txt | grep -v -e ^device -e ^tuning"
+
+
+PATH_QUERY = "Return the name of the file, or the name of the path."
+SENTENCE = "the wise king of a sailor did not follow these birds near the river today"
+MADE_BY = {
+    "first.log": _log("first"),
+    "evaluate first": "minitf evaluate first",
+    "generate first": 'minitf generate first "The file is" --seed 1 --max-new-tokens 60',
+    "opinions.log": _log("opinions"),
+    "answers.log": f"{_log('answers')} | grep -e initialized -e trainable",
+    "predict opinions": "printf 'a warm story and a fine cast\\nthe soup was cold and the room was dark\\n' | minitf predict opinions",
+    "evaluate answers": "minitf evaluate answers",
+    "logprobs": 'minitf generate first "The file is" --greedy --max-new-tokens 4 --logprobs 2',
+    "samples": "printf 'The file\\nThe list\\n' | minitf generate first --num-samples 2 --max-new-tokens 8 --stop .",
+    "masks": 'minitf generate bert "If the argument is [MASK]one, an exception is raised." --top-k 3',
+    "translations": f'minitf generate toy "{SENTENCE}" "i guard the small bridges"',
+    "n-best": "printf 'we did not wait\\nthe dogs will listen\\n' | minitf generate toy --n-best 2",
+    "evaluate toy": "minitf evaluate toy",
+    "attention first": f'minitf inspect-attention first "{PATH_QUERY}"',
+    "describe first": f'minitf inspect-attention first "{PATH_QUERY}" --layer 3 --head 0-3 --describe',
+    "word bat": "minitf inspect word bert bat -i data/senses.jsonl",
+    "align toy": "minitf inspect align toy",
+    "doctor": "minitf doctor --resume",
+    "crash": "minitf inspect crash burst",
+    "cost": "minitf cost quickstart",
+}
+"""The command that makes each output, after the commands of the pages have run."""
+CUT = {"first.log": (6, 9), "opinions.log": (5, 2), "attention first": (27, 5), "crash": (14, 7)}
+"""Long outputs: how many lines are kept at the beginning and at the end."""
+
+
+def fill(folder: Path) -> None:
+    """Run all pages in a folder, and put outputs and pictures into them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "data", folder / "data", dirs_exist_ok=True)
+    prepare(folder)
+    for page in PAGES:
+        for block in blocks(page):
+            print(f"+ {page}: {block.name}", file=sys.stderr)
+            _run("set +e\n" * (block.name == "crash") + block.script, folder)
+    for page in PAGES:
+        text = text_of(page)
+        for name in outputs(page):
+            made = cut(_run(MADE_BY[name], folder), *CUT.get(name, (10**6, 0)))
+            text = re.sub(
+                rf"(<!-- output: {re.escape(name)} -->\n```text\n).*?(```)", lambda m, made=made: m[1] + made + m[2], text, flags=re.DOTALL
+            )
+        (ROOT / page).write_text(text)
+        for picture in pictures(page):
+            for suffix in ("png", "json"):
+                if (folder / f"{picture}.{suffix}").exists():
+                    shutil.copy(folder / f"{picture}.{suffix}", ROOT / "data" / "pictures")
+    shutil.copy(folder / "outputs/first/loss.png", ROOT / "data/pictures/quickstart-loss.png")
+
+
+def cut(text: str, first: int, last: int) -> str:
+    """The first and last lines of a long text; progress between them is left out."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    if len(lines) > first + last:
+        lines = [*lines[:first], "...", *lines[len(lines) - last :]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def prepare(folder: Path) -> None:
+    """The files of a user that pages name."""
+    rows = (ROOT / "data" / "opinions.tsv").read_text().splitlines()[1:]
+    reviews = [row.split("\t") for row in rows]
+    with (folder / "reviews.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("stars", "review"), *reviews])
+    (folder / "new.txt").write_text("a warm story\nthe room was dark\n")
+    (folder / "my.txt").write_text("\n\n".join(text for _, text in reviews) + "\n")
+
+
+def _run(script: str, folder: Path) -> str:
+    commands = f"minitf() {{ '{sys.executable}' -m mini_tf \"$@\"; }}\npython() {{ '{sys.executable}' \"$@\"; }}\n"
+    line = ["bash", "-euo", "pipefail", "-c", commands + script]
+    return subprocess.run(line, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    fill(Path(sys.argv[1]))
