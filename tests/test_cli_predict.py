@@ -95,7 +95,7 @@ def test_what_cannot_be_answered_is_refused_behind_the_answers_before_it(classif
         assert "lines.txt:3: 'text' is empty" in done.stderr
     done = minitf("predict", classifier, "--json", stdin="fine\n{\n")
     assert [json.loads(line).get("ok") for line in done.stdout.splitlines()] == [None, False]
-    refused(minitf("predict", classifier, stdin='{"\\u001b[2J": 1}\n'), "there is no 'text'")
+    refused(minitf("predict", classifier, stdin='{"\\u001b[2J": 1}\n'), "'text' is missing")
     refused(minitf("predict", classifier, ""), "argument 1: 'text' is empty")
 
 

@@ -390,7 +390,7 @@ def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> No
     assert keep_apart(train, val[1:]).notes == ()
     with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs are also in data\.train"):
         keep_apart(train, train[:2])
-    with pytest.raises(DataFault, match=r"data\.val: there are no pairs in it"):
+    with pytest.raises(DataFault, match=r"data\.val: no pairs"):
         keep_apart(train, [])
     with pytest.raises(DataFault, match=r"data\.train: 0 different sources"):
         divide([], 0.1)

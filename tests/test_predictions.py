@@ -131,7 +131,7 @@ def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trai
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "there is no 'text'"), ('{"text": 3}', "must be text")],
+    [("", "'text' is empty"), ("{no json", "not valid JSON"), ('{"txt": "a"}', "'text' is missing"), ('{"text": 3}', "must be text")],
 )
 def test_a_line_that_is_neither_is_refused_with_its_place(classifier: Trained, line: str, told: str) -> None:
     reader = predictor_of(classifier).reader(classifier.recipe.data)

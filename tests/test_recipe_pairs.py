@@ -236,7 +236,7 @@ def test_pairs_beside_text_are_refused() -> None:
     ("objective", "fields", "told"),
     [
         ("seq2seq", "{source: a}", "--fields: only source is named; needed: {source: COLUMN, target: COLUMN}"),
-        ("classify", "{txt: a}", "--fields: no such role 'txt'; a text and its class are read"),
+        ("classify", "{txt: a}", "--fields: no such role 'txt'; needed: {text: COLUMN, label: COLUMN}"),
         ("next_token", "{txt: a}", "--fields: no such role 'txt'; needed: {text: COLUMN}"),
     ],
 )
