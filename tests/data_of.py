@@ -4,7 +4,7 @@ from typing import Any
 
 from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.labels import Labels
-from mini_tf.data.opening import Say, encode, open_text
+from mini_tf.data.opening import Report, encode_data, open_data
 from mini_tf.data.store import Store, Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -32,16 +32,16 @@ def opened(
     data: sections.Data,
     tokenizer: sections.Tokenizer,
     dataset: str = "text",
-    say: Say = lambda line: None,
+    say: Report = lambda line: None,
     used: Tokenizers | None = None,
     **settings: Any,
 ) -> TokenizedData:
     """Both sides; settings: of the objective."""
-    return open_text(data, tokenizer, objective_for(dataset, **settings), say, used)
+    return open_data(data, tokenizer, objective_for(dataset, **settings), say, used)
 
 
 def encoded(
-    data: sections.Data, used: Tokenizers, dataset: str = "text", labels: Labels | None = None, say: Say = lambda line: None
+    data: sections.Data, used: Tokenizers, dataset: str = "text", labels: Labels | None = None, say: Report = lambda line: None
 ) -> Store:
     """All of data.train, nothing held out."""
-    return encode(data, used, objective_for(dataset), labels, say, say)
+    return encode_data(data, used, objective_for(dataset), labels, say, say)

@@ -70,7 +70,7 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     assert answer["label"] == ["sad", "odd"] or set(answer["label"]) == {"sad", "odd"}
     assert minitf("predict", run, "-i", file, "--assert", "f1_micro>0.9").exit_code == 0
     shown = minitf("data", "show", *recipe, "train.context=32").stdout
-    assert "multi_label, one example a row" in shown
+    assert "multi_label, one example per row" in shown
     assert minitf("data", "stats", *recipe, "train.context=32", "--json").exit_code == 0
     told = "was trained with the objective multi_label, which generates no text; use `minitf predict run`"
     refused(minitf("generate", run, "x"), told, exit_code=2)

@@ -135,7 +135,7 @@ def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
         == f"row 0 of {result('stats', pairs)['val']['pairs']} (counted from 0), pair 1: source {n_source} tokens, target {n_target} tokens"
     )
     assert len(lines[4:]) == max(n_source, n_target)
-    first = f"{0:>7}  {row['source']['positions'][0]['reads']!r:<20} {'</s>'!r:<20} {row['positions'][0]['target']!r}"
+    first = f"{0:>8}  {row['source']['positions'][0]['reads']!r:<20} {'</s>'!r:<20} {row['positions'][0]['target']!r}"
     assert lines[4] == first
 
 
@@ -157,7 +157,7 @@ def test_statistics_of_pairs_count_either_side(pairs: str) -> None:
     assert counted["source_vocabulary"] > 256 > counted["vocabulary"]
     table = CliRunner().invoke(app, ["stats", pairs, "-q"]).stdout
     assert table.splitlines()[0].split() == ["train", "source", "train", "target", "val", "source", "val", "target"]
-    assert f"vocabulary: {counted['vocabulary']} tokens of the target, {counted['source_vocabulary']} of the source" in table
+    assert f"vocabulary: source {counted['source_vocabulary']} tokens, target {counted['vocabulary']} tokens" in table
 
 
 def test_sources_on_both_sides_are_counted(pairs: str, tmp_path: Path) -> None:

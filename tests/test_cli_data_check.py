@@ -39,7 +39,7 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
         f"{folder}/train.tsv:41: 'text' is empty; remove the row",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
         f"{folder}/val.tsv:2: 'label' is empty; remove the row",
-        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); there are: 0, 1; objective.labels names all classes",
+        f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); the classes are: 0, 1; objective.labels lists all classes",
     ]
 
 
@@ -74,7 +74,7 @@ def test_empty_lines_of_pairs_and_a_line_without_partner_are_all_reported(folder
     (folder / "en").write_text("one\n\nthree\nfour\n")
     (folder / "de").write_text("eins\nzwei\n \n")
     done = check("data.train={source: en, target: de}", "data.val=null", recipe="multi30k-en-de")
-    refused(done, f"{folder}/en:2: the line is empty", f"{folder}/de:3: the line is empty", f"{folder}/en:4: this line has no partner")
+    refused(done, f"{folder}/en:2: the line is empty", f"{folder}/de:3: the line is empty", f"{folder}/en:4: no corresponding line")
     assert len(done.stderr.splitlines()) == 3
 
 

@@ -30,8 +30,8 @@ def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     monkeypatch.setattr(grammar, "N_SENTENCES", 50)
     monkeypatch.setattr(translate_toy, "N_PAIRS", 50)
-    monkeypatch.setattr(docs_summaries, "FEWEST_PAIRS", 2)
-    monkeypatch.setattr(python_docs, "FEWEST_CHARACTERS", 100)
+    monkeypatch.setattr(docs_summaries, "MIN_PAIRS", 2)
+    monkeypatch.setattr(python_docs, "MIN_CHARACTERS", 100)
 
 
 @pytest.mark.usefixtures("_short")

@@ -12,7 +12,7 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from mini_tf.data.opening import open_text
+from mini_tf.data.opening import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cost.overhead import Overhead, how_often, overhead_of
@@ -52,7 +52,7 @@ def recipe_of(*changes: str) -> Recipe:
 
 def training_of(*changes: str) -> tuple[Parts, Training]:
     recipe = recipe_of(*changes)
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
+    text = open_data(recipe.data, recipe.tokenizer, recipe.objective)
     parts = build(recipe, text, settle(recipe.runtime))
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.schedule, parts.setup)

@@ -26,21 +26,20 @@ def test_the_entropy_of_the_grammar_is_the_mean_surprise_of_its_sentences(senten
     mean = sum(surprise) / len(surprise)
     error = math.sqrt(sum((s - mean) ** 2 for s in surprise)) / len(surprise)
     assert abs(mean - grammar_entropy.entropy_per_document()) < 4 * error < 0.1
-    assert f"is {grammar_entropy.entropy_per_document():.4f} nats, and a token's {grammar_entropy.entropy_per_token():.4f}" in str(
-        grammar.__doc__
-    )
+    entropies = grammar_entropy.entropy_per_document(), grammar_entropy.entropy_per_token()
+    assert f"{entropies[0]:.4f} nats per sentence and {entropies[1]:.4f} nats per token" in str(grammar.__doc__)
     words = sum(len(sentence.split()) for sentence in sentences)
     assert sum(surprise) / words == pytest.approx(grammar_entropy.entropy_per_token(), rel=0.005)
 
 
 def test_probabilities_sum_to_one_at_every_place_of_the_grammar() -> None:
-    waiting, seen = [grammar.Place()], set()
+    waiting, seen = [grammar.State()], set()
     while waiting:
         here = waiting.pop()
         if here in seen:
             continue
         seen.add(here)
-        options = grammar.choices(here)
+        options = grammar.transitions(here)
         assert not options or sum(p for p, _, _ in options) == pytest.approx(1)
         assert len({word for _, word, _ in options}) == len(options)
         waiting += [there for _, _, there in options]

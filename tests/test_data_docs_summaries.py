@@ -9,7 +9,7 @@ from data_of import dataset_of
 
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.data.corpora import docs_summaries
-from mini_tf.data.corpora.docs_summaries import Pair, pair_of, pairs
+from mini_tf.data.corpora.docs_summaries import DocstringSummary, pair_of, pairs
 from mini_tf.recipe.sections import Data
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.errors import Unavailable
@@ -78,13 +78,13 @@ def two():
     """
 '''
 EXPECTED = [
-    Pair(
+    DocstringSummary(
         "A boat is something that floats on the water of a river or a lake. It is not the task of this module to build one.",
         "Boats and all that belongs to them.",
     ),
-    Pair("It may be moved by the wind or by its crew, but not by both.", "Something that floats."),
-    Pair("wind may be none at all, and the boat then stays where it is.", "Let the wind move the boat for an hour."),
-    Pair("The way is the same as the one that was sailed before.", "Return to the harbour of this boat."),
+    DocstringSummary("It may be moved by the wind or by its crew, but not by both.", "Something that floats."),
+    DocstringSummary("wind may be none at all, and the boat then stays where it is.", "Let the wind move the boat for an hour."),
+    DocstringSummary("The way is the same as the one that was sailed before.", "Return to the harbour of this boat."),
 ]
 
 
@@ -115,7 +115,8 @@ def test_files_come_by_name_and_no_source_comes_twice(tmp_path: Path) -> None:
     again = '"""Something that swims.\n\nIt may be moved by the wind or by its crew, but not by both.\n"""\n'
     sunk = '"""Boats that have sunk.\n\nThey are below the water, and there is no way to bring them up.\n"""\n'
     one = package(tmp_path / "one", boats=MODULE, a__first=sunk, copy=again, tests__boats=again.replace("wind", "sea"), broken="def (")
-    assert list(pairs(one)) == [Pair("They are below the water, and there is no way to bring them up.", "Boats that have sunk."), *EXPECTED]
+    sunk = DocstringSummary("They are below the water, and there is no way to bring them up.", "Boats that have sunk.")
+    assert list(pairs(one)) == [sunk, *EXPECTED]
     assert next(iter(pairs(package(tmp_path / "two", a=again, boats=MODULE)))).target == "Something that swims."
 
 
@@ -137,7 +138,7 @@ def test_files_come_by_name_and_no_source_comes_twice(tmp_path: Path) -> None:
 )
 def test_a_summary_is_a_sentence_of_three_words_or_a_title_and_no_signature(first: str, target: str | None) -> None:
     body = "The wind is what moves a boat, and a boat has to be there for the wind to move."
-    assert pair_of(f"{first}\n\n{body}") == (None if target is None else Pair(body, target))
+    assert pair_of(f"{first}\n\n{body}") == (None if target is None else DocstringSummary(body, target))
 
 
 def test_an_explanation_says_nothing_of_lists_that_are_not_there() -> None:
@@ -152,10 +153,10 @@ def test_an_explanation_says_nothing_of_lists_that_are_not_there() -> None:
         "There are three of the winds that move it:",
         "Move the boat.",
     ):
-        assert pair_of(f"{summary}{left_out}\n\n{kept}") == Pair(kept, "Move the boat."), left_out
-        assert pair_of(f"{summary}{kept}\n\n{left_out}") == Pair(kept, "Move the boat."), left_out
+        assert pair_of(f"{summary}{left_out}\n\n{kept}") == DocstringSummary(kept, "Move the boat."), left_out
+        assert pair_of(f"{summary}{kept}\n\n{left_out}") == DocstringSummary(kept, "Move the boat."), left_out
     noted = "Note: the wind is there for all of the boats on a lake."
-    assert pair_of(summary + noted) == Pair(noted, "Move the boat.")
+    assert pair_of(summary + noted) == DocstringSummary(noted, "Move the boat.")
 
 
 def test_pythons_documentation_gives_about_two_thousand_summaries(rows: list[dict[str, str]]) -> None:
@@ -186,7 +187,7 @@ def test_a_python_without_its_librarys_sources_is_told_so(tmp_path: Path, monkey
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
     (tmp_path / "library").mkdir()
     monkeypatch.setattr(documentation.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "library")})
-    with pytest.raises(Unavailable, match="docs-summaries: this Python comes without its library's sources"):
+    with pytest.raises(Unavailable, match="docs-summaries: this Python is installed without the source files"):
         dataset_of("pairs").find("docs-summaries", "data.train")
     assert not list((tmp_path / "cache").iterdir())
 

@@ -71,7 +71,7 @@ def written(store: Store) -> list[Example]:
 
 
 def remade(examples: list[Example], dataset: str, text: TokenizedData) -> Store:
-    return in_memory(dataset_of(dataset).encode(examples, text.used, text.labels), text.used)
+    return in_memory(dataset_of(dataset).encode(examples, text.tokenizers, text.labels), text.tokenizers)
 
 
 def both(text: TokenizedData) -> list[tuple[list[str], list[str]]]:
@@ -119,7 +119,7 @@ def test_a_store_in_memory_equals_the_one_in_files(form: str, tmp_path: Path) ->
     assert sorted(both(text)) == sorted((one.texts, one.labels) for one in read)
     for store in (text.train, text.val):
         same(remade(written(store), form, text), store)
-    again = encoded(Data(train=file), text.used, form, text.labels)
+    again = encoded(Data(train=file), text.tokenizers, form, text.labels)
     same(again, remade(read, form, text))
     assert raw(again) == [(one.texts, one.labels) for one in read]
 
@@ -203,7 +203,7 @@ def test_a_label_that_is_not_learnt_is_refused_with_its_line(tmp_path: Path) -> 
     assert refusal(train, wanted=("1", "2")).startswith(f"{train}:4: the label '10' is not one of the classes")
     text = opened(train)
     with pytest.raises(DataFault, match=r"b\.csv:3: the label '22' is not one of"):
-        encoded(Data(train=val, fields=FIELDS), text.used, "classes", text.labels)
+        encoded(Data(train=val, fields=FIELDS), text.tokenizers, "classes", text.labels)
 
 
 def test_numbers_are_standardised_by_the_training_side_alone(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_
 
 
 def known_by(store: Store) -> set[str]:
-    return {dataset_of("chats").known_by(one) for one in written(store)}
+    return {dataset_of("chats").split_key(one) for one in written(store)}
 
 
 def test_two_answers_to_one_prompt_stand_on_one_side(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_of_two_given_files_of_conversations_whole_ones_are_kept_apart(tmp_path:
 def test_further_responses_are_kept_and_later_turns_are_left_out_and_counted(tmp_path: Path) -> None:
     several = table(tmp_path / "a.jsonl", [{"prompt": f"q{n}", "response": ["one", "", f"{n}"]} for n in range(20)])
     text = opened(several, "chats", fields={})
-    assert {(one.texts[1], one.further) for one in written(text.train)} <= {("one", (f"{n}",)) for n in range(20)}
+    assert {(one.texts[1], one.alternatives) for one in written(text.train)} <= {("one", (f"{n}",)) for n in range(20)}
     turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
     chats = table(tmp_path / "b.jsonl", [{"messages": [{"role": "system", "content": f"{n}"}, *turns]} for n in range(20)])
     text = opened(chats, "chats", fields={})
@@ -299,9 +299,9 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
         assert refusal(train, fields={}, val=val).startswith(f"{val}:2: 'text_pair' is missing; examples have two texts")
         assert refusal(other, fields={}, val=val).startswith(f"{val}:1: 'text_pair' is not allowed; examples have one text")
     with pytest.raises(DataFault, match=r"one\.jsonl:1: no column 'text_pair'"):
-        encoded(Data(train=other), texts[2].used, "classes", texts[2].labels)
+        encoded(Data(train=other), texts[2].tokenizers, "classes", texts[2].labels)
     with pytest.raises(DataFault, match=r"two\.jsonl:1: 'text_pair' is not allowed"):
-        encoded(Data(train=train), texts[1].used, "classes", texts[1].labels)
+        encoded(Data(train=train), texts[1].tokenizers, "classes", texts[1].labels)
 
 
 # Which column a fault is in
@@ -370,6 +370,17 @@ def test_texts_without_labels_can_be_read_where_nothing_is_asked(tmp_path: Path)
     assert list(reader.read(dataset.find(file, "--data"))) == [Example(["a"], [], f"{file}:2"), Example(["b"], [], f"{file}:3")]
 
 
+def test_columns_that_are_found_are_reported_under_the_file_that_is_read(tmp_path: Path) -> None:
+    """The ids of equal contents are cached once, whatever the path."""
+    for name in ("one.csv", "other.csv"):
+        file = table(tmp_path / name, REVIEWS)
+        note = f"{file}: columns read: text = 'review', label = 'stars'; data.fields selects others"
+        text, said = opened(file, fields={}), list[str]()
+        assert [one for one in text.notes if "columns read" in one] == [note]
+        encoded(Data(train=file), text.tokenizers, "classes", text.labels, said.append)
+        assert [one for one in said if "columns read" in one] == [note]
+
+
 # The summary
 
 
@@ -382,13 +393,13 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     assert sizes.endswith(f"maximum {lengths[-1]}")
     for name in STARS:
         counts = [sum(answers == [name] for _, answers in raw(store)) for store in (text.train, text.val)]
-        assert f" {name} {counts[0]} (+{counts[1]})" in labels
-    assert missing.startswith("no example to learn from: ")
+        assert f" {name} {counts[0]}/{counts[1]}" in labels
+    assert missing.startswith("classes without training examples: ")
     assert "\x1b" not in labels + missing
     numbers = list(dataset_of("numbers").summary(opened(table(tmp_path / "b.csv", REVIEWS), "numbers")))
     assert numbers[-1].startswith("labels: mean 4.")
     turns = opened(table(tmp_path / "d.jsonl", [{"prompt": f"q{n}", "response": "abc"} for n in range(20)]), "chats", fields={})
     n = turns.train.n_documents
-    assert list(dataset_of("chats").summary(turns))[-1] == f"asked for: {4 * n} of {len(turns.train)} tokens"
+    assert list(dataset_of("chats").summary(turns))[-1] == f"targets: {4 * n} of {len(turns.train)} training tokens"
     many = [{"text": f"t{n}", "label": f"c{n % 20:02}"} for n in range(400)]
     assert " and 8 more" in list(dataset_of("classes").summary(opened(table(tmp_path / "c.jsonl", many), fields={})))[-1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.labels import Labels
-from mini_tf.data.packing import Packing, Shape, spread
+from mini_tf.data.packing import Packing, Shape, evenly_spaced
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -226,8 +226,8 @@ def test_sizes_are_those_of_the_rows(form: str, context: int) -> None:
     assert max(lengths) <= context
     assert packing.row_tokens == pytest.approx(np.mean(lengths))
     wholes = [len(whole(one, form)[0]) - lookahead for one in some_examples(form)]
-    assert packing.n_longer == sum(one > context for one in wholes)
-    assert (dataset_of(DATASETS.get(form, form)).CUTS is None) == (form == "tags")
+    assert packing.n_too_long == sum(one > context for one in wholes)
+    assert (dataset_of(DATASETS.get(form, form)).TRUNCATES is None) == (form == "tags")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -242,7 +242,7 @@ def test_evaluation_reads_every_row_once_in_order_in_any_batches(form: str) -> N
     assert len(set(keys[0])) == packing.n_rows
     total = int(packing.lengths.sum())
     for tokens in (1, 60, total - 1, total, 10**6):
-        chosen = spread(packing.lengths, tokens)
+        chosen = evenly_spaced(packing.lengths, tokens)
         assert packing.lengths[chosen].sum() >= min(tokens, total)
         assert [row for rows in packing.eval_rows(5, tokens) for row in unpadded(rows)] == [expected[n] for n in chosen]
 

@@ -10,7 +10,7 @@ from data_of import dataset_of, opened
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.packing import Packing, Shape, spread
+from mini_tf.data.packing import Packing, Shape, evenly_spaced
 from mini_tf.objectives.seq2seq import Settings as Seq2Seq
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data
@@ -88,7 +88,7 @@ def test_sizes_are_those_of_the_rows(text: TokenizedData, context: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
     assert pairing.lengths.tolist() == [max(len(source), len(target) - 1) for source, target in expected]
     assert pairing.row_tokens == pytest.approx(np.mean([len(target) - 1 for _, target in expected]))
-    assert pairing.n_longer == sum(max(len(source), len(target)) + 1 > context for source, target in documents(text))
+    assert pairing.n_too_long == sum(max(len(source), len(target)) + 1 > context for source, target in documents(text))
     assert pairing.lengths.max() <= context
 
 
@@ -107,7 +107,7 @@ def test_evaluation_of_some_tokens_reads_pairs_that_have_them(text: TokenizedDat
     pairing, expected = rows_of(text, context), by_hand(text, context)
     lengths = np.array([len(target) - 1 for _, target in expected])
     for tokens in (1, lengths[0], lengths.sum() // 2, lengths.sum(), lengths.sum() + 100):
-        chosen = spread(lengths, int(tokens))
+        chosen = evenly_spaced(lengths, int(tokens))
         assert lengths[chosen].sum() >= min(tokens, lengths.sum())
         assert [pair for rows in pairing.eval_rows(3, int(tokens)) for pair in both(rows)] == [expected[n] for n in chosen]
 
@@ -142,7 +142,7 @@ def test_rows_are_cut_into_parts_with_their_sources(text: TokenizedData) -> None
 def test_the_summary_says_how_long_both_sides_are(text: TokenizedData) -> None:
     pairs, sources, targets = dataset_of("pairs").summary(text)
     assert pairs == f"data: {text.train.n_documents} training pairs, {text.val.n_documents} validation pairs"
-    for line, role, side in ((sources, "sources", 0), (targets, "targets", 1)):
+    for line, role, side in ((sources, "source", 0), (targets, "target", 1)):
         lengths = [len(pair[side]) for pair in documents(text)]
         half, most = np.quantile(lengths, [0.5, 0.95]).astype(int)
-        assert line == f"{role.removesuffix(chr(115))} lengths: median {half} tokens, 95th percentile {most}, maximum {max(lengths)}"
+        assert line == f"{role} lengths: median {half} tokens, 95th percentile {most}, maximum {max(lengths)}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mini_tf.data import raw
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Pair
-from mini_tf.data.split import Division
+from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
@@ -88,12 +88,12 @@ def open_pairs(data: Data, tokenizer: sections.Tokenizer, **more: Any) -> Tokeni
     return opened(data, tokenizer, "pairs", **more)
 
 
-def divide(pairs: list[Pair], share: float) -> Division:
-    return PAIRED.divide(lambda: iter(pairs), None, Split(share=share))
+def divide(pairs: list[Pair], share: float) -> DataSplit:
+    return PAIRED.split(lambda: iter(pairs), None, Split(share=share))
 
 
-def keep_apart(train: list[Pair], val: list[Pair]) -> Division:
-    return PAIRED.divide(lambda: iter(train), lambda: iter(val), Split(share=0.05))
+def keep_apart(train: list[Pair], val: list[Pair]) -> DataSplit:
+    return PAIRED.split(lambda: iter(train), lambda: iter(val), Split(share=0.05))
 
 
 def texts_of(store: Store, text: TokenizedData) -> list[tuple[str, str]]:
@@ -131,7 +131,7 @@ def test_files_of_a_list_or_a_glob_are_partners_in_their_order(tmp_path: Path) -
     assert read(Files(source=listed["en"], target=listed["de"])) == [*PAIRS[20:22], *PAIRS[10:11]]
     assert read(Files(source=f"{tmp_path}/*.en", target=f"{tmp_path}/*.de")) == [*PAIRS[10:11], *PAIRS[20:22]]
     message = refusal(Files(source=f"{tmp_path}/*.en", target=f"{tmp_path}/part1.de"))
-    assert message.startswith("data.train: 2 files of sources, 1 of targets; each needs its partner")
+    assert message.startswith("data.train: 2 source files, but 1 target files; there must be one target file for each")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
@@ -284,7 +284,7 @@ def test_bytes_that_are_not_utf_8_may_be_replaced_and_are_counted(given: str, tm
     with pytest.raises(DataFault, match="is not UTF-8"):
         open_pairs(Data(train=train, fields=fields), CHAR)
     said: list[str] = []
-    encoded(Data(train=train, fields=fields, errors="replace"), text.used, "pairs", say=said.append)
+    encoded(Data(train=train, fields=fields, errors="replace"), text.tokenizers, "pairs", say=said.append)
     assert "40 bytes are not UTF-8; they are replaced by U+FFFD" in said
 
 
@@ -333,7 +333,7 @@ def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
 
 def test_a_sample_of_huge_pairs_shows_a_shared_tokenizer_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(f"aabb aabb {n}", f"XXYY XXYY {n}") for n in range(400)]
-    monkeypatch.setattr(raw, "LARGEST_SAMPLE", 6000)  # every second text is learnt from
+    monkeypatch.setattr(raw, "MAX_TRAINING_CHARACTERS", 6000)  # every second text is learnt from
     text = open_pairs(Data(train=aligned(tmp_path, pairs)), sections.Tokenizer(kind="bpe", vocab_size=300))
     assert len(text.tokenizer.encode(" aabb")) < 3
     assert len(text.tokenizer.encode(" XXYY")) < 3
@@ -390,7 +390,7 @@ def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> No
     assert keep_apart(train, val[1:]).notes == ()
     with pytest.raises(DataFault, match=r"data\.val: all of its 2 pairs are also in data\.train"):
         keep_apart(train, train[:2])
-    with pytest.raises(DataFault, match=r"data\.val: no pairs in it"):
+    with pytest.raises(DataFault, match=r"data\.val: no pairs"):
         keep_apart(train, [])
     with pytest.raises(DataFault, match=r"data\.train: 0 different sources"):
         divide([], 0.1)
@@ -440,9 +440,9 @@ def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_other_pairs_are_encoded_whole_by_given_tokenizers(tmp_path: Path) -> None:
     data = Data(train=aligned(tmp_path))
     text = open_pairs(data, sections.Tokenizer(kind="byte", source=sections.SideTokenizer(kind="char")))
-    store = encoded(Data(train=aligned(tmp_path, PAIRS[5:15], "more")), text.used, "pairs")
+    store = encoded(Data(train=aligned(tmp_path, PAIRS[5:15], "more")), text.tokenizers, "pairs")
     assert texts_of(store, text) == PAIRS[5:15]
-    again = open_pairs(data, CHAR, used=text.used)
+    again = open_pairs(data, CHAR, used=text.tokenizers)
     assert changed(text, again) == set()
     assert texts_of(again.val, again) == texts_of(text.val, text)
 

@@ -18,7 +18,7 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import documents as formats
 from mini_tf.data.formats.documents import Document
 from mini_tf.data.opening import reopen
-from mini_tf.data.split import FEW, Division, Read, Side
+from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ReadExamples, SplitName
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -91,11 +91,11 @@ def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> Non
         assert sorted(sides["train"] + sides["val"]) == sorted(texts)
 
 
-def divide(read: Read, share: float, tail: bool = False) -> Division:
-    return dataset_of("text").divide(read, None, Split(share=share, tail=tail))
+def divide(read: ReadExamples, share: float, tail: bool = False) -> DataSplit:
+    return dataset_of("text").split(read, None, Split(share=share, tail=tail))
 
 
-IN_PARTS = st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=FEW - 1)
+IN_PARTS = st.lists(st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=3), min_size=1, max_size=MIN_EXAMPLES - 1)
 """Documents, each of which comes in one part or several."""
 
 
@@ -103,7 +103,7 @@ def documents_in(parts: list[list[str]]) -> list[Document]:
     return [Document(text, "x", opens=n == 0) for document in parts for n, text in enumerate(document)]
 
 
-def joined(division: Division, side: Side) -> list[str]:
+def joined(division: DataSplit, side: SplitName) -> list[str]:
     """The documents of one side, their parts put together; the first part of a side has to open a document."""
     found: list[str] = []
     for own, document in division.read():
@@ -137,7 +137,7 @@ def test_of_few_documents_each_different_one_counts_once_and_their_last_characte
 
 
 def test_many_copies_of_one_document_are_one_document() -> None:
-    division = divide(lambda: (Document("abcd", "x") for _ in range(2 * FEW)), 0.25)
+    division = divide(lambda: (Document("abcd", "x") for _ in range(2 * MIN_EXAMPLES)), 0.25)
     assert list(division.read()) == [("train", Document("abc", "x")), ("val", Document("d", "x"))]
 
 
@@ -156,9 +156,9 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     kept = ["".join(document) for document in val if document[0] not in known]
     if not kept:
         with pytest.raises(DataFault, match=r"are also in data\.train"):
-            dataset_of("text").divide(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
+            dataset_of("text").split(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
         return
-    division = dataset_of("text").divide(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
+    division = dataset_of("text").split(lambda: iter(documents_in(train)), lambda: iter(documents_in(val)), Split(share=0.05))
     assert (joined(division, "train"), joined(division, "val")) == (["".join(document) for document in train], kept)
 
 
@@ -173,7 +173,7 @@ def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
     text = opened(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
     assert documents_of(text.train, text) == ["a" * 60, "b" * 35]
     assert documents_of(text.val, text) == ["b" * 5]
-    assert text.notes == ["fewer than 10 different documents: the last 0.05 of the characters is the validation data"]
+    assert text.notes == ["fewer than 10 different documents: the last 5 % of the characters are the validation data"]
 
 
 def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> None:
@@ -303,11 +303,11 @@ def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
     data = Data(train=train)
     text = opened(data, BYTE)
     monkeypatch.setattr("sys.stdin", None)
-    again = reopen(data, text.used, TEXT, text.hashes)
+    again = reopen(data, text.tokenizers, TEXT, text.hashes)
     assert (again.val.path, again.hashes, again.notes) == (text.val.path, text.hashes, text.notes)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "emptied"))
     with pytest.raises(DataFault, match="read its data from stdin, and it is no longer in the cache") as refused:
-        reopen(data, text.used, TEXT, text.hashes)
+        reopen(data, text.tokenizers, TEXT, text.hashes)
     assert "--data FILE" in str(refused.value.hint)
 
 
@@ -320,7 +320,7 @@ def test_a_file_that_is_cut_during_training_is_noticed(write: Callable[..., str]
 
 
 def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., str]) -> None:
-    used = opened(Data(train=write(*many())), BYTE).used
+    used = opened(Data(train=write(*many())), BYTE).tokenizers
     other = write("one", "two", name="o.txt")
     assert encoded(Data(train=other), used).n_documents == 2
     raw = encoded(Data(train=other, split=TAIL), used)

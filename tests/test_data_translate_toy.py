@@ -77,8 +77,8 @@ def test_the_corpus_is_8000_different_short_sentences_of_lower_case_words(rows: 
 
 def test_a_source_has_one_translation_and_one_alignment() -> None:
     """However often it is drawn; what a sentence says could be ambiguous, as who is near the river."""
-    known: dict[str, toy.Pair] = {}
-    drawn = [toy.said(sentence) for sentence in islice(toy.sentences(seed=5), 20_000)]
+    known: dict[str, toy.AlignedPair] = {}
+    drawn = [toy.render(sentence) for sentence in islice(toy.sentences(seed=5), 20_000)]
     assert all(known.setdefault(pair.source, pair) == pair for pair in drawn)
     assert len(known) < 0.95 * len(drawn)
 
@@ -153,8 +153,8 @@ def test_adjectives_and_determiners_agree_with_gender_and_number_of_their_noun(p
 
 def test_the_example_of_the_docstring_is_what_the_grammar_says() -> None:
     king = toy.NounPhrase("king", False, "the", "wise", owner=toy.NounPhrase("sailor", False, "a"))
-    follow = toy.Deed("follow", toy.NounPhrase("bird", True, "this"), "past", negated=True)
-    pair = toy.said(toy.Sentence(king, follow, place=("near", toy.NounPhrase("river", False)), time="today"))
+    follow = toy.VerbPhrase("follow", toy.NounPhrase("bird", True, "this"), "past", negated=True)
+    pair = toy.render(toy.Sentence(king, follow, place=("near", toy.NounPhrase("river", False)), time="today"))
     assert f"    {pair.source}\n    {pair.target}\n" in str(toy.__doc__)
     assert pair.alignment == "1-4 2-3 4-1 5-2 6-11 7-10 8-9 9-7 10-8 11-6 13-5 14-0"
 
@@ -169,12 +169,12 @@ def test_what_changes_with_the_number_of_the_subject_is_its_own_words_and_the_ve
     for sentence in islice(nouns, 1000):
         other = sentence._replace(subject=sentence.subject._replace(plural=not sentence.subject.plural))
         (source, target), (changed_source, changed) = [
-            (pair.source.split(), pair.target.split()) for pair in map(toy.said, (sentence, other))
+            (pair.source.split(), pair.target.split()) for pair in map(toy.render, (sentence, other))
         ]
         verb = main_verb(target)
         assert target[verb] != changed[verb]
         assert [*map(stem, target)] == [*map(stem, changed)]
-        relative = sentence.subject.deed is not None
+        relative = sentence.subject.clause is not None
         assert sum(a != b for a, b in zip(target, changed, strict=True)) <= 4 + relative
         hidden += verbs(source) == verbs(changed_source)
     assert hidden > 400  # the source's verb says nothing of the number

@@ -48,7 +48,7 @@ class TellsNoPlace(Classes):
 
 
 class KnowsNothing(Classes):
-    def known_by(self, example: Any) -> str:
+    def split_key(self, example: Any) -> str:
         return example.where
 
 

@@ -72,7 +72,7 @@ def scores_of(task: nn.Module, batch_size: int = 4, tokens: int | None = None) -
 @pytest.mark.parametrize("tokens", [None, 2 * CONTEXT])
 def test_figures_are_means_over_the_targets_and_bits_over_the_bytes_of_an_average_part(tokens: int | None, batch_size: int) -> None:
     """What training pays for its means, the penalty, is no part of them."""
-    task, rows = Guess(), PACKING.eval_numbers(tokens)
+    task, rows = Guess(), PACKING.eval_row_indices(tokens)
     positions = np.array([place for row in rows for place in range(row * CONTEXT, min(49, (row + 1) * CONTEXT))])
     targets = len(positions)
     assert targets >= (tokens or 49)

@@ -17,7 +17,7 @@ from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
 from torch import Tensor
 
 from mini_tf.data.batch import Batch
-from mini_tf.data.opening import open_text
+from mini_tf.data.opening import open_data
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.objectives import Sums
@@ -368,7 +368,7 @@ def publish(run: Path, weights: dict[str, Tensor]) -> None:
 
 def parts_of(*overrides: str) -> Parts:
     recipe = read(TINY, list(overrides)).recipe
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
+    text = open_data(recipe.data, recipe.tokenizer, recipe.objective)
     return build(recipe, text, Setup(micro_batch_size=8))
 
 

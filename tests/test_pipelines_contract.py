@@ -94,8 +94,8 @@ def test_a_pipeline_that_breaks_the_contract_is_caught(broken: type[Any]) -> Non
 
 
 class ShowsTheFirstRow(settings_of("data.datasets", "classes")):  # type: ignore[misc]
-    def shown(self, text: Any, rows: Any, batch: Any, row: int, training: bool) -> Any:
-        return super().shown(text, rows, batch, 0, training)
+    def describe_row(self, text: Any, rows: Any, batch: Any, row: int, training: bool) -> Any:
+        return super().describe_row(text, rows, batch, 0, training)
 
 
 def test_a_row_that_is_shown_in_place_of_another_is_caught() -> None:

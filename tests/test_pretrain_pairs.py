@@ -369,11 +369,11 @@ def test_other_pairs_that_are_unfit_are_4_and_told_by_their_line(two: Path, tmp_
     source, target, _ = files(tmp_path)
     both = f"{{source: {source}, target: {target}}}"
     target.write_text(target.read_text() + "one more\n")
-    refused(minitf("evaluate", two, "--data", both), f"{target}:161: this line has no partner", exit_code=4)
+    refused(minitf("evaluate", two, "--data", both), f"{target}:161: no corresponding line", exit_code=4)
     target.write_text("\n" + "".join(target.read_text().splitlines(keepends=True)[1:160]))
     refused(minitf("evaluate", two, "--data", both), f"{target}:1: the line is empty", exit_code=4)
     refused(minitf("evaluate", two, "--data", "/no/such.tsv"), "/no/such.tsv", exit_code=4)
-    refused(minitf("evaluate", two, "--data", DATA / "tiny.txt"), "tiny.txt is no table", exit_code=4)
+    refused(minitf("evaluate", two, "--data", DATA / "tiny.txt"), "tiny.txt is not a table", exit_code=4)
 
 
 def test_data_that_change_while_a_run_is_under_way_change_no_figure_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_a_kilobyte_of_text_trains_with_a_warning(kind: str, pack: str, tmp_path
     ask = (f"data.train={text}", tiny_model(kind), f"data.pack={pack}")
     done = minitf("pretrain", TINY, *QUIET, "train.steps=3", *ask, "-d", tmp_path / "r")
     assert done.exit_code == 0, done.stderr
-    assert "fewer than 10 different documents: the last 0.1 of the characters is the validation data" in done.stderr
+    assert "fewer than 10 different documents: the last 10 % of the characters are the validation data" in done.stderr
     assert record(tmp_path / "r")["metrics"]["val.loss"] > 0
 
 

@@ -73,7 +73,7 @@ def test_a_recipe_of_files_that_are_not_shipped_says_where_they_are_had(name: st
     assert home is not None
     assert re.search(r"https://[a-z.]+/", home)
     done = minitf("pretrain", name)
-    refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names yours")
+    refused(done, "data.train", f"{tmp_path}/data/", ": no such file; ", home, "; or data.train=... names another file")
     assert len([line for line in done.stderr.splitlines() if not line.startswith("warning: ")]) == 1
     other = "data.train={source: a.en, target: a.de}" if isinstance(reading.read(name).recipe.data.train, TwoFiles) else "data.train=a.tsv"
     assert home not in minitf("pretrain", name, other).stderr

@@ -92,7 +92,7 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
     from mini_tf.training.evaluation import pack
 
     dataset, context = trained.recipe.objective.dataset(), trained.model.context
-    n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_longer if dataset.CUTS else 0
+    n_cut = pack(trained.recipe, store, trained.tokenizer, trained.objective, context).n_too_long if dataset.TRUNCATES else 0
     note = f"of {store.n_documents:,} {dataset.UNIT} are longer than the model's context of {context} tokens and are truncated"
     return [f"{n_cut:,} {note}"] if n_cut else []
 

@@ -1,4 +1,4 @@
-"""Checks all rows of the data files of a recipe, and finds all faults, not only the first."""
+"""Validation of a recipe's data files: reads every row and collects all faults, not only the first."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from mini_tf.data.datasets import Dataset
 from mini_tf.data.formats.lines import unreadable
 from mini_tf.data.labels import unknown_label
 from mini_tf.data.raw import Files, RawData
-from mini_tf.data.split import Division
+from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Store
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
@@ -20,66 +20,65 @@ from mini_tf.system.errors import DataFault
 
 @dataclass
 class Faults:
-    """The first `most` faults, and their total number."""
+    """The messages of the first `limit` faults, and the number of all faults."""
 
-    most: int
-    lines: list[str] = field(default_factory=list)
-    n: int = 0
+    limit: int
+    messages: list[str] = field(default_factory=list)
+    count: int = 0
 
-    def add(self, fault: DataFault, more: str = "") -> None:
-        """more: a consequence, appended to the message."""
-        self.n += 1
-        if len(self.lines) < self.most:
-            self.lines.append("; ".join(filter(None, (fault.message, more, fault.hint))))
+    def add(self, fault: DataFault, consequence: str = "") -> None:
+        self.count += 1
+        if len(self.messages) < self.limit:
+            self.messages.append("; ".join(filter(None, (fault.message, consequence, fault.hint))))
 
 
 @dataclass(frozen=True)
-class Side:
-    """Contents of a split. classes: count per class; repeated: examples that occur more than once."""
+class SplitReport:
+    """Counts of one split. duplicates: examples that repeat an earlier one; classes: examples of each class."""
 
     examples: int
     characters: int
-    repeated: int
+    duplicates: int
     classes: Counter[str]
 
 
 @dataclass(frozen=True)
-class Checked:
-    """faults: none if the recipe can be trained. sides: the splits; none if the data cannot be split.
+class DataReport:
+    """faults: empty if the recipe can be trained. splits: of `train` and `val`; empty if the data cannot be split.
 
-    known_twice: examples of data.val that are also in data.train, which training removes.
+    n_val_in_train: examples of data.val that are also in data.train; training removes them from the validation split.
     """
 
     faults: Faults
-    sides: dict[str, Side]
-    known_twice: int
+    splits: dict[str, SplitReport]
+    n_val_in_train: int
 
 
-def check(dataset: Dataset, data: Data, most: int) -> Checked:
-    """Read all files of a recipe and report the first `most` faults; valid rows are split and counted as in training."""
-    faults, files = Faults(most), RawData(dataset, data).files
-    readable = {side: one for side, one in files.items() if _found(one, faults)}
+def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
+    """Read all files of a recipe; report the first `limit` faults; split and count the valid examples."""
+    faults, files = Faults(limit), RawData(dataset, data).files
+    readable = {split: one for split, one in files.items() if _exists(one, faults)}
     for one in readable.values():
-        for _ in _sound(one, faults):
+        for _ in _valid_examples(one, faults):
             pass
     if len(readable) < len(files):
-        return Checked(faults, {}, 0)
-    unseen = Faults(0)
-    reads = {side: partial(_sound, one, unseen) for side, one in readable.items()}
+        return DataReport(faults, {}, 0)
+    ignored = Faults(0)
+    reads = {split: partial(_valid_examples, one, ignored) for split, one in readable.items()}
     try:
-        division = dataset.divide(reads["train"], reads.get("val"), data.split)
-        labels = dataset.labels_of(example for side, example in division.read() if side == "train")
-        sides = _sides(dataset, division)
-    except DataFault as fault:  # if most rows are invalid, a missing split is no further fault
-        if not faults.n:
+        data_split = dataset.split(reads["train"], reads.get("val"), data.split)
+        labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
+        reports = _split_reports(dataset, data_split)
+    except DataFault as fault:  # if most rows are invalid, too few are left; their faults are reported already
+        if not faults.count:
             faults.add(fault)
-        return Checked(faults, {}, 0)
-    _unknown_classes(dataset, division, sides, () if labels is None else labels.names, faults)
-    known_twice = _examples(dataset, reads["val"]()) - sides["val"].examples if "val" in reads else 0
-    return Checked(faults, sides, known_twice)
+        return DataReport(faults, {}, 0)
+    _add_unknown_classes(dataset, data_split, reports, () if labels is None else labels.names, faults)
+    n_val_in_train = _count(dataset, reads["val"]()) - reports["val"].examples if "val" in reads else 0
+    return DataReport(faults, reports, n_val_in_train)
 
 
-def _found(files: Files, faults: Faults) -> bool:
+def _exists(files: Files, faults: Faults) -> bool:
     try:
         return bool(files.sources)
     except DataFault as fault:
@@ -87,8 +86,8 @@ def _found(files: Files, faults: Faults) -> bool:
         return False
 
 
-def _sound(files: Files, faults: Faults) -> Iterator[Any]:
-    """The valid examples; faults are recorded."""
+def _valid_examples(files: Files, faults: Faults) -> Iterator[Any]:
+    """The examples that can be read; the others are added to `faults`."""
     strict = files.data.errors == "strict"
     for source in files.sources if strict else ():
         for fault in unreadable(source.path, source.name) if source.format != "parquet" else ():
@@ -105,31 +104,33 @@ def _sound(files: Files, faults: Faults) -> Iterator[Any]:
             faults.add(fault, "the rest was not read")
 
 
-def _examples(dataset: Dataset, examples: Iterable[Any]) -> int:
-    return sum(map(dataset.opens, examples))
+def _count(dataset: Dataset, examples: Iterable[Any]) -> int:
+    return sum(map(dataset.is_first_part, examples))
 
 
-def _sides(dataset: Dataset, division: Division) -> dict[str, Side]:
-    found = {}
-    for side in ("train", "val"):
-        hashes, characters = dataset.known(whole=True).scan(example for one, example in division.read() if one == side)
-        classes = Counter(name for one, example in division.read() if one == side for name in dataset.classes(example))
-        found[side] = Side(len(hashes), characters, len(hashes) - len(np.unique(hashes)), classes)
-    return found
+def _split_reports(dataset: Dataset, data_split: DataSplit) -> dict[str, SplitReport]:
+    reports = {}
+    for name in ("train", "val"):
+        hashes, characters = dataset.hasher(content=True).scan(example for split, example in data_split.read() if split == name)
+        classes = Counter(label for split, example in data_split.read() if split == name for label in dataset.classes(example))
+        reports[name] = SplitReport(len(hashes), characters, len(hashes) - len(np.unique(hashes)), classes)
+    return reports
 
 
-def _unknown_classes(dataset: Dataset, division: Division, sides: dict[str, Side], known: Sequence[str], faults: Faults) -> None:
-    """A fault per class that is not `known` from the training split or the recipe, at its first example."""
-    places: dict[str, str] = {}
-    for _, example in division.read():
+def _add_unknown_classes(
+    dataset: Dataset, data_split: DataSplit, reports: dict[str, SplitReport], known: Sequence[str], faults: Faults
+) -> None:
+    """Add a fault for each class that is not `known`, located at its first example."""
+    first: dict[str, str] = {}
+    for _, example in data_split.read():
         for name in dataset.classes(example):
             if name not in known:
-                places.setdefault(name, example.where)
-    for name, where in places.items():
-        faults.add(unknown_label(name, known, where, times=sum(one.classes[name] for one in sides.values())))
+                first.setdefault(name, example.where)
+    for name, where in first.items():
+        faults.add(unknown_label(name, known, where, times=sum(one.classes[name] for one in reports.values())))
 
 
-def lengths(store: Store, context: int) -> dict[str, int]:
-    """The longest example of a store in tokens, sources included, and how many exceed `context` tokens."""
-    longest = np.maximum(store.lengths, store.source.lengths) if store.source is not None else store.lengths
-    return {"longest": int(longest.max()), "longer": int((longest > context).sum())}
+def length_report(store: Store, context: int) -> dict[str, int]:
+    """Tokens of the longest example (of source or target), and the number of examples longer than `context`."""
+    lengths = np.maximum(store.lengths, store.source.lengths) if store.source is not None else store.lengths
+    return {"longest": int(lengths.max()), "longer": int((lengths > context).sum())}

@@ -1,39 +1,40 @@
-"""Examples before tokenization; documents are `formats.documents.Document`."""
+"""Examples before tokenization. An example of the dataset `text` is a `formats.documents.Document`."""
 
 from typing import NamedTuple
 
 ASSISTANT = "assistant"
-"""The role whose messages have a loss."""
+"""The role whose chat messages are targets."""
 
 
 class Pair(NamedTuple):
-    """where: file and line of the pair or its source; alignment: word alignment, if given.
+    """A source and its target.
 
-    further: other references; `target` is the one trained on.
+    where: file and line of the pair, or of its source. alignment: the gold word alignment, if the data have one.
+    alternatives: further references; training uses `target` only.
     """
 
     source: str
     target: str
     where: str
     alignment: str | None = None
-    further: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All references, the trained one first."""
-        return self.target, *self.further
+        """All reference targets; the first is the training target."""
+        return self.target, *self.alternatives
 
 
 class Example(NamedTuple):
-    """texts: one or two texts, words, or chat messages; labels: the class, the number, a tag per word, or the role per
-    message.
+    """One or two texts, the words of a sentence, or the messages of a chat, with their labels.
 
-    labels is empty if unknown. where: file and line. further: of a chat, alternative last messages of the assistant.
-    n_later: messages after the assistant's last one, which are dropped.
+    labels: the class, the number, one tag per word, or the role of each message; empty if unknown. where: file and
+    line. alternatives: other references for the last message of the assistant. n_dropped: messages after the last one
+    of the assistant, which are dropped because they contain no target.
     """
 
     texts: list[str]
     labels: list[str]
     where: str
-    further: tuple[str, ...] = ()
-    n_later: int = 0
+    alternatives: tuple[str, ...] = ()
+    n_dropped: int = 0

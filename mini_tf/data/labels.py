@@ -1,4 +1,4 @@
-"""Labels of a dataset: names of classes, or mean and scale of numbers; saved with the model."""
+"""The labels of a dataset: names of classes, or mean and scale of numbers. A run saves them in its config.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from mini_tf.system.strict_json import short
 
 @dataclass(frozen=True)
 class Labels:
-    """names: the classes in the order of their ids, none for numbers; counts: of each in the training split.
+    """names: the classes in the order of their ids, empty for numbers; counts: of each class in the training split.
 
-    mean, scale: of numbers, mean and standard deviation in the training split; the model predicts (number - mean) /
-    scale. n_texts: 1, or 2 for pairs of texts.
+    mean, scale: mean and standard deviation of numbers in the training split; the target is (number - mean) / scale.
+    n_texts: texts per example, 1 or 2.
     """
 
     names: tuple[str, ...] = ()
@@ -30,10 +30,10 @@ class Labels:
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> "Labels":
-        """The inverse of `to_json`; ValueError for other content."""
+        """The inverse of `to_json`. Raises ValueError if `given` is invalid."""
         names, counts, mean, scale = (given.get(key) for key in ("names", "counts", "mean", "scale"))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-            raise ValueError("labels.names must be a list of different names")
+            raise ValueError("labels.names must be a list of distinct names")
         if not isinstance(counts, list) or len(counts) != len(names) or not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError("labels.counts must be a count for each name")
         if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
@@ -45,9 +45,9 @@ class Labels:
 
 
 def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:
-    """The message for a label that is not a known class, at its first of so many occurrences."""
+    """The fault of a label that is not a known class and occurs `times` times; where: its first occurrence."""
     near = get_close_matches(name, known, n=1)
     listed = ", ".join(map(short, known[:20])) + (", ..." if len(known) > 20 else "")
-    hint = f"did you mean {short(near[0])!r}?" if near else f"there are: {listed};"
+    hint = f"did you mean {short(near[0])!r}?" if near else f"the classes are: {listed};"
     message = f"the label {short(name)!r} is not one of the classes" + (f" ({times:,} times)" if times > 1 else "")
-    return DataFault.located(where, message, hint=f"{hint} objective.labels names all classes")
+    return DataFault.located(where, message, hint=f"{hint} objective.labels lists all classes")

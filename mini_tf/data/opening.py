@@ -1,15 +1,16 @@
-"""Opens a recipe's data as tokenized stores, through the cache.
+"""Opens a recipe's data as stores of ids, for any dataset, through the cache.
 
-The cache key is a hash of file contents and reading settings. A run records a hash of the ids and of the meaning of
-labels, so file names or unused columns do not matter.
+The cache key is the contents of the files and the settings that they are read with. The data hash that a run records is
+a hash of the ids and the labels, so a change that leaves both as they are (a renamed file, an unread column, a comment)
+does not change it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mini_tf.data.datasets import Dataset, TokenizedData
-from mini_tf.data.encoding import write
+from mini_tf.data.encoding import write_stores
 from mini_tf.data.labels import Labels
 from mini_tf.data.raw import Files, RawData
 from mini_tf.data.store import Store, Tokenizers, open_store
@@ -20,121 +21,126 @@ from mini_tf.system.errors import DataFault
 from mini_tf.system.waiting import Reached, waiting
 
 FORMAT = 6
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 _IDS = (".ids", ".starts", ".labels", ".row_labels")
 
 
-def open_text(
+def open_data(
     data: sections.Data,
     tokenizer: sections.Tokenizer,
     objective: ObjectiveSettings,
-    say: Say = lambda line: None,
-    used: Tokenizers | None = None,
+    report: Report = lambda line: None,
+    tokenizers: Tokenizers | None = None,
 ) -> TokenizedData:
-    """Both splits of a recipe's data as ids, from the cache or new. used: tokenizers of a trained run.
+    """Both splits of a recipe's data as ids, from the cache or encoded now.
 
-    Raises DataFault for an invalid file, line, label or tokenizer, or a split without targets.
+    tokenizers: those of a trained run; default: the recipe's.
+
+    Raises DataFault if a file, a line, a label or a tokenizer is invalid, or if a split has no targets.
     """
     dataset: Dataset = objective.dataset()
     raw = RawData(dataset, data)
-    used = used or raw.tokenizers(tokenizer, objective.TOKENS)
+    used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS)
 
     def build(folder: Path) -> dict[str, Any]:
-        division = raw.division
+        data_split = raw.data_split
         with waiting("collecting the labels"):
-            labels = dataset.labels_of(example for side, example in division.read() if side == "train")
-        with waiting(f"encoding {division.characters:,} characters") as reached:
-            facts = write(folder, dataset, division.read(), used, labels, dataset.separated(data), _summed(reached, division.characters))
-        notes = [*raw.division.notes, *facts["notes"]]
-        return facts | {"labels": None if labels is None else labels.to_json(), "notes": notes}
+            labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
+        with waiting(f"encoding {data_split.characters:,} characters") as reached:
+            advance = _progress(reached, data_split.characters)
+            facts = write_stores(folder, dataset, data_split.read(), used, labels, dataset.separated(data), advance)
+        return facts | {"labels": None if labels is None else labels.to_json(), "notes": [*data_split.notes, *facts["notes"]]}
 
-    return _opened(cached("tokens", _key(raw.hash, used), build, say), dataset, used, say)
+    found = cached("tokens", _key(raw.hash, used), build, report)
+    return _opened(found, dataset, used, report, [note for files in raw.files.values() for note in files.column_notes])
 
 
 def reopen(
-    data: sections.Data, used: Tokenizers, objective: ObjectiveSettings, hashes: Mapping[str, str], say: Say = lambda line: None
+    data: sections.Data, tokenizers: Tokenizers, objective: ObjectiveSettings, hashes: Mapping[str, str], report: Report = lambda line: None
 ) -> TokenizedData:
-    """The data of a trained run with its own tokenizers; data from stdin is found in the cache by the recorded
-    `hashes`.
+    """The data of a trained run, encoded by its own tokenizers. Data from stdin are found in the cache by `hashes`.
 
-    Raises DataFault if it is no longer there. Files are read as they are now: compare the hashes.
+    Raises DataFault if the data read from stdin are no longer in the cache. Files are read as they are now: compare the
+    hashes.
     """
     names = [name for corpus in (data.train, data.val) for name in ([corpus] if isinstance(corpus, str) else corpus or ())]
     if "-" not in names:
-        return open_text(data, sections.Tokenizer(), objective, say, used)
+        return open_data(data, sections.Tokenizer(), objective, report, tokenizers)
     found = found_by("tokens", lambda one: _hash(one) == hashes["data"])
     if found is None:
         raise DataFault("the run read its data from stdin, and it is no longer in the cache", hint="--data FILE evaluates on a file")
-    return _opened(found, objective.dataset(), used, say)
+    return _opened(found, objective.dataset(), tokenizers, report)
 
 
-def encode(
+def encode_data(
     data: sections.Data,
-    used: Tokenizers,
+    tokenizers: Tokenizers,
     objective: ObjectiveSettings,
     labels: Labels | None,
-    say: Say = lambda line: None,
-    note: Say = lambda line: None,
+    report: Report = lambda line: None,
+    note: Report = lambda line: None,
 ) -> Store:
-    """All of data.train as ids, without a validation split; labels: of the run. note: called with notes on the data."""
+    """All of data.train as one store. labels: those of the run. note: called with each note about the data."""
     dataset: Dataset = objective.dataset()
     files = Files(dataset, data, data.train, "--data", labels)
-    known = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
+    content = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:
         with waiting("reading and encoding"):
-            facts = write(folder, dataset, (("val", example) for example in files.read()), used, labels, dataset.separated(data))
+            facts = write_stores(
+                folder, dataset, (("val", example) for example in files.read()), tokenizers, labels, dataset.separated(data)
+            )
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
-    found = cached("tokens", _key(known, used), build, say)
-    for line in found.facts["notes"]:
+    found = cached("tokens", _key(content, tokenizers), build, report)
+    for line in dict.fromkeys([*files.column_notes, *found.facts["notes"]]):
         note(line)
-    return _open(found, "val", used, "--data")
+    return _open(found, "val", tokenizers, "--data")
 
 
-def _summed(reached: Reached, whole: int) -> Callable[[int], None]:
-    """Converts amounts of work into shares of `whole`."""
+def _progress(reached: Reached, total: int) -> Callable[[int], None]:
+    """A function that adds an amount and reports the share of `total` done so far."""
     done = 0
 
-    def more(some: int) -> None:
+    def advance(amount: int) -> None:
         nonlocal done
-        done += some
-        reached(min(1.0, done / max(whole, 1)))
+        done += amount
+        reached(min(1.0, done / max(total, 1)))
 
-    return more
+    return advance
 
 
-def _key(known: str, used: Tokenizers) -> str:
-    return hash_of({"format": FORMAT, "data": known, "tokenizers": [one.hash for one in used]})
+def _key(content: str, tokenizers: Tokenizers) -> str:
+    return hash_of({"format": FORMAT, "data": content, "tokenizers": [one.hash for one in tokenizers]})
 
 
 def _hash(found: Cached) -> str:
-    """The hash of ids, labels and the meaning of labels of both splits."""
+    """Hash of the ids and labels of both splits, and of the meaning of the labels."""
     ids = {name: sha for name, (_, sha) in found.files.items() if name.endswith(_IDS)}
     return hash_of([ids, found.facts["labels"]] if found.facts["labels"] else ids)
 
 
-def _opened(found: Cached, dataset: Dataset, used: Tokenizers, say: Say) -> TokenizedData:
-    train, val = (_open(found, side, used, f"data.{side}") for side in ("train", "val"))
-    hashes = {"data": _hash(found), "tokenizer": used.target.hash}
-    hashes |= {} if used.source is used.target else {"source_tokenizer": used.source.hash}
+def _opened(found: Cached, dataset: Dataset, tokenizers: Tokenizers, report: Report, column_notes: Sequence[str] = ()) -> TokenizedData:
+    train, val = (_open(found, split, tokenizers, f"data.{split}") for split in ("train", "val"))
+    hashes = {"data": _hash(found), "tokenizer": tokenizers.target.hash}
+    hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
     labels = None if found.facts["labels"] is None else Labels.of_json(found.facts["labels"])
-    notes = [*dict.fromkeys(note for one in used for note in one.notes), *found.facts["notes"]]
-    text = TokenizedData(train, val, used, notes, hashes, labels)
-    say(f"text: {dataset.opened(text)}")
-    return text
+    notes = [*dict.fromkeys([*(note for one in tokenizers for note in one.notes), *column_notes, *found.facts["notes"]])]
+    data = TokenizedData(train, val, tokenizers, notes, hashes, labels)
+    report(f"data: {dataset.size_summary(data)}")
+    return data
 
 
-def _open(found: Cached, side: str, used: Tokenizers, key: str) -> Store:
-    """One split; DataFault if it is empty."""
+def _open(found: Cached, split: str, tokenizers: Tokenizers, key: str) -> Store:
+    """The store of one split; DataFault if it is empty."""
     stores = found.facts["stores"]
-    numbers = [stores[name] for name in (side, f"{side}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
-    smallest = min(numbers, key=lambda one: one["tokens"])
+    sizes = [stores[name] for name in (split, f"{split}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
+    smallest = min(sizes, key=lambda one: one["tokens"])
     if smallest["tokens"] < 2 or not smallest["raw_bytes"]:
-        what = "no text" if key != "data.val" else "no validation data"
-        more = "provide more text" if key == "--data" else "provide more text, or a larger data.split"
-        raise DataFault(f"{key}: {what} ({smallest['tokens']} tokens; at least 2 are needed)", hint=more)
+        message = "no text" if key != "data.val" else "no validation data"
+        hint = "provide more text" if key == "--data" else "provide more text, or a larger data.split"
+        raise DataFault(f"{key}: {message} ({smallest['tokens']} tokens; at least 2 are needed)", hint=hint)
     source = None
-    if (name := f"{side}.source") in stores:
-        source = open_store(found.folder, name, stores[name], used.source.vocabulary)
-    return open_store(found.folder, side, stores[side], used.target.vocabulary, source)
+    if (name := f"{split}.source") in stores:
+        source = open_store(found.folder, name, stores[name], tokenizers.source.vocabulary)
+    return open_store(found.folder, split, stores[split], tokenizers.target.vocabulary, source)

@@ -1,4 +1,4 @@
-"""From a store to rows: the interface of everything that reads rows of data."""
+"""Packing: how the documents of a store become rows for training and evaluation."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,10 +15,10 @@ from mini_tf.system.seeds import seed_of
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of `context` tokens and `lookahead` more, which are targets only.
+    """Rows of `context` input tokens and `lookahead` further tokens, which are targets only.
 
-    pack: as `data.pack`. seed: for the offsets of epochs. word_starts_of: finds where words begin, if the objective
-    needs it.
+    pack: `data.pack`. seed: decides the offset of each epoch. word_starts_of: finds word starts in ids, if the
+    objective needs them.
     """
 
     context: int
@@ -30,12 +30,12 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """A store as rows; see subclasses."""
+    """Base class: the rows of a store."""
 
     store: Store
     shape: Shape
 
-    n_longer = 0
+    n_too_long = 0
     """Examples longer than the context."""
 
     @property
@@ -44,71 +44,71 @@ class Packing:
 
     @property
     def n_rows(self) -> int:
-        """Rows per epoch, constant."""
+        """Rows per epoch, the same for all epochs."""
         return len(self.lengths)
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n_rows,): input tokens of each row; with a source, the longer of both."""
+        """(n_rows,): input tokens of each row; the longer of source and target."""
         raise NotImplementedError
 
     @property
     def row_tokens(self) -> float:
-        """Mean number of input tokens per row; with a source, of targets."""
+        """Mean input tokens per row; of rows with a source, of the target."""
         raise NotImplementedError
 
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
-        """These rows (B,) of an epoch, with the keys (B,) to draw from."""
+        """The rows with these indices (B,) in an epoch; keys (B,): a random seed for each."""
         raise NotImplementedError
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """The documents (from 0, each once) in these rows (B,) of an epoch; none if the data is one document."""
+        """The distinct documents (from 0) in these rows (B,) of an epoch; empty if the store has a single one."""
         raise NotImplementedError
 
     @property
-    def held_out_tokens(self) -> np.ndarray:
-        """(n,): tokens of each evaluation row that count for `eval.tokens`."""
+    def eval_row_tokens(self) -> np.ndarray:
+        """(n,): tokens of each evaluation row, as counted for `eval.tokens`."""
         raise NotImplementedError
 
-    def held_out(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
-        """These rows (B,) of evaluation."""
+    def take_eval(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
+        """The evaluation rows with these indices (B,)."""
         return self.take(rows, 0, keys)
 
-    def eval_numbers(self, tokens: int | None = None) -> np.ndarray:
-        """(n,): numbers of the rows of an evaluation on `tokens`."""
-        of_rows = self.held_out_tokens
-        return np.arange(len(of_rows)) if tokens is None else spread(of_rows, tokens)
+    def eval_row_indices(self, tokens: int | None = None) -> np.ndarray:
+        """(n,): indices of the rows of an evaluation on at least `tokens` tokens; None = all."""
+        of_rows = self.eval_row_tokens
+        return np.arange(len(of_rows)) if tokens is None else evenly_spaced(of_rows, tokens)
 
     def eval_rows(self, batch_size: int, tokens: int | None = None) -> Iterator[Rows]:
-        """Every target once, in order, in batches; with `tokens` a sample of rows with so many tokens, spread evenly.
+        """Batches with every target once, in order; with `tokens` only evenly spaced rows with at least so many tokens.
 
-        A row's key depends on its number alone, so masks are the same for every run, sample and batch size.
+        A row's key depends on its index alone, so the same tokens are masked in every run, sample and batch size.
         """
-        chosen = self.eval_numbers(tokens)
-        for begin in range(0, len(chosen), batch_size):
-            numbers = chosen[begin : begin + batch_size]
-            yield self.held_out(numbers, np.array([seed_of("example", int(i)) for i in numbers], np.uint64))
+        indices = self.eval_row_indices(tokens)
+        for begin in range(0, len(indices), batch_size):
+            batch = indices[begin : begin + batch_size]
+            yield self.take_eval(batch, np.array([seed_of("example", int(i)) for i in batch], np.uint64))
 
 
-def spread(of_rows: np.ndarray, tokens: int) -> np.ndarray:
-    """Which rows, with so many tokens each (n,), to take for `tokens` in total, evenly spread; all if there are fewer.
+def evenly_spaced(of_rows: np.ndarray, tokens: int) -> np.ndarray:
+    """Indices of evenly spaced rows with at least `tokens` tokens in total, at most all. of_rows (n,): tokens of each.
 
-    Validation data may be sorted by class or origin, so the first rows would not be representative.
+    Evenly spaced, because validation data may be sorted by class or origin: the first rows would not be representative.
     """
     n = len(of_rows)
     m = min(n, math.ceil(tokens / max(of_rows.mean(), 1e-9)))
     while True:
-        chosen: np.ndarray = (2 * np.arange(m) + 1) * n // (2 * m)
-        if m == n or of_rows[chosen].sum() >= tokens:
-            return chosen
+        indices: np.ndarray = (2 * np.arange(m) + 1) * n // (2 * m)
+        if m == n or of_rows[indices].sum() >= tokens:
+            return indices
         m = min(n, m + max(1, m // 64))
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """For each row (n_rows,): its document, its first and its end position in the store, without separators.
+    """For each row (n_rows,): its document and the range [first, last) of its ids in the store, without separators.
 
-    closed: the closing separator follows. From position `gap` on so many ids are `skipped`.
+    closed: True if the closing separator follows. `skipped` ids from index `gap` on are left out.
     """
 
     documents: np.ndarray
@@ -120,13 +120,13 @@ class Spans:
 
     @classmethod
     def of(cls, first: np.ndarray, last: np.ndarray, documents: np.ndarray | None = None, closed: np.ndarray | None = None) -> "Spans":
-        """Rows that skip nothing; by default one per document, in order, and closed."""
+        """Rows without a gap; by default row n is the whole document n, closed."""
         documents = np.arange(len(first)) if documents is None else documents
         closed = np.ones(len(first), bool) if closed is None else closed
         return cls(documents, first, last, closed, last, np.zeros_like(first))
 
-    def chosen(self, rows: np.ndarray) -> "Spans":
-        """Some of them, by number or mask."""
+    def select(self, rows: np.ndarray) -> "Spans":
+        """A subset, by indices or by a boolean mask."""
         return Spans(*(array[rows] for array in vars(self).values()))
 
     @property
@@ -137,29 +137,30 @@ class Spans:
 
 
 @dataclass(frozen=True, eq=False)
-class OneEach(Packing):
-    """One example per row, between separators, or a part of one; `sources`: the rows of sources, without opening
-    separator.
+class ExampleRows(Packing):
+    """One example per row, between separators, or a part of one.
+
+    sources: the source of each row, without an opening separator.
     """
 
     spans: Spans
     sources: Spans | None = None
-    n_longer: int = 0
+    n_too_long: int = 0
 
     pack = "none"
 
     @cached_property
-    def held_out_tokens(self) -> np.ndarray:
+    def eval_row_tokens(self) -> np.ndarray:
         tokens: np.ndarray = self.spans.lengths + 1 - self.shape.lookahead
         return tokens
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        return self.held_out_tokens if self.sources is None else np.maximum(self.held_out_tokens, self.sources.lengths)
+        return self.eval_row_tokens if self.sources is None else np.maximum(self.eval_row_tokens, self.sources.lengths)
 
     @cached_property
     def row_tokens(self) -> float:
-        return float(self.held_out_tokens.mean())
+        return float(self.eval_row_tokens.mean())
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         return np.unique(self.spans.documents[rows])
@@ -167,28 +168,26 @@ class OneEach(Packing):
     def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
         """The same in every epoch."""
         self.store.check()
-        store, spans = self.store, self.spans.chosen(rows)
+        store, spans = self.store, self.spans.select(rows)
         ids, segments, index = _read(store, spans)
         labels, source = None, None
         if store.labels is not None:
             labels = np.asarray(store.labels[index])
             labels[:, 0] = np.nan
-            # A row may end where its document continues.
+            # Behind a cut the store has the label of the next id, not of the separator.
             ends = spans.last == (store.starts + 1 + store.lengths)[spans.documents]
             labels[np.arange(len(rows))[~ends], spans.lengths[~ends]] = np.nan
             if segments is not None:
                 labels[segments == 0] = np.nan
         if self.sources is not None and store.source is not None:
-            source_ids, source_segments, _ = _read(store.source, self.sources.chosen(rows))
+            source_ids, source_segments, _ = _read(store.source, self.sources.select(rows))
             source = Rows(source_ids[:, 1:], keys, None if source_segments is None else source_segments[:, 1:])
         row_labels = None if store.row_labels is None else np.asarray(store.row_labels[spans.documents])
         return Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=spans.documents.astype(np.int64))
 
 
 def _read(store: Store, spans: Spans) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """ids (B, n) with separators, padded on the right; which of them are real (None = all); and their positions in the
-    store.
-    """
+    """ids (B, n) with separators, right-padded; the padding mask (0 = padding, None = none); indices in the store."""
     lengths, at = spans.lengths[:, None], np.arange(int(spans.lengths.max()) + 1)
     real, closing = at <= lengths, (at == lengths) & spans.closed[:, None]
     index = spans.first[:, None] - 1 + at

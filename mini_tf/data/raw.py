@@ -1,4 +1,4 @@
-"""A recipe's examples before tokenization: files, splits, and the tokenizers trained on them."""
+"""A recipe's examples before tokenization: its files, their split, and the tokenizers trained on them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from mini_tf.data.formats.lines import bad_bytes
 from mini_tf.data.formats.sources import MissingFile, Source
 from mini_tf.data.formats.tables import read_columns
 from mini_tf.data.labels import Labels
-from mini_tf.data.split import Division
+from mini_tf.data.split import DataSplit
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -23,15 +23,15 @@ from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.strict_json import short
 from mini_tf.system.waiting import waiting
 
-TRAINERS = 2
-"""Incremented when a kind of tokenizer is trained differently."""
-LARGEST_SAMPLE = 16 << 20
-"""Characters for training a tokenizer at most, evenly spread over the text."""
+TRAINER_VERSION = 2
+"""Increase it if a kind of tokenizer yields another tokenizer from the same text."""
+MAX_TRAINING_CHARACTERS = 16 << 20
+"""A tokenizer with a `vocab_size` is trained on an even sample of the training data of about this size at most."""
 
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """The files of data.train or data.val, for a dataset; DataFault if a file cannot be read, on first use."""
+    """The files of data.train or data.val. Raises DataFault at first access if a file cannot be read."""
 
     dataset: Dataset
     data: sections.Data
@@ -45,31 +45,38 @@ class Files:
             return self.dataset.find(self.corpus, self.key)
         except MissingFile as fault:
             if self.data.home is not None and self.key.startswith("data."):
-                fault.hint = f"{self.data.home}; or {self.key}=... names yours"
+                fault.hint = f"{self.data.home}; or {self.key}=... names another file"
             raise
 
     @property
     def hash(self) -> str:
-        """Hash of contents and reading settings."""
+        """Hash of the contents and of the settings that they are read with; the paths do not matter."""
         reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"}) | {
             "tail": self.data.split.tail
         }
         return hash_of([[source.digest() for source in self.sources], as_cached(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
-        """All examples; DataFault at the first invalid one."""
+        """All examples in order; DataFault at the first invalid one."""
         return self.dataset.read(self.sources, self.data, self.corpus, self.labels)
 
     @property
-    def notes(self) -> Iterator[str]:
-        """Notes on bytes read as U+FFFD, and on columns found by their usual names."""
+    def column_notes(self) -> Iterator[str]:
+        """Columns that are read although data.fields does not name them.
+
+        The notes contain paths, so they must not be cached by content.
+        """
         reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
         for source in self.sources:
-            found = read_columns(source, reader.columns)
-            told = [f"{role} = {short(name)!r}" for role, name in zip(reader.roles, found, strict=False) if name != reader.names[role]]
-            if told:
-                yield f"{source.name}: columns read: {', '.join(told)}; data.fields selects others"
-        texts = [source for source in self.sources if source.format != "parquet"]  # parquet has no such bytes
+            columns = read_columns(source, reader.columns)
+            found = [f"{role} = {short(name)!r}" for role, name in zip(reader.roles, columns, strict=False) if name != reader.names[role]]
+            if found:
+                yield f"{source.name}: columns read: {', '.join(found)}; data.fields selects others"
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """The number of bytes read as U+FFFD."""
+        texts = [source for source in self.sources if source.format != "parquet"]  # strings of parquet are always UTF-8
         if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
             yield f"{n:,} bytes are not UTF-8; they are replaced by U+FFFD"
 
@@ -83,15 +90,14 @@ class RawData:
 
     @cached_property
     def files(self) -> dict[str, Files]:
-        sides = {"train": self.data.train, "val": self.data.val}
-        return {side: Files(self.dataset, self.data, corpus, f"data.{side}") for side, corpus in sides.items() if corpus is not None}
+        corpora = {"train": self.data.train, "val": self.data.val}
+        return {split: Files(self.dataset, self.data, corpus, f"data.{split}") for split, corpus in corpora.items() if corpus is not None}
 
     @cached_property
     def hash(self) -> str:
-        """Hash of all file contents, reading and split settings."""
+        """Hash of the contents of all files, and of the settings that they are read and split with."""
         split = "" if "val" in self.files else str(self.data.split)
-        known = {side: files.hash for side, files in self.files.items()}
-        return hash_of({"split": split, **known})
+        return hash_of({"split": split, **{name: files.hash for name, files in self.files.items()}})
 
     @property
     def _size(self) -> int:
@@ -99,16 +105,15 @@ class RawData:
         return sum(source.path.stat().st_size for files in self.files.values() for source in files.sources)
 
     @cached_property
-    def division(self) -> Division:
-        """The split into training and validation examples."""
+    def data_split(self) -> DataSplit:
         val = self.files["val"].read if "val" in self.files else None
         with waiting(f"reading {self._size / 1e6:,.1f} MB"):
-            division = self.dataset.divide(self.files["train"].read, val, self.data.split)
+            data_split = self.dataset.split(self.files["train"].read, val, self.data.split)
             notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
-        return replace(division, notes=(*division.notes, *notes))
+        return replace(data_split, notes=(*data_split.notes, *notes))
 
     def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = ()) -> Tokenizers:
-        """Load or train the tokenizers. needs: special tokens that a loaded one gets if it lacks them."""
+        """Loaded, or trained on the training split. needs: special tokens to add to a loaded one if missing."""
         needs = [*needs, *(["separator"] if self.dataset.separated(self.data) else [])]
         one = partial(self._tokenizer, needs=needs)
         if settings.source is not None:
@@ -116,23 +121,23 @@ class RawData:
         shared = one(settings, (True, False) if self.dataset.SOURCE else (False,))
         return Tokenizers(shared, shared)
 
-    def _tokenizer(self, settings: sections.SideTokenizer, sides: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
-        """sides: train on sources, on targets or labeled texts, or on both."""
+    def _tokenizer(self, settings: sections.SideTokenizer, sources: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
+        """sources: which texts it is trained on: True = sources, False = targets or labelled texts."""
         if settings.path is not None:
-            used = Tokenizer.load(settings.path)
+            tokenizer = Tokenizer.load(settings.path)
             for name in needs:
-                used = used.with_special(name)
-            return used
+                tokenizer = tokenizer.with_special(name)
+            return tokenizer
         size = settings.vocab_size if settings.chooses_size else 0
-        key = hash_of([TRAINERS, self.hash, sides, tokenizers.__version__, as_cached(settings.trainer), size])
+        key = hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, as_cached(settings.trainer), size])
 
         def build(folder: Path) -> dict[str, Any]:
-            # One after the other: a sample of every n-th example must not consist of sources only.
-            learnt = ((side, example) for side in sides for where, example in self.division.read() if where == "train")
-            texts = (text for side, example in learnt for text in self.dataset.texts(example, side))
-            stride = 1 + self.division.characters // LARGEST_SAMPLE if settings.chooses_size else 1
+            # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
+            examples = ((source, example) for source in sources for split, example in self.data_split.read() if split == "train")
+            texts = (text for source, example in examples for text in self.dataset.texts(example, source))
+            stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.chooses_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
-            with waiting(f"training the tokenizer on {self.division.characters / stride / 1e6:,.1f} million characters"):
+            with waiting(f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters"):
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 

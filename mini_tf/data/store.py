@@ -1,8 +1,8 @@
 """Tokenized documents in memory-mapped files, written once in bounded memory.
 
-Documents are stored one after another, with a separator between them and at both ends: sep d1 sep d2 sep. A raw stream
-(`data.split: tail 10%`) has no separators. A document may have a source in a store of its own, token labels, and labels
-of the document.
+Documents are separated by one separator, and the store begins and ends with one: sep d1 sep d2 sep. A raw stream
+(`data.split: tail 10%`) has no separators. A document may have labels per id, labels per document, and a source, which
+is a document of a second store.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from mini_tf.system.errors import DataFault
 
 
 class Tokenizers(NamedTuple):
-    """Source and target tokenizer; the same object with one vocabulary."""
+    """The tokenizer of sources, and that of targets or labelled texts; the same object if they share a vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
 
 
 class Encoded(NamedTuple):
-    """A document as ids (n,) int32, without separators.
+    """A document as ids (n,) int32, without its separators.
 
-    labels (n + 1,) float32: of each id and of the following separator, NaN = none. row_labels (k,) float32: of the
-    document. source (m,): ids of its source.
+    labels (n + 1,) float32: one per id and one for the closing separator, NaN = none. row_labels (k,) float32: labels
+    of the whole document. source (m,): ids of its source.
     """
 
     ids: np.ndarray
@@ -40,11 +40,11 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """ids (N,); starts (n_documents,): position of each document's opening separator (0 for a raw stream).
+    """ids (N,); starts (n_documents,): index of each document's opening separator (0 for a raw stream).
 
-    raw_bytes: UTF-8 bytes of the text without separators, for bits per byte. labels (N,) and row_labels (n_documents,
-    k): as in `Encoded`. source: the store of the sources. raw: the original examples, one line of JSON each. path: None
-    if in memory.
+    raw_bytes: UTF-8 bytes of the text without separators, the divisor of bits per byte. labels (N,) and row_labels
+    (n_documents, k) as in `Encoded`. source: a store of the sources, one per document. raw: a file of the original
+    examples, one line of JSON each. path: None if the store is in memory.
     """
 
     path: Path | None
@@ -67,7 +67,7 @@ class Store:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """(n_documents,): tokens of each, without separators."""
+        """(n_documents,): tokens of each document, without separators."""
         return np.diff(self.starts, append=len(self) - self.separated) - self.separated
 
     def document(self, n: int) -> np.ndarray:
@@ -76,16 +76,16 @@ class Store:
         return self.ids[first + self.separated : last]
 
     def span(self, n: int) -> tuple[int, int]:
-        """Position of document n's opening separator, and of its closing one."""
+        """The range [first, last) of document n in `ids`, with its opening separator, without its closing one."""
         first = int(self.starts[n])
         return first, first + self.separated + int(self.lengths[n])
 
     def check(self) -> None:
-        """DataFault if a file was truncated meanwhile: reading on would kill the process (SIGBUS)."""
+        """Raises DataFault if a file has another size: reading beyond its end would kill the process (SIGBUS)."""
         if self.source is not None:
             self.source.check()
-        held = {"ids": self.ids, "starts": self.starts, "labels": self.labels, "row_labels": self.row_labels}
-        for name, array in held.items():
+        arrays = {"ids": self.ids, "starts": self.starts, "labels": self.labels, "row_labels": self.row_labels}
+        for name, array in arrays.items():
             if self.path is None or array is None:
                 continue
             path = self.path.with_suffix(f".{name}")
@@ -95,7 +95,7 @@ class Store:
 
 @dataclass
 class Writer:
-    """A store being written into the files `name`.ids, ...; `files` closes them."""
+    """Writes a store into the files `name`.ids, `name`.starts, ...; `files` closes them."""
 
     files: ExitStack
     folder: Path
@@ -108,11 +108,11 @@ class Writer:
     columns: int = 0
     _open: dict[str, BinaryIO] = field(default_factory=dict)
 
-    def add(self, text: str, ids: np.ndarray, opens: bool = True) -> None:
-        """Add a document, or a part of one. DataFault for an id outside the vocabulary."""
+    def add(self, text: str, ids: np.ndarray, is_first_part: bool = True) -> None:
+        """Append a document, or a further part of the last one. Raises DataFault if an id is outside the vocabulary."""
         if ids.size and int(ids.max()) >= self.vocabulary.size:
-            raise DataFault(f"the tokenizer made id {int(ids.max())}, but has only {self.vocabulary.size} tokens")
-        if opens:
+            raise DataFault(f"the tokenizer returned id {int(ids.max())}, but its vocabulary has {self.vocabulary.size} tokens")
+        if is_first_part:
             self._write("starts", np.array([self.n_tokens], np.int64))
             self.n_documents += 1
             self._separate()
@@ -120,19 +120,19 @@ class Writer:
         self.n_tokens += len(ids)
         self.raw_bytes += len(text.encode())
 
-    def label(self, one: Encoded, as_written: str | None) -> None:
-        """Add labels and the original example of the document that was added last."""
+    def label(self, one: Encoded, raw: str | None) -> None:
+        """Write the labels of the last document, and the original example as JSON, if given."""
         if one.labels is not None:
-            before = [] if "labels" in self._open else [np.nan]  # of the first separator
+            before = [] if "labels" in self._open else [np.nan]  # the label of the first separator
             self._write("labels", np.append(before, one.labels).astype(np.float32))
         if one.row_labels is not None:
             self.columns = len(one.row_labels)
             self._write("row_labels", one.row_labels.astype(np.float32))
-        if as_written is not None:
-            self._write("jsonl", np.frombuffer(f"{as_written}\n".encode(), np.uint8))
+        if raw is not None:
+            self._write("jsonl", np.frombuffer(f"{raw}\n".encode(), np.uint8))
 
     def close(self) -> dict[str, Any]:
-        """The facts to open it with."""
+        """Write the last separator; returns the facts that `open_store` needs."""
         self._separate()
         facts = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
         return facts | {"labels": "labels" in self._open, "columns": self.columns, "separated": self.separated}
@@ -142,10 +142,10 @@ class Writer:
             self._write("ids", np.array([self.vocabulary.separator], _dtype(self.vocabulary)))
             self.n_tokens += 1
 
-    def _write(self, what: str, array: np.ndarray) -> None:
-        if what not in self._open:
-            self._open[what] = self.files.enter_context((self.folder / f"{self.name}.{what}").open("wb"))
-        self._open[what].write(array.tobytes())
+    def _write(self, suffix: str, array: np.ndarray) -> None:
+        if suffix not in self._open:
+            self._open[suffix] = self.files.enter_context((self.folder / f"{self.name}.{suffix}").open("wb"))
+        self._open[suffix].write(array.tobytes())
 
 
 def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
@@ -153,11 +153,11 @@ def _dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
 
 
 def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None) -> Store:
-    """Open the store of this name; facts: from `close`."""
+    """Open what a `Writer` of this name has written. facts: what its `close` returned."""
     n, n_documents, columns, raw = facts["tokens"], facts["documents"], facts["columns"], folder / f"{name}.jsonl"
 
-    def mapped(what: str, dtype: Any, *shape: int) -> np.ndarray:
-        return np.memmap(folder / f"{name}.{what}", dtype, "r", shape=shape)
+    def mapped(suffix: str, dtype: Any, *shape: int) -> np.ndarray:
+        return np.memmap(folder / f"{name}.{suffix}", dtype, "r", shape=shape)
 
     return Store(
         folder / f"{name}.ids",
@@ -173,9 +173,9 @@ def open_store(folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocab
     )
 
 
-def in_memory(encoded: Sequence[Encoded], used: Tokenizers) -> Store:
-    """A few documents in memory."""
-    separator = np.array([used.target.vocabulary.separator], np.int32)
+def in_memory(encoded: Sequence[Encoded], tokenizers: Tokenizers) -> Store:
+    """A store of a few documents, without files."""
+    separator = np.array([tokenizers.target.vocabulary.separator], np.int32)
     ids = np.concatenate([piece for one in encoded for piece in (separator, one.ids)] + [separator])
     starts = np.cumsum([0, *(1 + len(one.ids) for one in encoded)])[:-1]
     labels = [one.labels for one in encoded if one.labels is not None]
@@ -187,8 +187,8 @@ def in_memory(encoded: Sequence[Encoded], used: Tokenizers) -> Store:
         starts,
         0,
         True,
-        used.target.vocabulary,
+        tokenizers.target.vocabulary,
         np.concatenate([[np.nan], *labels]).astype(np.float32) if labels else None,
         np.stack(row_labels) if row_labels else None,
-        in_memory(sources, Tokenizers(used.source, used.source)) if sources else None,
+        in_memory(sources, Tokenizers(tokenizers.source, tokenizers.source)) if sources else None,
     )

@@ -1,7 +1,7 @@
-"""Rows from a stream of ids: windows across documents, windows with document masks, or one document per row.
+"""Rows of the dataset `text`: windows on the stream of ids, or one document per row.
 
-Windows of an epoch begin at another offset each time, so that a token does not always have the same context; the first
-epoch begins at 0. Evaluation covers every target exactly once.
+The windows of each epoch begin at another random offset, so that a token does not always have the same context; the
+offset of the first epoch is 0. Evaluation contains every target exactly once.
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from mini_tf.data.batch import Rows
 from mini_tf.data.packing import Packing
 from mini_tf.system.seeds import seed_of
 
-FEWEST_TO_SHIFT = 8
-"""With fewer windows all epochs begin at 0, since an offset costs one window."""
+MIN_WINDOWS_TO_SHIFT = 8
+"""An offset costs one window; with fewer windows than this, that would waste too much of the data."""
 
 
 @dataclass(frozen=True, eq=False)
 class Windows(Packing):
-    """Rows of a text.
+    """Rows by `data.pack`.
 
-    concat: windows of the stream. docs: the same windows, with the document of each token in `segments`, from 1; a
-    document begins at its opening separator, and the target of its last token is the following separator. none: one
-    document per row, from its opening separator on, truncated to the context; shorter ones are padded (segment 0).
+    concat: windows on the stream. docs: the same windows, with the document of each token in `segments`, from 1; a
+    document begins at its opening separator, and the target of its last token is the separator that follows. none: one
+    document per row, from its opening separator on, split into several rows if too long, padded (segment 0) if short.
     """
 
     @property
     def _usable(self) -> int:
-        """Tokens with complete targets."""
+        """Tokens followed by all their targets."""
         return len(self.store) - self.shape.lookahead
 
     @cached_property
@@ -36,11 +36,11 @@ class Windows(Packing):
         if self.pack == "none":
             return self._n_pieces
         full = self._usable // self.shape.context
-        return full - 1 if full >= FEWEST_TO_SHIFT else max(1, full)
+        return full - 1 if full >= MIN_WINDOWS_TO_SHIFT else max(1, full)
 
     @property
     def lengths(self) -> np.ndarray:
-        return self.held_out_tokens if self.pack == "none" else np.full(self.n_rows, self.shape.context)
+        return self.eval_row_tokens if self.pack == "none" else np.full(self.n_rows, self.shape.context)
 
     @property
     def row_tokens(self) -> float:
@@ -54,24 +54,24 @@ class Windows(Packing):
             return np.empty(0, np.int64)
         first, last = self._spans(rows, epoch)
         index = first[:, None] + np.arange(self.shape.context)
-        read = index[index < last[:, None]]
-        return np.unique(np.searchsorted(self.store.starts, read, side="right") - 1)
+        inputs = index[index < last[:, None]]
+        return np.unique(np.searchsorted(self.store.starts, inputs, side="right") - 1)
 
     @property
-    def held_out_tokens(self) -> np.ndarray:
+    def eval_row_tokens(self) -> np.ndarray:
         n = self._n_pieces if self.pack == "none" else -(-self._usable // self.shape.context)
-        first, last = self._held_out_spans(np.arange(n))
+        first, last = self._eval_spans(np.arange(n))
         tokens: np.ndarray = last - first
         return tokens
 
-    def held_out(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
-        return self._rows(*self._held_out_spans(rows), keys)
+    def take_eval(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
+        return self._rows(*self._eval_spans(rows), keys)
 
     def _spans(self, rows: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """First and end position of each row (B,) of an epoch, without lookahead."""
-        return self._held_out_spans(rows, self._shift(epoch))
+        """The range [first, last) of each row (B,) of an epoch, without the lookahead."""
+        return self._eval_spans(rows, self._shift(epoch))
 
-    def _held_out_spans(self, rows: np.ndarray, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def _eval_spans(self, rows: np.ndarray, shift: int = 0) -> tuple[np.ndarray, np.ndarray]:
         if self.pack == "none":
             return self._pieces(rows)
         first = rows * self.shape.context + shift
@@ -82,7 +82,7 @@ class Windows(Packing):
         return seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1) if epoch and slack > 0 else 0
 
     def _rows(self, first: np.ndarray, last: np.ndarray, keys: np.ndarray) -> Rows:
-        """Rows of the tokens from `first` to `last` (B,), padded to the same length."""
+        """Rows with the input tokens [first, last) (B,) and the lookahead, padded to the same length."""
         self.store.check()
         last = last + self.shape.lookahead
         length = self.shape.context + self.shape.lookahead if self.pack != "none" else int((last - first).max())
@@ -105,13 +105,13 @@ class Windows(Packing):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """End position of each document's last input token."""
+        """End (exclusive) of each document's input tokens."""
         end = len(self.store) - 1 if self.store.separated else self._usable
         return np.append(self.store.starts[1:], end)
 
     @cached_property
     def _first_piece(self) -> np.ndarray:
-        """Number of each document's first piece, and the total at the end."""
+        """(n_documents + 1,): index of each document's first piece, then the number of pieces."""
         pieces = np.maximum(1, -(-(self._ends - self.store.starts) // self.shape.context))
         return np.concatenate([[0], np.cumsum(pieces)])
 
@@ -119,7 +119,7 @@ class Windows(Packing):
     def _n_pieces(self) -> int:
         return int(self._first_piece[-1])
 
-    def _pieces(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        document = np.searchsorted(self._first_piece, numbers, side="right") - 1
-        first = self.store.starts[document] + (numbers - self._first_piece[document]) * self.shape.context
+    def _pieces(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        document = np.searchsorted(self._first_piece, indices, side="right") - 1
+        first = self.store.starts[document] + (indices - self._first_piece[document]) * self.shape.context
         return first, np.minimum(first + self.shape.context, self._ends[document])

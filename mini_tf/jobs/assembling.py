@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.opening import Say, open_text
+from mini_tf.data.opening import Report, open_data
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.nn.model import Model
@@ -36,7 +36,7 @@ from mini_tf.training.machine.tuning_cache import remembered
 
 def opened(recipe: Recipe, reporter: Reporter) -> TokenizedData:
     """The tokenized data; prints notes on it."""
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
+    text = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
     for note in text.notes:
         reporter.say(note)
     context, tokens = recipe.train.context, len(text.train)
@@ -66,7 +66,7 @@ def keep(parts: Parts, run: Run) -> None:
     run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=figures)
 
 
-def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Say = lambda line: None, begun: Path | None = None) -> Parts:
+def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Report = lambda line: None, begun: Path | None = None) -> Parts:
     """Objective, model and task, whose initial weights depend on the seed alone; and the setup with all settings
     decided.
 
@@ -111,7 +111,7 @@ def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:
     return model
 
 
-def decide(parts: Parts, say: Say) -> Setup:
+def decide(parts: Parts, say: Report) -> Setup:
     """The setup, applied, with `auto` settings decided by measurements on this model and data."""
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
     single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)

@@ -45,11 +45,11 @@ class Parts:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the targets."""
-        return self.data.used.target
+        return self.data.tokenizers.target
 
     @property
     def source_tokenizer(self) -> Tokenizer:
-        return self.data.used.source
+        return self.data.tokenizers.source
 
     @property
     def labels(self) -> Labels | None:
@@ -91,7 +91,7 @@ class Parts:
     @property
     def held_out_tokens(self) -> int:
         """All validation tokens."""
-        return int(self.val.held_out_tokens.sum())
+        return int(self.val.eval_row_tokens.sum())
 
     @cached_property
     def sample_tokens(self) -> int | None:
@@ -101,7 +101,7 @@ class Parts:
     @property
     def sample_size(self) -> int:
         """Tokens that an evaluation during training really uses: whole rows."""
-        return int(self.val.held_out_tokens[self.val.eval_numbers(self.sample_tokens)].sum())
+        return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Metrics on the validation data, or on a sample of `tokens`."""

@@ -44,7 +44,7 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
         how_long = f"{horizon.steps:,} steps, {times(horizon.steps / parts.plan.epoch_steps)} epochs"
     reporter.say(f"training: {how_long}, {train.step_tokens:,} tokens per step ({rows})")
     reporter.say(_evaluations(parts))
-    if dataset.CUTS and (cut := parts.train.n_longer):
+    if dataset.TRUNCATES and (cut := parts.train.n_too_long):
         reporter.warn(
             f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are truncated"
         )

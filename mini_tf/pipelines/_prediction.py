@@ -81,8 +81,8 @@ class HeadPredictor:
         return self._pipeline.predictions(torch.cat(found), examples)
 
     def _count_unread(self, examples: Sequence[Any], store: Store, packing: Packing) -> None:
-        # If examples are truncated, each is one row between two separators.
-        cut = store.lengths + 2 - packing.lengths if self._dataset.CUTS else np.zeros_like(store.lengths)
+        # Where examples are cut each is one row, between two separators.
+        cut = store.lengths + 2 - packing.lengths if self._dataset.TRUNCATES else np.zeros_like(store.lengths)
         for example, length, n_cut in zip(examples, store.lengths.tolist(), cut.tolist(), strict=True):
             self.unread.add(self._dataset.texts(example), length, n_cut, example.where)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Dataset, TokenizedData
-from mini_tf.data.encoding import write
+from mini_tf.data.encoding import write_stores
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import Store, Tokenizers, in_memory, open_store
@@ -66,7 +66,7 @@ class DatasetFixture:
 
     def known(self, examples: Iterable[Any]) -> list[tuple[str, ...]]:
         """The examples without their locations."""
-        return [(self.dataset.whole(one), self.dataset.known_by(one), *self.dataset.texts(one)) for one in examples]
+        return [(self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples]
 
     @cached_property
     def used(self) -> Tokenizers:
@@ -77,14 +77,14 @@ class DatasetFixture:
 
     @cached_property
     def labels(self) -> Labels | None:
-        return self.dataset.labels_of(iter(self.examples))
+        return self.dataset.fit_labels(iter(self.examples))
 
     @cached_property
     def store(self) -> Store:
         """All examples, written to files and opened."""
         folder = self.folder / "store"
         folder.mkdir()
-        facts = write(folder, self.dataset, (("val", one) for one in self.examples), self.used, self.labels, True)["stores"]
+        facts = write_stores(folder, self.dataset, (("val", one) for one in self.examples), self.used, self.labels, True)["stores"]
         source = open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary) if "val.source" in facts else None
         return open_store(folder, "val", facts["val"], self.used.target.vocabulary, source)
 
@@ -165,10 +165,10 @@ def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
     assert n >= 12, "the contract needs twelve rows at least"
 
     def splits(examples: list[Any]) -> dict[str, set[str]]:
-        division = dataset.divide(lambda: iter(examples), None, Split(share=0.3))
+        division = dataset.split(lambda: iter(examples), None, Split(share=0.3))
         found: dict[str, set[str]] = {}
         for split, one in division.read():
-            found.setdefault(dataset.known_by(one), set()).add(split)
+            found.setdefault(dataset.split_key(one), set()).add(split)
         return found
 
     whole = splits(fixture.examples)
@@ -181,12 +181,12 @@ def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
 
 def excludes_training_examples_from_validation(fixture: DatasetFixture) -> None:
     train, val = fixture.examples[:8], fixture.examples[6:]
-    division = fixture.dataset.divide(lambda: iter(train), lambda: iter(val), Split(share=0.3))
-    validation = [fixture.dataset.whole(one) for split, one in division.read() if split == "val"]
-    assert validation == [fixture.dataset.whole(one) for one in fixture.examples[8:]], (
+    division = fixture.dataset.split(lambda: iter(train), lambda: iter(val), Split(share=0.3))
+    validation = [fixture.dataset.content_key(one) for split, one in division.read() if split == "val"]
+    assert validation == [fixture.dataset.content_key(one) for one in fixture.examples[8:]], (
         "examples of data.train must be removed from data.val"
     )
-    fault = _fault(lambda: fixture.dataset.divide(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
+    fault = _fault(lambda: fixture.dataset.split(lambda: iter(train), lambda: iter(train[:3]), Split(share=0.3)))
     assert fault is not None, "validation data that are all in data.train must be a DataFault"
 
 
@@ -247,8 +247,8 @@ def keeps_rows_within_the_context(fixture: DatasetFixture) -> None:
 def reads_every_example_in_evaluation(fixture: DatasetFixture) -> None:
     packing = fixture.packing()
     batches = [*packing.eval_rows(5)]
-    assert sum(map(len, batches)) == len(packing.held_out_tokens), "evaluation must read every row once"
-    assert packing.n_longer == 0, "n_longer must be 0 if all rows fit into the context"
+    assert sum(map(len, batches)) == len(packing.eval_row_tokens), "evaluation must read every row once"
+    assert packing.n_too_long == 0, "n_longer must be 0 if all rows fit into the context"
     numbers = np.concatenate([packing.documents(np.arange(packing.n_rows), 0)])
     assert [*numbers] == [*range(len(fixture.examples))], "an epoch must read every example"
     keys = np.concatenate([rows.keys for rows in batches])
@@ -264,7 +264,7 @@ def describes_its_data(fixture: DatasetFixture) -> None:
     lines, facts = fixture.dataset.stats(text, packings)
     assert lines, "stats must return lines"
     assert json.dumps(facts), "stats must return JSON values"
-    assert str(len(fixture.examples)) in fixture.dataset.opened(text), "opened must contain the number of examples"
+    assert str(len(fixture.examples)) in fixture.dataset.size_summary(text), "opened must contain the number of examples"
     if fixture.labels is not None:
         labels = fixture.dataset.read_labels({"labels": json.loads(json.dumps(fixture.labels.to_json()))})
         assert labels == fixture.labels, "read_labels must restore the labels of config.json"

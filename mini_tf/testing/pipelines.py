@@ -163,8 +163,8 @@ def shows_the_same_row_in_any_batch(fixture: PipelineFixture) -> None:
     for training in (True, False):
 
         def shown(rows: Rows, row: int, training: bool = training) -> dict[str, Any]:
-            found: dict[str, Any] = dataset.shown(text, rows, trained.objective.prepare(rows), row, training)
-            assert dataset.table(found, "a row"), "table must return lines"
+            found: dict[str, Any] = dataset.describe_row(text, rows, trained.objective.prepare(rows), row, training)
+            assert dataset.row_table(found, "a row"), "table must return lines"
             return _unpadded(json.loads(json.dumps(found)))
 
         whole = packing.take(numbers, 0, keys)

@@ -1,6 +1,6 @@
 """Evaluation of a trained model: the data and the metrics."""
 
-from mini_tf.data.opening import Say, encode, reopen
+from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
 from mini_tf.recipe.reading import read_data
 from mini_tf.recipe.sections import Data
@@ -14,9 +14,9 @@ def text_of(
     trained: Trained,
     data: str | None,
     split: str,
-    say: Say = lambda line: None,
+    say: Report = lambda line: None,
     fields: str | None = None,
-    note: Say = lambda line: None,
+    note: Report = lambda line: None,
 ) -> Store:
     """The data to evaluate on: a split of the run's own data, or other data in the form of data.train (fields: and
     data.fields).
@@ -26,7 +26,7 @@ def text_of(
     """
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
-        return encode(other_data(trained, data, fields), used, objective, trained.labels, say, note)
+        return encode_data(other_data(trained, data, fields), used, objective, trained.labels, say, note)
     record = manifest.read(trained.folder)
     recorded = record.hashes
     if not manifest.hashes_ids(record):
@@ -34,7 +34,7 @@ def text_of(
     text = reopen(trained.recipe.data, used, objective, recorded, say)
     if not text.hashes.items() <= recorded.items():
         raise RunFault(f"the data of {trained.folder} has changed since training", hint="--data FILE evaluates on another file")
-    return text.sides[split]
+    return text.splits[split]
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:

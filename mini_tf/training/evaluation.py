@@ -105,8 +105,8 @@ def evaluate(
 
 def _said(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
     """The rows of an evaluation, with a progress display."""
-    numbers = packing.eval_numbers(tokens)
-    with waiting(f"evaluating {int(packing.held_out_tokens[numbers].sum()):,} tokens") as reached:
+    numbers = packing.eval_row_indices(tokens)
+    with waiting(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as reached:
         for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
             reached(batch * batch_size / len(numbers))
             yield rows

@@ -8,7 +8,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
-    from mini_tf.data.checking import Checked
+    from mini_tf.data.checking import DataReport
     from mini_tf.recipe.recipe import Recipe
 
 
@@ -22,69 +22,77 @@ def check(
 
     Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
     """
-    from mini_tf.data.checking import check as checked_by
+    from mini_tf.data.checking import check_data
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
     from mini_tf.system.errors import DataFault
 
     recipe = resolve(*split_arguments(arguments or [])).recipe
-    checked = checked_by(recipe.objective.dataset(), recipe.data, faults)
-    found, result = checked.faults, _result(checked)
-    if found.n:
+    report = check_data(recipe.objective.dataset(), recipe.data, faults)
+    found, result = report.faults, _result(report)
+    if found.count:
         console.output(result=result)
-        more = f"{found.n:,} faults, {len(found.lines)} printed; --faults {found.n} prints all"
+        more = f"{found.count:,} faults, {len(found.messages)} printed; --faults {found.count} prints all"
         raise DataFault(
-            found.lines[0],
-            hint=more if found.n > len(found.lines) else None,
-            where=[line.split(": ")[0] for line in found.lines],
-            faults=found.lines,
+            found.messages[0],
+            hint=more if found.count > len(found.messages) else None,
+            where=[message.split(": ")[0] for message in found.messages],
+            faults=found.messages,
         )
     lengths = _lengths(console, recipe)
-    for side, measured in lengths.items():
-        result[side] |= measured
-    console.output("\n".join(_table(recipe, checked, lengths)), result=result)
+    for split, measured in lengths.items():
+        result[split] |= measured
+    console.output("\n".join(_table(recipe, report, lengths)), result=result)
 
 
-def _result(checked: "Checked") -> dict[str, Any]:
-    sides = {
-        side: {"examples": one.examples, "characters": one.characters, "repeated": one.repeated, "labels": dict(one.classes.most_common())}
-        for side, one in checked.sides.items()
+def _result(report: "DataReport") -> dict[str, Any]:
+    splits = {
+        split: {
+            "examples": one.examples,
+            "characters": one.characters,
+            "repeated": one.duplicates,
+            "labels": dict(one.classes.most_common()),
+        }
+        for split, one in report.splits.items()
     }
-    return {"faults": checked.faults.n, **sides, "known_twice": checked.known_twice}
+    return {"faults": report.faults.count, **splits, "known_twice": report.n_val_in_train}
 
 
 def _lengths(console: Console, recipe: "Recipe") -> dict[str, dict[str, int]]:
     """Lengths in tokens; DataFault if a text has no tokens."""
-    from mini_tf.data.checking import lengths
-    from mini_tf.data.opening import open_text
+    from mini_tf.data.checking import length_report
+    from mini_tf.data.opening import open_data
 
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, console.detail)
-    return {side: lengths(store, recipe.train.context) for side, store in text.sides.items()}
+    data = open_data(recipe.data, recipe.tokenizer, recipe.objective, console.detail)
+    return {split: length_report(store, recipe.train.context) for split, store in data.splits.items()}
 
 
-def _table(recipe: "Recipe", checked: "Checked", lengths: "dict[str, dict[str, int]]") -> list[str]:
-    from mini_tf.data.describing import columns
+def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str, int]]") -> list[str]:
+    from mini_tf.data.describing import format_columns
     from mini_tf.drawing.labels import caption
 
     dataset, context = recipe.objective.dataset(), recipe.train.context
-    figures = {
-        side: {
+    counts = {
+        split: {
             dataset.UNIT: one.examples,
             "characters": one.characters,
-            "repeated": one.repeated,
-            "longest (tokens)": lengths[side]["longest"],
-            f"longer than {context} tokens": lengths[side]["longer"],
+            "duplicates": one.duplicates,
+            "longest (tokens)": lengths[split]["longest"],
+            f"longer than {context} tokens": lengths[split]["longer"],
         }
-        for side, one in checked.sides.items()
+        for split, one in report.splits.items()
     }
-    lines = columns(figures)
-    if names := [name for name, _ in checked.sides["train"].classes.most_common(50)]:
-        lines += ["", *columns({side: {caption(name): one.classes[name] for name in names} for side, one in checked.sides.items()})]
-        if (left := len(checked.sides["train"].classes) - len(names)) > 0:
-            lines.append(f"and {left:,} more labels; --json lists all")
+    lines, classes = format_columns(counts), report.splits["train"].classes
+    if names := [name for name, _ in classes.most_common(50)]:
+        lines += [
+            "",
+            *format_columns({split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()}),
+        ]
+        if (more := len(classes) - len(names)) > 0:
+            lines.append(f"and {more:,} more labels; --json lists all")
     lines += ["", "no faults" + ("" if recipe.data.val is not None else f"; validation data is split off data.train ({recipe.data.split})")]
-    if checked.known_twice:
-        lines.append(f"{checked.known_twice:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
-    if dataset.CUTS and any(one["longer"] for one in lengths.values()):
-        lines.append(f"{dataset.UNIT} longer than train.context {context} are truncated: they lose their {dataset.CUTS}")
+    if n := report.n_val_in_train:
+        lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
+    if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):
+        lines.append(f"{dataset.UNIT} longer than train.context {context} are truncated: they lose their {dataset.TRUNCATES}")
     return lines

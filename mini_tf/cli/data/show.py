@@ -27,24 +27,24 @@ def show(
     """
     from mini_tf.training.evaluation import pack
 
-    recipe, text, objective = open_recipe(console, arguments)
-    packing, dataset = pack(recipe, text.sides[split], text.tokenizer, objective), recipe.objective.dataset()
-    numbers, chosen, n_rows = _choose(recipe, packing, split, rows)
-    batch = objective.prepare(chosen)
+    recipe, data, objective = open_recipe(console, arguments)
+    packing, dataset = pack(recipe, data.splits[split], data.tokenizer, objective), recipe.objective.dataset()
+    numbers, first_rows, n_rows = _first_rows(recipe, packing, split, rows)
+    batch = objective.prepare(first_rows)
     numbered = [
         {"row": n, "documents": documents} for n, documents in zip(numbers, _documents(recipe, packing, split, numbers), strict=True)
     ]
-    shown = [one | dataset.shown(text, chosen, batch, row, split == "train") for row, one in enumerate(numbered)]
-    sees = _sees(recipe, split)
-    result = {"split": split, "objective": recipe.objective.kind, "pack": packing.pack, "sees": sees, "n_rows": n_rows, "rows": shown}
-    head = f"{split}, {recipe.objective.kind}, {dataset.ROW.format(pack=packing.pack)}: {sees}"
+    shown = [one | dataset.describe_row(data, first_rows, batch, row, split == "train") for row, one in enumerate(numbered)]
+    attention = _describe_attention(recipe, split)
+    result = {"split": split, "objective": recipe.objective.kind, "pack": packing.pack, "sees": attention, "n_rows": n_rows, "rows": shown}
+    head = f"{split}, {recipe.objective.kind}, {dataset.ROW.format(pack=packing.pack)}: {attention}"
     unit = dataset.UNIT.removesuffix("s")
     heads = (f"row {row['row']} of {n_rows} (counted from 0){_listed(unit, row['documents'])}" for row in shown)
-    tables = ("\n".join(dataset.table(row, head)) for row, head in zip(shown, heads, strict=True))
+    tables = ("\n".join(dataset.row_table(row, head)) for row, head in zip(shown, heads, strict=True))
     console.output("\n\n".join([head, *tables]), result=result)
 
 
-def _sees(recipe: "Recipe", split: str) -> str:
+def _describe_attention(recipe: "Recipe", split: str) -> str:
     """What each token attends to, in words: direction, borders and limits of the attention mixers."""
     border = "its row" if recipe.data.pack != "docs" else "its document within the row"
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
@@ -69,13 +69,13 @@ def _listed(unit: str, numbers: "list[int]") -> str:
     return f", {unit} {numbers[0]}" if len(numbers) == 1 else f", {unit}s {numbers[0]} to {numbers[-1]}"
 
 
-def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
+def _first_rows(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
     """Numbers (from 0) of the first `n` rows, these rows, and the total number of rows."""
     from mini_tf.training.plan import plan_of
 
     if split == "val":
-        found = next(iter(packing.eval_rows(n)))
-        return list(range(len(found))), found, len(packing.held_out_tokens)
+        rows = next(iter(packing.eval_rows(n)))
+        return list(range(len(rows))), rows, len(packing.eval_row_tokens)
     step = plan_of(recipe.train, packing).rows(0)
     first = step.epochs == step.epochs[0]
     numbers = step.rows[first][:n]

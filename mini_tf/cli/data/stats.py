@@ -16,20 +16,20 @@ def stats(console: Console, arguments: RECIPE = None) -> None:
     """Count documents, tokens, bytes, vocabulary use, lengths, and duplicates between the splits."""
     from mini_tf.training.evaluation import pack
 
-    recipe, text, objective = open_recipe(console, arguments)
-    packings = {side: pack(recipe, store, text.tokenizer, objective) for side, store in text.sides.items()}
-    lines, result = recipe.objective.dataset().stats(text, packings)
-    console.output("\n".join(lines), result=result | {"notes": text.notes})
+    recipe, data, objective = open_recipe(console, arguments)
+    packings = {split: pack(recipe, store, data.tokenizer, objective) for split, store in data.splits.items()}
+    lines, result = recipe.objective.dataset().stats(data, packings)
+    console.output("\n".join(lines), result=result | {"notes": data.notes})
 
 
 def open_recipe(console: Console, arguments: list[str] | None) -> "tuple[Recipe, TokenizedData, Objective]":
     """The recipe, its data and its objective; prints notes on the data."""
-    from mini_tf.data.opening import open_text
+    from mini_tf.data.opening import open_data
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.kind_sources import resolve
 
     recipe = resolve(*split_arguments(arguments or [])).recipe
-    text = open_text(recipe.data, recipe.tokenizer, recipe.objective, console.say)
-    for note in text.notes:
+    data = open_data(recipe.data, recipe.tokenizer, recipe.objective, console.say)
+    for note in data.notes:
         console.say(note)
-    return recipe, text, recipe.objective.build(text.tokenizer.vocabulary, text.labels)
+    return recipe, data, recipe.objective.build(data.tokenizer.vocabulary, data.labels)

@@ -1,1 +1,1 @@
-"""The corpora that come along. A file is one; the recipe's word for it has a hyphen where the file's name has an underscore."""
+"""Built-in corpora, one per file. A recipe writes the file name with hyphens instead of underscores."""

@@ -1,6 +1,6 @@
-"""What the running Python says about itself: the docstrings of its standard library, and which paragraphs of a text are prose.
+"""The docstrings of Python's standard library, and a filter for paragraphs of prose.
 
-Files are read with `ast` and never imported. Code, tables, lists of options and signatures are no prose.
+Files are parsed with `ast`, never imported. Code, tables, lists of options and signatures are not prose.
 """
 
 import ast
@@ -16,7 +16,7 @@ from pathlib import Path
 from mini_tf.system.errors import Unavailable
 
 PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
-"""Part of the names of files made from its documentation."""
+"""Version of the running Python; part of the file names of corpora made from its documentation."""
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "__pycache__", "config"}
 PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "...", "\xa0": " "})
 MARKUP = re.compile(
@@ -28,42 +28,42 @@ COMMON = re.compile(
     r"no|any|all|other|same|its|they|them|then|than|but|so|only|used|you|your|one|two|there|their|these)\b",
     re.IGNORECASE,
 )
-"""Every fifth word of an English sentence is one of these; of a list of names hardly any is."""
+"""At least a fifth of the words of an English sentence are among these; hardly any of a list of names."""
 NOT_PROSE = re.compile(r">>>|\.\.\. |::=|^[=+|~^#$%-]{2,}|[=+|~^_-]{4,}|[{}\\|]|\w\(\w*=|http|Copyright|^\.\. |->|==|\w\.\w+\.\w|@")
 BLANK_LINE = re.compile(r"\n\s*\n")
 
 
 def library() -> Path:
-    """The folder of the standard library; on some machines only compiled files are in it."""
+    """The folder of the standard library; some installations have only compiled files there."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
 def without_sources(corpus: str, hint: str) -> Unavailable:
-    """What is said where there are none, or too few."""
-    return Unavailable(f"data.train: {corpus}: this Python comes without its library's sources", hint=hint)
+    """The fault if the sources are missing, or too few."""
+    return Unavailable(f"data.train: {corpus}: this Python is installed without the source files of its standard library", hint=hint)
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """All files below `folder` but tests and what was installed beside the library, sorted."""
+    """All Python files below `folder` except tests and installed packages, sorted."""
     for file in sorted(folder.rglob("*.py")):
         if SKIPPED.isdisjoint(file.relative_to(folder).parts[:-1]):
             yield file
 
 
 def parsed(file: Path) -> ast.Module:
-    """The syntax tree of a file; an empty one where it cannot be read or is not Python."""
+    """The syntax tree of a file; empty if it cannot be read or is not Python."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old escapes in the library's own sources
+            warnings.simplefilter("ignore")  # invalid escape sequences in the library's sources
             return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return ast.Module([], [])
 
 
 def docstrings(file: Path) -> Iterator[str]:
-    """Of its module, classes and functions, from the outside in; none where the file is not Python."""
+    """The docstrings of a file: module, classes and functions, outer before inner."""
     nodes: deque[ast.AST] = deque([parsed(file)])
-    while nodes:  # as ast.walk, but without expressions, which hold no definition and are most of a tree
+    while nodes:  # like ast.walk, but without expressions, which contain no definitions and are most of a tree
         node = nodes.popleft()
         nodes.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
@@ -71,9 +71,9 @@ def docstrings(file: Path) -> Iterator[str]:
 
 
 def prose(text: str, technical: bool = False) -> list[str]:
-    """The paragraphs of a documentation text that are English sentences, each as one line.
+    """The paragraphs of a docstring that are English sentences, each as one line.
 
-    `technical`: also those that begin with a name of the program, or hold more of its names and signs.
+    `technical`: also those that begin with an identifier, or contain more identifiers and symbols.
     """
     found = []
     for paragraph in BLANK_LINE.split(inspect.cleandoc(text)):
@@ -84,8 +84,8 @@ def prose(text: str, technical: bool = False) -> list[str]:
 
 
 def plain(paragraph: str) -> str:
-    """A paragraph as one line without its markup; "" where there is nothing in it."""
-    # Lone surrogates, as in examples of codecs, fit in no file.
+    """A paragraph as one line without markup; "" if it is empty."""
+    # Lone surrogates, as in examples of codecs, cannot be encoded as UTF-8.
     text = paragraph.translate(PLAIN).encode("utf-8", "ignore").decode()
     line = BULLET.sub("", " ".join(text.split()))
     line = MARKUP.sub(lambda match: next((group for group in match.groups() if group), ""), line)
@@ -99,18 +99,18 @@ def _is_prose(line: str, technical: bool) -> bool:
         and line.isascii()
         and (line[0].isupper() or (technical and (line[0].isalpha() or line[0] in "_'")))
         and line[-1] in ".!?:"
-        and share_of_letters(line) >= (0.85 if technical else 0.92)
+        and letter_ratio(line) >= (0.85 if technical else 0.92)
         and not NOT_PROSE.search(line)
         and len(COMMON.findall(line)) >= 0.2 * len(words)
     )
 
 
-def share_of_letters(line: str) -> float:
-    """Of the characters; blanks, commas and apostrophes count as letters."""
+def letter_ratio(line: str) -> float:
+    """Letters per character; blanks, commas and apostrophes count as letters."""
     return sum(c.isalpha() or c in " ,'" for c in line) / len(line)
 
 
 def _is_ragged(lines: list[str]) -> bool:
-    """Columns, or lines set deeper than the one before: a table, code or a list of options."""
+    """Whether a paragraph has columns or different indents: a table, code or a list of options."""
     lines = [line for line in lines if line.strip()]
     return any(re.search(r"\S {3,}\S", line) for line in lines) or len({len(line) - len(line.lstrip()) for line in lines[1:]}) > 1

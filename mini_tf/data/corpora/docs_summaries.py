@@ -1,6 +1,6 @@
-"""The built-in pairs `docs-summaries`: what a docstring explains, and the one sentence it begins with, which sums that up (PEP 257).
+"""The built-in corpus `docs-summaries`: bodies of docstrings and the first sentences that summarize them (PEP 257).
 
-The docstrings are those of the standard library of the Python that is running; no download.
+The docstrings are those of the running Python's standard library; nothing is downloaded.
 """
 
 import re
@@ -11,38 +11,38 @@ from typing import NamedTuple
 from mini_tf.data.corpora import _documentation as documentation
 from mini_tf.recipe.corpora import CorpusSettings
 
-FEWEST_PAIRS = 100
-FEWEST_WORDS, MOST_WORDS = 3, 40
-"""Of a summary."""
+MIN_PAIRS = 100
+MIN_WORDS, MAX_WORDS = 3, 40
+"""Words of a summary."""
 NOT_ONE_SENTENCE = re.compile(r"^\S+\(|[.!?][\"')]* +[A-Z]|:|=|[,;]$")
-"""Signatures, definitions and titles above a list are none; nor are two sentences."""
+"""Matches signatures, definitions, titles of lists, and two sentences."""
 HEADING = re.compile(r"(?:\w+ )?(?:argument|attribute|variable)s?(?: \w+)?: |(?!note|return|warning)\S+(?: -+|:) ", re.IGNORECASE)
-"""The first words of a list of definitions."""
-LEADING_ON = re.compile(r"(?:^|(?<=[.!?]) )[^.!?]*:$|:+$")
-"""A last sentence that announces what stands below it."""
+"""Matches the beginning of a list of definitions."""
+LEAD_IN = re.compile(r"(?:^|(?<=[.!?]) )[^.!?]*:$|:+$")
+"""Matches a last sentence that introduces a list or code."""
 
 
-class Pair(NamedTuple):
-    """source: the sentences of a docstring after its first paragraph; target: that paragraph, one sentence."""
+class DocstringSummary(NamedTuple):
+    """source: the sentences after the first paragraph of a docstring; target: the first paragraph, one sentence."""
 
     source: str
     target: str
 
 
 class Settings(CorpusSettings):
-    VERSION, COLUMNS = f"1-{documentation.PYTHON}", Pair._fields
+    VERSION, COLUMNS = f"1-{documentation.PYTHON}", DocstringSummary._fields
 
     def rows(self) -> list[dict[str, str]]:
         found = list(pairs(documentation.library()))
-        if len(found) < FEWEST_PAIRS:
+        if len(found) < MIN_PAIRS:
             raise documentation.without_sources(
-                self.word, "give pairs of your own: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'"
+                self.word, "use your own pairs: data.train=FILE data.fields='{source: COLUMN, target: COLUMN}'"
             )
         return [pair._asdict() for pair in found]
 
 
-def pairs(folder: Path) -> Iterator[Pair]:
-    """Those of all Python files below `folder`, in the order of their names; of equal sources the first."""
+def pairs(folder: Path) -> Iterator[DocstringSummary]:
+    """The pairs of all Python files below `folder`, sorted by file name, with distinct sources."""
     seen = set()
     for file in documentation.python_files(folder):
         for docstring in documentation.docstrings(file):
@@ -52,31 +52,31 @@ def pairs(folder: Path) -> Iterator[Pair]:
                 yield pair
 
 
-def pair_of(docstring: str) -> Pair | None:
-    """The summary is the first line if that ends a sentence, else the first paragraph.
+def pair_of(docstring: str) -> DocstringSummary | None:
+    """The summary is the first line if it ends with a period, else the first paragraph.
 
-    None where that is not one sentence, or where nothing in prose follows that is as long.
+    None if the summary is not one sentence, or is longer than the prose that follows.
     """
     first, _, rest = docstring.partition("\n")
     if not first.rstrip().endswith("."):
         first, rest = (*documentation.BLANK_LINE.split(docstring, maxsplit=1), "")[:2]
     target = documentation.plain(first)
-    source = " ".join(filter(None, map(_explained, documentation.prose(rest, technical=True)))).removeprefix(target).strip()
-    return Pair(source, target) if _is_summary(target) and len(source) >= len(target) else None
+    source = " ".join(filter(None, map(_body, documentation.prose(rest, technical=True)))).removeprefix(target).strip()
+    return DocstringSummary(source, target) if _is_summary(target) and len(source) >= len(target) else None
 
 
-def _explained(paragraph: str) -> str:
-    """A paragraph without what only leads to a list or to code, which are not there; "" of a list, of a licence, and of half a sentence."""
+def _body(paragraph: str) -> str:
+    """A paragraph without a sentence that introduces a list or code; "" for a list, a licence, or half a sentence."""
     half = paragraph[0].islower() and documentation.COMMON.match(paragraph)
-    return "" if half or HEADING.match(paragraph) or paragraph.isupper() else LEADING_ON.sub("", paragraph)
+    return "" if half or HEADING.match(paragraph) or paragraph.isupper() else LEAD_IN.sub("", paragraph)
 
 
 def _is_summary(line: str) -> bool:
     return (
-        FEWEST_WORDS <= len(line.split()) <= MOST_WORDS
+        MIN_WORDS <= len(line.split()) <= MAX_WORDS
         and line.isascii()
         and line[0].isalpha()
-        and documentation.share_of_letters(line) >= 0.85
+        and documentation.letter_ratio(line) >= 0.85
         and not documentation.NOT_PROSE.search(line)
         and not NOT_ONE_SENTENCE.search(line)
     )

@@ -1,12 +1,12 @@
-"""A made-up corpus whose entropy is known exactly: how far a model is from perfect can be measured, not guessed.
+"""The built-in corpus `grammar`: artificial sentences of exactly known entropy, the lower bound of a model's loss.
 
 Sentences such as "the old dogs near the quiet river bark softly with their bone and today those old dogs rest ." come
-from a probabilistic automaton. Verbs, pronouns, possessions and the repeated subject depend on words that stand up to a
-dozen places back, which no trigram can see. The automaton is deterministic: a sentence has one way through it, so its
-probability is a product and the entropy a sum over all ways.
+from a probabilistic automaton. Verbs, pronouns, possessions and the repeated subject depend on words up to a dozen
+positions earlier, beyond the reach of a trigram model. The automaton is deterministic: each sentence has a single path,
+so its probability is a product and the entropy a sum over all paths.
 
-A token here is a word between blanks; the closing "." is one, what separates sentences is not. A sentence is a document. Its entropy
-is 17.2829 nats, and a token's 0.9342.
+Each sentence is a document. Its tokens are its words and the closing "."; there is no separator. The entropy is
+17.2829 nats per sentence and 0.9342 nats per token.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ NOUNS = {
     "farmer": ("plough", "barn"),
     "sailor": ("row", "boat"),
 }
-"""Each noun has a verb and a possession of its own."""
+"""The verb and the possession of each noun."""
 PLURALS = {"child": "children"}
 OPENINGS = {False: ("the", "one", "this", "every"), True: ("the", "some", "these", "many")}
 ADJECTIVES = ("old", "young", "small", "happy", "clever", "tired", "brave", "quiet")
@@ -45,8 +45,8 @@ TIMES = ("today", "later", "tonight", "now")
 ENDINGS = ("rest", "sleep", "wait")
 
 
-class Place(NamedTuple):
-    """Where a sentence is: the step that comes next, and what later words will depend on."""
+class State(NamedTuple):
+    """State of the automaton: the next step, and what later words depend on."""
 
     step: str = "opening"
     noun: str = ""
@@ -54,12 +54,12 @@ class Place(NamedTuple):
     adjective: str = ""
 
 
-Choice = tuple[float, str, Place]
-"""Its probability, the word, and where that leads; the words at a place all differ."""
+Transition = tuple[float, str, State]
+"""Probability, word and next state; the words of a state are distinct."""
 
 
-def _falling(words: tuple[str, ...]) -> list[tuple[float, str]]:
-    """Probabilities that fall as 1 / (rank + 2)."""
+def _with_probabilities(words: tuple[str, ...]) -> list[tuple[float, str]]:
+    """Probabilities proportional to 1 / (rank + 2), with ranks from 1."""
     weights = [1 / (rank + 3) for rank in range(len(words))]
     return [(weight / sum(weights), word) for weight, word in zip(weights, words, strict=True)]
 
@@ -78,28 +78,30 @@ DRAWN = {
     "how": (ADVERBS, "with"),
     "when": (TIMES, "same"),
 }
-"""Steps whose word depends on nothing: what it is drawn from, and the next step."""
+"""Steps whose word is independent of the state: the words, and the next step."""
 FIXED = {"the": "colour", "with": "whose", "and": "when", ".": "end"}
-"""Steps that say themselves, and the next step."""
+"""Steps whose word is their own name, and the next step."""
 
 
 @cache
-def choices(here: Place) -> tuple[Choice, ...]:
-    """What may come next, or nothing at the end of a sentence."""
-    step, noun, plural, adjective = here
+def transitions(state: State) -> tuple[Transition, ...]:
+    """The transitions from a state; empty at the end of a sentence."""
+    step, noun, plural, adjective = state
     if step == "end":
         return ()
     if step in DRAWN:
         words, following = DRAWN[step]
-        return tuple((p, word, here._replace(step=following)) for p, word in _falling(words))
+        return tuple((p, word, state._replace(step=following)) for p, word in _with_probabilities(words))
     if step in FIXED:
-        return ((1.0, step, here._replace(step=FIXED[step])),)
+        return ((1.0, step, state._replace(step=FIXED[step])),)
     if not noun:
-        return _subject(here)
+        return _subject(state)
     if step == "place":
-        return tuple((p / 2, _form(word, many), here._replace(step="verb")) for many in (False, True) for p, word in _falling(PLACES))
+        return tuple(
+            (p / 2, _form(word, many), state._replace(step="verb")) for many in (False, True) for p, word in _with_probabilities(PLACES)
+        )
     if step == "ending":
-        return tuple((p, _verb(word, plural), here._replace(step=".")) for p, word in _falling(ENDINGS))
+        return tuple((p, _verb(word, plural), state._replace(step=".")) for p, word in _with_probabilities(ENDINGS))
     verb, possession = NOUNS[noun]
     options, following = {
         "verb": (((0.8, _verb(verb, plural)), (0.2, _verb("look", plural))), "how"),
@@ -109,34 +111,39 @@ def choices(here: Place) -> tuple[Choice, ...]:
         "same adjective": (((1.0, adjective),), "same noun"),
         "same noun": (((1.0, _form(noun, plural)),), "ending"),
     }[step]
-    return tuple((p, word, here._replace(step=following)) for p, word in options)
+    return tuple((p, word, state._replace(step=following)) for p, word in options)
 
 
-def _subject(here: Place) -> tuple[Choice, ...]:
-    """The opening, an adjective three times out of four, and the noun; after "the" the noun alone tells the number."""
-    if here.step == "opening":
-        known = [(p / 2, w, Place("adjective", plural=many)) for many in (False, True) for p, w in _falling(OPENINGS[many]) if w != "the"]
-        return (*known, (1 - sum(p for p, _, _ in known), "the", Place("adjective?")))
-    if here.step.startswith("adjective"):
-        at_noun = here._replace(step=here.step.replace("adjective", "noun"))
-        described = [(0.75 * p, word, at_noun._replace(adjective=word)) for p, word in _falling(ADJECTIVES)]
-        return (*described, *((0.25 * p, word, there) for p, word, there in choices(at_noun)))
-    numbers = (False, True) if here.step == "noun?" else (here.plural,)
+def _subject(state: State) -> tuple[Transition, ...]:
+    """The opening, an adjective (probability 0.75), and the noun, which alone decides the number after "the"."""
+    if state.step == "opening":
+        known = [
+            (p / 2, w, State("adjective", plural=many))
+            for many in (False, True)
+            for p, w in _with_probabilities(OPENINGS[many])
+            if w != "the"
+        ]
+        return (*known, (1 - sum(p for p, _, _ in known), "the", State("adjective?")))
+    if state.step.startswith("adjective"):
+        at_noun = state._replace(step=state.step.replace("adjective", "noun"))
+        described = [(0.75 * p, word, at_noun._replace(adjective=word)) for p, word in _with_probabilities(ADJECTIVES)]
+        return (*described, *((0.25 * p, word, following) for p, word, following in transitions(at_noun)))
+    numbers = (False, True) if state.step == "noun?" else (state.plural,)
     return tuple(
-        (p / len(numbers), _form(noun, many), here._replace(step="where", noun=noun, plural=many))
+        (p / len(numbers), _form(noun, many), state._replace(step="where", noun=noun, plural=many))
         for many in numbers
-        for p, noun in _falling(tuple(NOUNS))
+        for p, noun in _with_probabilities(tuple(NOUNS))
     )
 
 
 def documents(seed: int, n: int) -> Iterator[str]:
-    """`n` sentences, the same for the same seed on every machine."""
+    """`n` sentences; a seed gives the same ones on every machine."""
     draws = np.random.Generator(np.random.Philox(key=seed))
     for _ in range(n):
-        words, here = [], Place()
-        while options := choices(here):
+        words, state = [], State()
+        while options := transitions(state):
             ends = list(accumulate(p for p, _, _ in options))
-            _, word, here = options[bisect_right(ends, draws.random() * ends[-1])]
+            _, word, state = options[bisect_right(ends, draws.random() * ends[-1])]
             words.append(word)
         yield " ".join(words)
 

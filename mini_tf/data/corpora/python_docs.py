@@ -1,7 +1,7 @@
-"""The built-in corpus `python-docs`: English prose about programming, from the Python that is running; no download.
+"""The built-in corpus `python-docs`: English prose about programming, from the running Python; nothing is downloaded.
 
-It is the help topics of `pydoc_data` and the docstrings of the standard library, without what is no prose; no paragraph
-stands twice.
+It consists of the help topics of `pydoc_data` and the docstrings of the standard library: paragraphs of prose, without
+duplicates.
 """
 
 import ast
@@ -11,18 +11,18 @@ from pathlib import Path
 from mini_tf.data.corpora._documentation import PYTHON, docstrings, library, parsed, prose, python_files, without_sources
 from mini_tf.recipe.corpora import CorpusSettings
 
-FEWEST_CHARACTERS = 100_000
+MIN_CHARACTERS = 100_000
 
 
 class Settings(CorpusSettings):
     VERSION = f"1-{PYTHON}"
 
     def rows(self) -> list[dict[str, str]]:
-        """One help topic or docstring each."""
-        kept = list(_without_repeats(_texts()))
-        if sum(map(len, kept)) < FEWEST_CHARACTERS:
-            raise without_sources(self.word, "give a text file: data.train=FILE")
-        return [{"text": text} for text in kept]
+        """One row per help topic or docstring."""
+        texts = list(_without_repeats(_texts()))
+        if sum(map(len, texts)) < MIN_CHARACTERS:
+            raise without_sources(self.word, "use a text file: data.train=FILE")
+        return [{"text": text} for text in texts]
 
 
 def _texts() -> Iterator[str]:
@@ -37,7 +37,7 @@ def _topics(file: Path) -> Iterator[str]:
 
 
 def _without_repeats(texts: Iterator[str]) -> Iterator[str]:
-    """The prose of each text, without paragraphs that stood before."""
+    """The prose of each text, without paragraphs of earlier texts."""
     seen: set[str] = set()
     for text in texts:
         fresh = [p for p in dict.fromkeys(prose(text)) if p not in seen]

@@ -1,17 +1,18 @@
-"""A made-up translation task whose alignments are known: a grammar that says each sentence in two languages at once.
+"""The built-in corpus `translate-toy`: artificial translations with gold word alignments, from a synchronous grammar.
 
-The source looks like English; the target is invented, and nearly everything stands elsewhere in it:
+The source resembles English; the target is an invented language with a very different word order:
 
     the wise king of a sailor did not follow these birds near the river today
     hodi una numis tovar veta vadon apud hiton tesunen sekve ne ta
 
-Time comes first and the verb last, behind phrases of any length (today, follow); owners, relative clauses and adjectives
-change sides with their noun (of a sailor, wise), prepositions with their phrase (near the river). What a word must be
-depends on words elsewhere: adjectives and determiners agree with a gender that only the target's noun has, and with its
-number; verbs with person and number of a subject that the source's verb often hides ("did follow", "will follow").
-"the", "of", "that", "do" and "does" have no partner; every other word has one.
+Time comes first and the verb last, behind phrases of any length (today, follow); owners, relative clauses and
+adjectives are on the other side of their noun (of a sailor, wise), prepositions on the other side of their phrase (near
+the river). The form of a word depends on distant words: adjectives and determiners agree with the number of their noun
+and with a gender that only the target's noun has; verbs with person and number of a subject, which the source's verb
+often does not show ("did follow", "will follow"). "the", "of", "that", "do" and "does" are not aligned; every other
+word is aligned with one word.
 
-Linking along the diagonal has an alignment error rate of 0.89.
+The diagonal alignment has an alignment error rate (AER) of 0.89.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ import numpy as np
 from mini_tf.recipe.corpora import CorpusSettings
 
 N_PAIRS = 8_000
-LONGEST = 16
+MAX_WORDS = 16
 """Words of a source."""
 
 PERSONS = {
@@ -56,7 +57,7 @@ BEINGS = PERSONS | ANIMALS
 NOUNS = BEINGS | THINGS
 ADJECTIVES = {"wise": "vet", "young": "nov", "small": "pik", "big": "mag", "tired": "laz", "happy": "gel", "white": "alb", "black": "mur"}
 DETERMINERS = {"the": ("the", "the", ""), "a": ("a", "some", "un"), "this": ("this", "these", "hit")}
-"""In the singular, in the plural, and the target's stem: it has no word for "the"."""
+"""Singular, plural, and the target's stem; "the" has no translation."""
 PRONOUNS = {"i": "jo", "we": "joren", "he": "ser", "she": "sal", "they": "seren"}
 TRANSITIVE = {"follow": "sekv", "paint": "malg", "need": "brod", "remember": "rimen", "visit": "zetil", "guard": "skud"}
 INTRANSITIVE = {"wait": "kosh", "laugh": "rizit", "listen": "uskol", "work": "labar"}
@@ -66,17 +67,17 @@ MANNERS = {"slowly": "lentim", "quietly": "tacim", "gladly": "lubim", "badly": "
 TIMES = {"today": "hodi", "tonight": "nokti", "again": "rusi", "often": "safi", "daily": "dagi", "later": "posti"}
 
 PLURAL = "en"
-"""Of the target's nouns."""
+"""Plural ending of the target's nouns."""
 AGREEMENT = (("a", "an"), ("o", "on"), ("i", "in"))
-"""Endings of adjectives and determiners: of each gender, the singular's and the plural's."""
+"""Endings (singular, plural) of adjectives and determiners, by gender."""
 PERSON = {(True, False): "u", (True, True): "um", (False, False): "e", (False, True): "em"}
-"""Endings of verbs, whose subject is (the first person, plural)."""
+"""Endings of verbs, by whether the subject is (first person, plural)."""
 
 T = TypeVar("T")
 
 
-class Pair(NamedTuple):
-    """A sentence and its translation; a link is (source word, target word), counted from 0 by the blanks."""
+class AlignedPair(NamedTuple):
+    """A sentence, its translation and their word alignment: links (source word, target word), from 0."""
 
     source: str
     target: str
@@ -84,24 +85,24 @@ class Pair(NamedTuple):
 
     @property
     def alignment(self) -> str:
-        """The links as Pharaoh writes them: 0-2 1-0."""
+        """The links in the Pharaoh format: 0-2 1-0."""
         return " ".join(f"{i}-{j}" for i, j in self.links)
 
 
 class NounPhrase(NamedTuple):
-    """What a noun phrase says in either language, or a pronoun alone."""
+    """A noun phrase, or a pronoun alone, independent of the language."""
 
     noun: str
     plural: bool
     determiner: str = "the"
     adjective: str = ""
     owner: "NounPhrase | None" = None
-    deed: "Deed | None" = None
+    clause: "VerbPhrase | None" = None
     """The relative clause, whose subject this is."""
 
 
-class Deed(NamedTuple):
-    """A verb with all but its subject."""
+class VerbPhrase(NamedTuple):
+    """A verb with its object, without its subject."""
 
     verb: str
     object: NounPhrase | None
@@ -110,96 +111,96 @@ class Deed(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """What a sentence says in either language; "" and None are not said."""
+    """A sentence, independent of the language; "" and None are absent parts."""
 
     subject: NounPhrase
-    deed: Deed
+    verb_phrase: VerbPhrase
     manner: str = ""
     place: tuple[str, NounPhrase] | None = None
     time: str = ""
 
 
 class Phrase(NamedTuple):
-    """Words in both languages; each of the target's with the place of its partner in `source`."""
+    """Words in both languages; each target word with the index of its aligned word in `source`."""
 
     source: tuple[str, ...] = ()
     target: tuple[tuple[str, int], ...] = ()
 
 
-NOTHING = Phrase()
+EMPTY = Phrase()
 
 
 def _word(source: str, target: str = "") -> Phrase:
-    """One word, and the word that it becomes, if it becomes one."""
+    """One word and its translation, if it has one."""
     return Phrase((source,), ((target, 0),) if target else ())
 
 
-def _listed(source: str, stems: dict[str, str], ending: str = "") -> Phrase:
-    """A word of a table, or nothing if it is not said."""
-    return _word(source, stems[source] + ending) if source else NOTHING
+def _lookup(source: str, stems: dict[str, str], ending: str = "") -> Phrase:
+    """A word of a table; empty if `source` is ""."""
+    return _word(source, stems[source] + ending) if source else EMPTY
 
 
-def _joined(phrases: Sequence[Phrase], order: Sequence[int]) -> Phrase:
-    """The phrases one after another in the source, in this order in the target: all the reordering there is."""
+def _join(phrases: Sequence[Phrase], order: Sequence[int]) -> Phrase:
+    """The phrases concatenated in the source, and reordered by `order` in the target."""
     starts = list(accumulate((len(phrase.source) for phrase in phrases), initial=0))
-    moved = [(word, starts[n] + at) for n in order for word, at in phrases[n].target]
-    return Phrase(tuple(word for phrase in phrases for word in phrase.source), tuple(moved))
+    target = [(word, starts[n] + at) for n in order for word, at in phrases[n].target]
+    return Phrase(tuple(word for phrase in phrases for word in phrase.source), tuple(target))
 
 
-def _noun_phrase(said: NounPhrase) -> Phrase:
-    """The wise king of a sailor: of a sailor, the, king, wise."""
-    if said.noun in PRONOUNS:
-        return _listed(said.noun, PRONOUNS)
-    stem, gender = NOUNS[said.noun]
-    ending = AGREEMENT[gender][said.plural]
-    *forms, determiner = DETERMINERS[said.determiner]
-    modifier = NOTHING
-    if said.owner:
-        modifier = _joined([_word("of"), _noun_phrase(said.owner)], (0, 1))
-    elif said.deed:
-        modifier = _joined([_word("that"), *_deed(said.deed, said)], (4, 3, 2, 1))
+def _noun_phrase(phrase: NounPhrase) -> Phrase:
+    """The wise king of a sailor -> of a sailor, the, king, wise."""
+    if phrase.noun in PRONOUNS:
+        return _lookup(phrase.noun, PRONOUNS)
+    stem, gender = NOUNS[phrase.noun]
+    ending = AGREEMENT[gender][phrase.plural]
+    *forms, determiner = DETERMINERS[phrase.determiner]
+    modifier = EMPTY
+    if phrase.owner:
+        modifier = _join([_word("of"), _noun_phrase(phrase.owner)], (0, 1))
+    elif phrase.clause:
+        modifier = _join([_word("that"), *_verb_phrase(phrase.clause, phrase)], (4, 3, 2, 1))
     parts = (
-        _word(forms[said.plural], determiner + ending if determiner else ""),
-        _listed(said.adjective, ADJECTIVES, ending),
-        _word(said.noun + "s", stem + PLURAL) if said.plural else _word(said.noun, stem),
+        _word(forms[phrase.plural], determiner + ending if determiner else ""),
+        _lookup(phrase.adjective, ADJECTIVES, ending),
+        _word(phrase.noun + "s", stem + PLURAL) if phrase.plural else _word(phrase.noun, stem),
         modifier,
     )
-    return _joined(parts, (3, 0, 2, 1))
+    return _join(parts, (3, 0, 2, 1))
 
 
-def _deed(said: Deed, subject: NounPhrase) -> tuple[Phrase, Phrase, Phrase, Phrase]:
-    """Will, not, follow and whom; they come in the opposite order in the target."""
+def _verb_phrase(phrase: VerbPhrase, subject: NounPhrase) -> tuple[Phrase, Phrase, Phrase, Phrase]:
+    """Auxiliary, negation, verb and object; the target has them in reverse order."""
     first = subject.noun in ("i", "we")
     third_singular = not first and not subject.plural
-    auxiliary, verb = NOTHING, said.verb
+    auxiliary, verb = EMPTY, phrase.verb
     translated = VERBS[verb] + PERSON[first, subject.plural]
-    if said.tense == "future":
+    if phrase.tense == "future":
         auxiliary = _word("will", "vel")
-    elif said.tense == "past":
+    elif phrase.tense == "past":
         auxiliary = _word("did", "ta")
-    elif said.negated:
+    elif phrase.negated:
         auxiliary = _word("does" if third_singular else "do")
     elif third_singular:
         verb += "s"
-    whom = NOTHING if said.object is None else _noun_phrase(said.object)
-    return auxiliary, _word("not", "ne") if said.negated else NOTHING, _word(verb, translated), whom
+    object_phrase = EMPTY if phrase.object is None else _noun_phrase(phrase.object)
+    return auxiliary, _word("not", "ne") if phrase.negated else EMPTY, _word(verb, translated), object_phrase
 
 
-def said(sentence: Sentence) -> Pair:
+def render(sentence: Sentence) -> AlignedPair:
     """A sentence in both languages."""
-    place = NOTHING
+    place = EMPTY
     if sentence.place:
         preposition, where = sentence.place
-        place = _joined([_listed(preposition, PREPOSITIONS), _noun_phrase(where)], (1, 0))
-    manner, time = _listed(sentence.manner, MANNERS), _listed(sentence.time, TIMES)
-    parts = [_noun_phrase(sentence.subject), *_deed(sentence.deed, sentence.subject), manner, place, time]
-    whole = _joined(parts, (7, 0, 6, 4, 5, 3, 2, 1))
+        place = _join([_lookup(preposition, PREPOSITIONS), _noun_phrase(where)], (1, 0))
+    manner, time = _lookup(sentence.manner, MANNERS), _lookup(sentence.time, TIMES)
+    parts = [_noun_phrase(sentence.subject), *_verb_phrase(sentence.verb_phrase, sentence.subject), manner, place, time]
+    whole = _join(parts, (7, 0, 6, 4, 5, 3, 2, 1))
     links = sorted((i, j) for j, (_, i) in enumerate(whole.target))
-    return Pair(" ".join(whole.source), " ".join(word for word, _ in whole.target), tuple(links))
+    return AlignedPair(" ".join(whole.source), " ".join(word for word, _ in whole.target), tuple(links))
 
 
-class _Dice:
-    """Draws from Philox's raw numbers, which are the same in every version of numpy."""
+class _Sampler:
+    """Draws from the raw numbers of Philox, which are the same in every version of numpy."""
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.Philox(key=seed)
@@ -211,41 +212,45 @@ class _Dice:
         return int(self._bits.random_raw()) % 100 < percent
 
 
-def _draw_noun_phrase(dice: _Dice, nouns: Sequence[str], modified: bool = False) -> NounPhrase:
-    """`modified`: it may have an owner (and is "the" then) or, as a being, a relative clause; they are not modified in turn."""
-    noun, plural = dice.pick(nouns), dice.chance(50)
-    determiner = dice.pick(("the", "the", "a", "this"))
-    drawn = NounPhrase(noun, plural, determiner, dice.pick(tuple(ADJECTIVES)) if dice.chance(50) else "")
-    if modified and dice.chance(20):
-        return drawn._replace(determiner="the", owner=_draw_noun_phrase(dice, tuple(BEINGS)))
-    if modified and noun in BEINGS and dice.chance(20):
-        whom = _draw_noun_phrase(dice, tuple(NOUNS))
-        return drawn._replace(deed=Deed(dice.pick(tuple(TRANSITIVE)), whom, dice.pick(("present", "past"))))
+def _draw_noun_phrase(sampler: _Sampler, nouns: Sequence[str], modified: bool = False) -> NounPhrase:
+    """`modified`: it may have an owner (then its determiner is "the") or, for a being, a relative clause."""
+    noun, plural = sampler.pick(nouns), sampler.chance(50)
+    determiner = sampler.pick(("the", "the", "a", "this"))
+    drawn = NounPhrase(noun, plural, determiner, sampler.pick(tuple(ADJECTIVES)) if sampler.chance(50) else "")
+    if modified and sampler.chance(20):
+        return drawn._replace(determiner="the", owner=_draw_noun_phrase(sampler, tuple(BEINGS)))
+    if modified and noun in BEINGS and sampler.chance(20):
+        object_phrase = _draw_noun_phrase(sampler, tuple(NOUNS))
+        return drawn._replace(clause=VerbPhrase(sampler.pick(tuple(TRANSITIVE)), object_phrase, sampler.pick(("present", "past"))))
     return drawn
 
 
 def sentences(seed: int) -> Iterator[Sentence]:
-    """What may be said, drawn without end; the same for the same seed on every machine."""
-    dice = _Dice(seed)
+    """An endless iterator of random sentences; a seed gives the same ones on every machine."""
+    sampler = _Sampler(seed)
     while True:
-        if dice.chance(50):
-            pronoun = dice.pick(("i", "i", "i", "we", "we", "we", "he", "she", "they"))
+        if sampler.chance(50):
+            pronoun = sampler.pick(("i", "i", "i", "we", "we", "we", "he", "she", "they"))
             subject = NounPhrase(pronoun, plural=pronoun in ("we", "they"))
         else:
-            subject = _draw_noun_phrase(dice, tuple(BEINGS), modified=True)
-        whom = _draw_noun_phrase(dice, tuple(NOUNS), modified=True) if dice.chance(55) else None
-        tense = dice.pick(("present", "present", "past", "future"))
-        deed = Deed(dice.pick(tuple(TRANSITIVE if whom else INTRANSITIVE)), whom, tense, negated=dice.chance(25))
-        manner = dice.pick(tuple(MANNERS)) if dice.chance(30) else ""
-        place = (dice.pick(tuple(PREPOSITIONS)), _draw_noun_phrase(dice, tuple(THINGS), modified=True)) if dice.chance(50) else None
-        yield Sentence(subject, deed, manner, place, dice.pick(tuple(TIMES)) if dice.chance(60) else "")
+            subject = _draw_noun_phrase(sampler, tuple(BEINGS), modified=True)
+        object_phrase = _draw_noun_phrase(sampler, tuple(NOUNS), modified=True) if sampler.chance(55) else None
+        tense = sampler.pick(("present", "present", "past", "future"))
+        verb_phrase = VerbPhrase(
+            sampler.pick(tuple(TRANSITIVE if object_phrase else INTRANSITIVE)), object_phrase, tense, negated=sampler.chance(25)
+        )
+        manner = sampler.pick(tuple(MANNERS)) if sampler.chance(30) else ""
+        place = (
+            (sampler.pick(tuple(PREPOSITIONS)), _draw_noun_phrase(sampler, tuple(THINGS), modified=True)) if sampler.chance(50) else None
+        )
+        yield Sentence(subject, verb_phrase, manner, place, sampler.pick(tuple(TIMES)) if sampler.chance(60) else "")
 
 
-def pairs(seed: int = 0) -> Iterator[Pair]:
-    """Pairs without end, no source twice and none longer than LONGEST."""
+def pairs(seed: int = 0) -> Iterator[AlignedPair]:
+    """An endless iterator of pairs with distinct sources of at most MAX_WORDS words."""
     seen = set()
-    for pair in map(said, sentences(seed)):
-        if pair.source not in seen and pair.source.count(" ") < LONGEST:
+    for pair in map(render, sentences(seed)):
+        if pair.source not in seen and pair.source.count(" ") < MAX_WORDS:
             seen.add(pair.source)
             yield pair
 

@@ -1,7 +1,7 @@
-"""Datasets: how examples are read, split, tokenized, made into rows, and displayed.
+"""Dataset types: how examples are read, split, encoded, packed into rows, and shown.
 
-The contract is here; every other file of this package is one dataset, named by an objective (`DATASET`). Its `Settings`
-come from the objective (`ObjectiveSettings.dataset`); examples may have any type.
+This file is the contract; every other file of this package is one dataset type, which an objective names (`DATASET`).
+The objective passes on its `Settings` (`ObjectiveSettings.dataset`). Each dataset chooses the type of its examples.
 """
 
 import json
@@ -16,7 +16,7 @@ from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.split import Division, Known, Read, hold_out, keep_apart
+from mini_tf.data.split import DataSplit, ExampleHasher, ReadExamples, hold_out, split_as_given
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.data import Data, Split
@@ -26,37 +26,50 @@ from mini_tf.system.errors import DataFault, raising
 
 @dataclass(frozen=True)
 class TokenizedData:
-    """Tokenized data of a recipe. hashes: `data` (the ids), `tokenizer`, and `source_tokenizer` if that is another."""
+    """The tokenized splits. hashes: `data` (the ids), `tokenizer`, and `source_tokenizer` if it is another one."""
 
     train: Store
     val: Store
-    used: Tokenizers
+    tokenizers: Tokenizers
     notes: list[str]
     hashes: dict[str, str]
     labels: Labels | None = None
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of targets or labeled texts."""
-        return self.used.target
+        """The tokenizer of targets, or of labelled texts."""
+        return self.tokenizers.target
 
     @property
     def source_tokenizer(self) -> Any:
-        """The source tokenizer; equal to `tokenizer` with one vocabulary."""
-        return self.used.source
+        """The same object as `tokenizer` if they share a vocabulary."""
+        return self.tokenizers.source
 
     @property
-    def sides(self) -> dict[str, Store]:
+    def splits(self) -> dict[str, Store]:
         return {"train": self.train, "val": self.val}
 
 
-TEXTS = ("sentence", "sentence1", "review", "content", "body", "comment", "question", "message", "tweet", "document", "article", "post")
-"""Usual names of columns with text."""
+TEXT_COLUMNS = (
+    "sentence",
+    "sentence1",
+    "review",
+    "content",
+    "body",
+    "comment",
+    "question",
+    "message",
+    "tweet",
+    "document",
+    "article",
+    "post",
+)
+"""Common names of text columns."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Converts rows of tables into examples. roles: of the columns, first `columns.names`, then `columns.optional`."""
+    """Converts table rows to examples. roles: of `columns.names`, followed by those of `columns.optional`."""
 
     dataset: "Dataset"
     roles: tuple[str, ...]
@@ -65,11 +78,11 @@ class Reader:
     """Whether labels are required."""
 
     def read(self, files: Iterable[Source]) -> Iterator[Any]:
-        """All examples of tables; DataFault at the first invalid row."""
+        """All examples of tables in order; DataFault at the first invalid row."""
         return raising(example for file in files for example in self.try_read(file))
 
     def try_read(self, file: Source) -> Iterator[Any]:
-        """All examples of a table; a DataFault in place of an invalid row."""
+        """All examples of a table in order; yields a DataFault for an invalid row."""
         for row in try_rows(file, self.columns):
             try:
                 [row] = raising([row])
@@ -85,59 +98,58 @@ class Reader:
         return self.dataset.example(cells, row.where, self.names, self.labelled)
 
     def line(self, line: str, where: str) -> Any:
-        """The example of a line, a text or a JSON object (it begins with a brace); DataFault for other JSON.
+        """The example of a line, which is plain text, or a JSON object if it begins with {; DataFault if it is invalid.
 
-        In JSON a text is found by its column's name, its role (text, text_pair), or another name that the dataset
-        allows.
+        A key of the object is the name of the column, its role (text, text_pair), or an alias of the role (`ALIASES`).
         """
         columns, needed = self.columns, len(self.columns.names)
         if not line.lstrip().startswith("{"):
             if needed > 1:
-                lacking = "label" if self.roles[1] in self.dataset.LABELS else "second text"
-                raise DataFault(f"{where}: a line of plain text has no {lacking}", hint=self._written, where=(where,))
+                missing = "label" if self.roles[1] in self.dataset.LABELS else "second text"
+                raise DataFault(f"{where}: a line of plain text has no {missing}", hint=self._json_form, where=(where,))
             return self.example(Row([line], where, [None for _ in columns.optional]))
         try:
             given = strict_json.parse(line)
         except ValueError as error:
-            hint = f"write a text that begins with {{ as JSON: {self._written}"
+            hint = f"write a text that begins with {{ as JSON: {self._json_form}"
             raise DataFault(f"{where}: not valid JSON: {error}", hint=hint, where=(where,)) from None
-        found = [
+        keys = [
             next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None) for role, name in self.names.items()
         ]
-        for key, role in zip(found[:needed], self.roles[:needed], strict=True):
+        for key, role in zip(keys[:needed], self.roles[:needed], strict=True):
             if key is None:
-                raise DataFault(f"{where}: {role!r} is missing", hint=self._written, where=(where,))
-        cells: list[Cell] = [None if key is None else given[key] for key in found]
+                raise DataFault(f"{where}: {role!r} is missing", hint=self._json_form, where=(where,))
+        cells: list[Cell] = [None if key is None else given[key] for key in keys]
         return self.example(Row(cells[:needed], where, cells[needed:]))
 
     @property
-    def _written(self) -> str:
-        """The JSON form of a line."""
+    def _json_form(self) -> str:
+        """The expected form of a JSON line."""
         return "write {" + ", ".join(f'"{role}": ...' for role in self.roles[: len(self.columns.names)]) + "}"
 
     @property
     def names(self) -> dict[str, str]:
-        """The file's name of each role's column."""
+        """The column name of each role."""
         return {role: name or role for role, name in zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)}
 
 
 class Dataset(kind_settings.DatasetSettings):
-    """One kind of data. Required: `example`, `texts`, `encode`, `packing`; everything else has a default."""
+    """Base class of dataset types."""
 
     LABELS: ClassVar[frozenset[str]] = frozenset()
-    """Roles that are not needed for prediction."""
+    """Roles of label columns; `predict` does not require them."""
     ALIASES: ClassVar[Mapping[str, str]] = {}
-    """Other names of roles in a line of JSON."""
-    LIKELY: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Usual names of the columns of each role, in lower case, used unless `data.fields` is given."""
-    KNOWN_BY: ClassVar[str | None] = None
-    """Name, in messages, of the key that decides the split; default UNIT."""
-    CUTS: ClassVar[str | None] = "end"
-    """What a truncated example loses; None = nothing, it makes several rows."""
-    ROW: ClassVar[str] = "one example a row"
-    """Name of a row in `data show`; {pack} is the recipe's data.pack."""
+    """Further names of roles in a JSON line."""
+    COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Common column names of each role, in lower case; used if `data.fields` does not name the column."""
+    SPLIT_UNIT: ClassVar[str | None] = None
+    """What messages call the split keys (such as "sources"); default UNIT."""
+    TRUNCATES: ClassVar[str | None] = "end"
+    """The part that an example longer than the context loses; None: it is split into several rows instead."""
+    ROW: ClassVar[str] = "one example per row"
+    """What `data show` calls a row; {pack} is the recipe's data.pack."""
     KEEPS_EXAMPLES: ClassVar[bool] = True
-    """Original examples are stored beside their ids."""
+    """The original examples are stored beside their ids."""
 
     # Reading
 
@@ -151,9 +163,10 @@ class Dataset(kind_settings.DatasetSettings):
         return tables
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        """The columns; named like their roles unless data.fields says otherwise.
+        """Columns are named like their roles, unless data.fields names them.
 
-        corpus: what is read, as in a recipe. labels: of a trained run, which says whether there are two texts.
+        corpus: the value of data.train or data.val. labels: of a trained run; they tell whether an example has two
+        texts.
         """
         named = self.named(data, corpus)
         needed = [role for role in self.REQUIRED if labelled or role not in self.LABELS]
@@ -162,17 +175,18 @@ class Dataset(kind_settings.DatasetSettings):
         return Reader(self, (*needed, *others), self.columns(data, named, needed, others), labelled)
 
     def columns(self, data: Data, named: Mapping[str, str], needed: Sequence[str], others: Sequence[str] = ()) -> Columns:
-        """Columns of the `needed` roles, and of `others` if present; roles that are not `named` have their own names.
+        """The columns of the roles: `needed` ones are required, `others` optional.
 
-        Otherwise usual names are tried, or, in a file without header, the recipe's column numbers.
+        A role that is not `named` has the column of its own name, else a common name, or in a file without a header the
+        number that the recipe gives.
         """
         names = tuple(named.get(role, role) for role in needed)
-        likely = {role: self.LIKELY.get(role, ()) for role in needed if role not in named}
+        likely = {role: self.COMMON_NAMES.get(role, ()) for role in needed if role not in named}
         numbers = {role: str(number) for role, number in data.field_numbers.items() if role not in named}
         return Columns(names, data.header, data.errors, tuple(others), likely, numbers)
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
-        """The column of each role, where given; built-in corpora have their own names."""
+        """The column of each role that the recipe names; built-in corpora may have other column names."""
         return dict(data.fields)
 
     def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
@@ -180,92 +194,91 @@ class Dataset(kind_settings.DatasetSettings):
         return raising(example for part in self.parts(files, data, corpus, labels) for example in part)
 
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
-        """Parts that can be read independently, by default files: their examples, with a DataFault in place of an
-        invalid row.
+        """The parts that can be read independently (default: each file): examples, with a DataFault for an invalid row.
 
-        DataFault is raised if the rest of a part cannot be read.
+        A part raises DataFault if the rest of it cannot be read.
         """
         return map(self.reader(data, corpus, labels=labels).try_read, files)
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Any:
-        """The example of a row: cells by role, without roles that the file lacks; DataFault with `where`.
+        """The example of a row. row: cells by role, without missing columns. names: column names by role, for messages.
 
-        names: of the columns, by role. labelled False: labels are optional.
+        labelled False: labels are not required. Raises DataFault with `where` if the row is invalid.
         """
         raise NotImplementedError
 
     def to_json(self, example: Any) -> Any:
-        """An example without its location, as JSON."""
+        """An example as JSON, without `where`."""
         return [*example]
 
     def of_json(self, given: Any, where: str) -> Any:
-        """The inverse."""
+        """The inverse of `to_json`."""
         raise NotImplementedError
 
     def examples(self, store: Store) -> Iterator[Any]:
-        """The original examples, in order; locations are counted from 1, since the file may have been renamed."""
+        """The original examples in order. Their `where` is a number from 1, since the file may have been renamed."""
         assert store.raw is not None
         with store.raw.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 yield self.of_json(json.loads(line), f"{self.UNIT.removesuffix('s')} {number}")
 
-    def left_out(self, examples: Sequence[Any]) -> dict[str, int]:
-        """What is dropped from examples: messages with {n}, and their counts."""
+    def dropped(self, examples: Sequence[Any]) -> dict[str, int]:
+        """Notes about dropped parts of examples, each with a count; {n} in a note is replaced by the total."""
         return {}
 
     def classes(self, example: Any) -> Sequence[str]:
-        """The classes of an example, all of which the training split must contain; none without classes."""
+        """The classes in an example's labels, all of which must be in the training split; empty without classes."""
         return ()
 
-    # Dividing
+    # Splitting
 
     def texts(self, example: Any, source: bool = False) -> Sequence[str]:
-        """The texts of an example, as encoded; `source`: those of the source."""
+        """The texts of an example that are encoded; `source`: those of its source."""
         raise NotImplementedError
 
     def size(self, example: Any) -> int:
-        """Characters."""
+        """Characters of an example."""
         return sum(map(len, example.texts))
 
-    def opens(self, example: Any) -> bool:
-        """False for a later part of a document."""
+    def is_first_part(self, example: Any) -> bool:
+        """False for the later parts of a long example that is read in parts."""
         return True
 
-    def known_by(self, example: Any) -> str:
-        """The inputs of an example: examples with equal inputs belong to the same split."""
+    def split_key(self, example: Any) -> str:
+        """The model's input, without the target: examples with the same key are in the same split."""
         return "\0".join(self.texts(example))
 
-    def whole(self, example: Any) -> str:
-        """The whole content of an example."""
+    def content_key(self, example: Any) -> str:
+        """Identifies duplicates: the whole content of an example."""
         return json.dumps(self.to_json(example))
 
-    def divide(self, train: Read, val: Read | None, split: Split) -> Division:
-        """The split: a share of `train`, or `val` without examples of `train`."""
+    def split(self, train: ReadExamples, val: ReadExamples | None, split: Split) -> DataSplit:
+        """The validation split is a share of `train`, or `val` without the examples that are also in `train`."""
         if val is not None:
-            return keep_apart(train, val, self.known(whole=True))
-        return hold_out(train, self.known(whole=False), split.share)
+            return split_as_given(train, val, self.hasher(content=True))
+        return hold_out(train, self.hasher(content=False), split.share)
 
-    def known(self, whole: bool) -> Known:
-        """The key of examples; whole: their content; else their inputs."""
-        by, unit = (self.whole, self.UNIT) if whole else (self.known_by, self.KNOWN_BY or self.UNIT)
-        return Known(by, self.size, self.opens, unit, "no text" if self.STREAM else f"no {unit}")
+    def hasher(self, content: bool) -> ExampleHasher:
+        """Hashes examples by `content_key`, or by `split_key`."""
+        key, unit = (self.content_key, self.UNIT) if content else (self.split_key, self.SPLIT_UNIT or self.UNIT)
+        return ExampleHasher(key, self.size, self.is_first_part, unit, "no text" if self.STREAM else f"no {unit}")
 
     # Encoding
 
     def separated(self, data: Data) -> bool:
-        """Whether separators stand between examples."""
+        """Whether examples are separated by separators."""
         return True
 
-    def labels_of(self, examples: Iterable[Any]) -> Labels | None:
-        """Labels of the training split; None for plain language modeling."""
+    def fit_labels(self, examples: Iterable[Any]) -> Labels | None:
+        """The labels of the training split; None if only tokens are predicted."""
         return None
 
     def read_labels(self, config: Mapping[str, Any]) -> Labels | None:
         """The labels in a run's config.json; ValueError or KeyError if they are invalid."""
         return None
 
-    def encode(self, examples: Sequence[Any], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
-        """Ids and labels of examples; DataFault for an unknown label, or a text without tokens."""
+    def encode(self, examples: Sequence[Any], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
+        """Ids and labels of examples; DataFault if a label is unknown, or a text has no tokens."""
         raise NotImplementedError
 
     # Rows
@@ -274,24 +287,24 @@ class Dataset(kind_settings.DatasetSettings):
         """The rows of a store."""
         raise NotImplementedError
 
-    # Messages
+    # Messages of commands
 
-    def opened(self, text: TokenizedData) -> str:
-        """The sizes of both splits, in a line."""
-        return f"{text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
+    def size_summary(self, data: TokenizedData) -> str:
+        """The sizes of both splits, on one line."""
+        return f"{data.train.n_documents:,} training {self.UNIT}, {data.val.n_documents:,} validation {self.UNIT}"
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        """A few lines about both splits."""
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        """The lines that are printed at the start of a run."""
         raise NotImplementedError
 
-    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        """Statistics of both splits, whose rows are `packings`: lines of a table, and JSON."""
+    def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+        """`data stats` as lines of text and as JSON. packings: of each split."""
         raise NotImplementedError
 
-    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
-        """One row in words: token and target at each position."""
+    def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+        """One row as JSON for `data show`: the input and the target of each position."""
         raise NotImplementedError
 
-    def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """`shown` as lines for a terminal; head: the row's title."""
+    def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        """What `describe_row` returned as lines of a table, with `head` before them."""
         raise NotImplementedError

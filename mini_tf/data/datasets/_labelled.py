@@ -1,4 +1,4 @@
-"""What datasets of labeled examples share: labels, their faults, and messages."""
+"""Base classes and functions of datasets of labelled examples."""
 
 import itertools
 from collections import Counter
@@ -10,12 +10,12 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import TEXTS, Dataset, TokenizedData
+from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, TokenizedData
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
 from mini_tf.data.labels import Labels, unknown_label
-from mini_tf.data.packing import OneEach, Packing, Shape, Spans
+from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import caption
@@ -23,246 +23,252 @@ from mini_tf.system.errors import DataFault
 from mini_tf.system.safe_text import safe_text
 from mini_tf.system.strict_json import short
 
-MOST = 12
-"""Labels that are listed one by one."""
-MOST_CLASSES = 20
-"""More different labels than this, and than half of all labels, are no classes."""
-LISTED = 50
-"""Labels in the table of `data stats`."""
+MAX_SUMMARY_LABELS = 12
+"""Classes listed at the start of a run."""
+MAX_CLASSES = 20
+"""More distinct labels than this, and than half of all labels, are refused: they are not classes."""
+MAX_TABLE_LABELS = 50
+"""Classes listed by `data stats`."""
 
 
-class Labelled(Dataset):
-    """Examples with texts and labels."""
+class LabelledDataset(Dataset):
+    """Base class of datasets whose examples are `Example`."""
 
     REQUIRED: ClassVar[tuple[str, ...]] = ("text", "label")
     LABELS = frozenset({"label"})
-    LIKELY: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": TEXTS,
+    COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": TEXT_COLUMNS,
         "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
         "text_pair": ("sentence2", "hypothesis"),
     }
     SHORTEST = 8
-    LEAST_CLASSES: ClassVar[int] = 0
+    MIN_CLASSES: ClassVar[int] = 0
     """Minimum number of classes of a run."""
+    CAPTIONS: ClassVar[Mapping[str, str]] = {}
+    """What `data stats` calls a key of `label_statistics`, if not by its key in --json."""
 
     def to_json(self, example: Example) -> list[Any]:
-        return [example.texts, example.labels, example.further]
+        return [example.texts, example.labels, example.alternatives]
 
     def of_json(self, given: Any, where: str) -> Example:
-        texts, answers, further = given
-        return Example(texts, answers, where, tuple(further))
+        texts, labels, alternatives = given
+        return Example(texts, labels, where, tuple(alternatives))
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
         return example.texts
 
-    def known_by(self, example: Example) -> str:
+    def split_key(self, example: Example) -> str:
         return "\0".join(example.texts)
 
-    def whole(self, example: Example) -> str:
+    def content_key(self, example: Example) -> str:
         return "\0".join([*example.texts, "", *example.labels])
 
-    def labels_of(self, examples: Iterable[Example]) -> Labels:
-        """No labels, unless a subclass overrides it."""
+    def fit_labels(self, examples: Iterable[Example]) -> Labels:
+        """Default: no classes."""
         return Labels()
 
     def read_labels(self, config: Mapping[str, Any]) -> Labels:
         labels = Labels.of_json(config["labels"])
-        if len(labels.names) < self.LEAST_CLASSES:
-            raise ValueError(f"labels.names must be {self.LEAST_CLASSES} classes at least")
+        if len(labels.names) < self.MIN_CLASSES:
+            raise ValueError(f"labels.names must have at least {self.MIN_CLASSES} classes")
         return labels
 
-    def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
-        """Counts of the labels of a store, by name; a subclass may override it."""
-        counts = np.bincount(labels_in(store).astype(int), minlength=len(labels.names)).tolist()
+    def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
+        """Statistics of the labels of a store, by name; default: the number of labels of each class."""
+        counts = np.bincount(stored_labels(store).astype(int), minlength=len(labels.names)).tolist()
         return dict(zip(labels.names, counts, strict=True))
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        yield f"data: {text.train.n_documents:,} training {self.UNIT}, {text.val.n_documents:,} validation {self.UNIT}"
-        yield f"lengths: {describing.lengths(text.train)}"
-        labels = text.labels
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield f"data: {data.train.n_documents:,} training {self.UNIT}, {data.val.n_documents:,} validation {self.UNIT}"
+        yield f"lengths: {describing.length_summary(data.train)}"
+        labels = data.labels
         if labels is not None and labels.names:
-            held_out = [*self.label_figures(text.val, labels).values()]
-            order = np.argsort([-count for count in labels.counts], kind="stable")[:MOST]
-            told = ", ".join(f"{_named(labels.names[n])} {labels.counts[n]:,} (+{held_out[n]:,})" for n in order)
-            yield f"labels: {told}{f' and {len(labels.names) - MOST} more' if len(labels.names) > MOST else ''}"
+            val_counts = [*self.label_statistics(data.val, labels).values()]
+            order = np.argsort([-count for count in labels.counts], kind="stable")[:MAX_SUMMARY_LABELS]
+            counts = ", ".join(f"{_printable(labels.names[n])} {labels.counts[n]:,}/{val_counts[n]:,}" for n in order)
+            more = len(labels.names) - MAX_SUMMARY_LABELS
+            yield f"labels (training/validation): {counts}{f' and {more} more' if more > 0 else ''}"
             if missing := [name for name, count in zip(labels.names, labels.counts, strict=True) if not count]:
-                yield f"no training example: {', '.join(map(_named, missing[:MOST]))}"
+                yield f"classes without training examples: {', '.join(map(_printable, missing[:MAX_SUMMARY_LABELS]))}"
 
-    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        """Truncated examples lose a part, or make several rows."""
-        assert text.labels is not None
-        sides = {side: describing.measure(store) | {"cut": packings[side].n_longer} for side, store in text.sides.items()}
-        figures = {side: self.label_figures(store, text.labels) for side, store in text.sides.items()}
-        known = ({self.known_by(one) for one in self.examples(store)} for store in text.sides.values())
-        becomes = f"lose their {self.CUTS}" if self.CUTS else "make several rows"
-        shared, size = len(set.intersection(*known)), text.tokenizer.vocabulary.size
+    def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+        assert data.labels is not None
+        splits = {split: describing.store_statistics(store) | {"cut": packings[split].n_too_long} for split, store in data.splits.items()}
+        of_labels = {split: self.label_statistics(store, data.labels) for split, store in data.splits.items()}
+        keys = ({self.split_key(one) for one in self.examples(store)} for store in data.splits.values())
+        consequence = f"is cut and loses its {self.TRUNCATES}" if self.TRUNCATES else "is split into several rows"
+        shared, size = len(set.intersection(*keys)), data.tokenizer.vocabulary.size
+        names = [*of_labels["train"]]
+        listed = {
+            split: {self.CAPTIONS.get(name, caption(name)): numbers[name] for name in names[:MAX_TABLE_LABELS]}
+            for split, numbers in of_labels.items()
+        }
         lines = [
-            *describing.columns(sides),
-            f"longer than train.context {packings['train'].shape.context}; these {becomes}",
+            *describing.format_statistics(splits),
+            f"an example longer than train.context ({packings['train'].shape.context} tokens) {consequence}",
             f"vocabulary: {size:,} tokens",
-            f"{self.KNOWN_BY or self.UNIT} in both splits: {shared}",
+            f"{self.SPLIT_UNIT or self.UNIT} in both splits: {shared}",
             "",
-            *describing.columns({side: {caption(name): figures[side][name] for name in list(figures[side])[:LISTED]} for side in figures}),
+            *describing.format_columns(listed),
         ]
-        if (left := len(figures["train"]) - LISTED) > 0:
-            lines.append(f"and {left:,} more labels; --json lists all")
-        told = {side: sides[side] | {"labels": figures[side]} for side in sides}
-        return lines, {**told, "vocabulary": size, "examples_on_both_sides": shared}
+        if (more := len(names) - MAX_TABLE_LABELS) > 0:
+            lines.append(f"and {more:,} more labels; --json lists all")
+        result = {split: splits[split] | {"labels": of_labels[split]} for split in splits}
+        return lines, {**result, "vocabulary": size, "examples_on_both_sides": shared}
 
     def labels_of_row(self, rows: Rows, row: int, labels: Labels) -> list[Any]:
-        """The label at each position of a row, None = none: a class, unless a subclass overrides it."""
-        given = rows.labels[row] if rows.labels is not None else np.full(rows.ids.shape[1], np.nan)
+        """The label of each position of a row, decoded; None = no label."""
+        stored = rows.labels[row] if rows.labels is not None else np.full(rows.ids.shape[1], np.nan)
         if rows.row_labels is not None:
-            given = np.append(rows.row_labels[row, 0], given[1:])
-        return [None if np.isnan(label) else self.label(float(label), labels) for label in given]
+            stored = np.append(rows.row_labels[row, 0], stored[1:])
+        return [None if np.isnan(label) else self.decode_label(float(label), labels) for label in stored]
 
-    def label(self, stored: float, labels: Labels) -> Any:
-        """A label as text."""
+    def decode_label(self, stored: float, labels: Labels) -> Any:
+        """A stored label in its original form; default: the name of the class."""
         return labels.names[int(stored)]
 
-    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
-        """`target` is the label at its position."""
-        assert text.labels is not None
-        original = describing.without_padding(rows, row)
-        drawn = batch.draws.get("ids") if training else None  # only training masks tokens
-        # Of a row that the objective splits, the parts are not where the row is.
-        read = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
-        targets, hidden = self.labels_of_row(rows, row, text.labels), describing.hidden(text.tokenizer, read, original)
+    def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+        """`target` is the label, at the position where it is predicted."""
+        assert data.labels is not None
+        original = describing.ids_without_padding(rows, row)
+        drawn = batch.draws.get("ids") if training else None  # ids are replaced in training only
+        # If the objective makes several rows of one, the drawn ids are not aligned with this row.
+        inputs = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
+        targets, replaced = self.labels_of_row(rows, row, data.labels), describing.replaced_tokens(data.tokenizer, inputs, original)
         positions = [
-            one | {"target": target, "replaced": replaced}
-            for one, target, replaced in zip(describing.read_of(text.tokenizer, read), targets, hidden, strict=False)
+            one | {"target": target, "replaced": before}
+            for one, target, before in zip(describing.tokens_by_position(data.tokenizer, inputs), targets, replaced, strict=False)
         ]
         return {"padding": rows.ids.shape[1] - len(positions), "positions": positions}
 
-    def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """An example, with its label beside the token that predicts it, and masked tokens."""
-        hides = any(position["replaced"] is not None for position in row["positions"])
-        names = (f"{'position':>8}", ("input", "target", *(["original"] if hides else [])))
+    def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        """The column `original` is left out if no token is replaced."""
+        replaces = any(one["replaced"] is not None for one in row["positions"])
+        names = (f"{'position':>8}", ("input", "target", *(["original"] if replaces else [])))
         cells = ((f"{one['position']:>8}", (one["reads"], one["target"], one["replaced"])) for one in row["positions"])
-        return [f"{head}: {describing.size_of(row)}", *describing.table([names, *cells])]
+        return [f"{head}: {describing.row_size(row)}", *describing.format_table([names, *cells])]
 
 
-class Texts(Labelled):
-    """A text or a pair of texts, with one label."""
+class LabelledTexts(LabelledDataset):
+    """Base class of datasets with one text or two and one label per example."""
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("text_pair",)
     ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]
-        return Example(texts, [self.answer(row["label"], where, names["label"])] if labelled else [], where)
+        return Example(texts, [self.parse_label(row["label"], where, names["label"])] if labelled else [], where)
 
-    def answer(self, cell: Cell, where: str, name: str) -> str:
-        """The label of a cell."""
+    def parse_label(self, cell: Cell, where: str, name: str) -> str:
+        """The label in a cell; DataFault if it is invalid."""
         raise NotImplementedError
 
-    def labels_of(self, examples: Iterable[Example]) -> Labels:
-        """The first example decides whether there are two texts."""
-        left = iter(examples)
-        first = next(left)
-        return replace(self.learnt(one.labels for one in itertools.chain([first], left)), n_texts=len(first.texts))
+    def fit_labels(self, examples: Iterable[Example]) -> Labels:
+        """The first example decides the number of texts per example."""
+        rest = iter(examples)
+        first = next(rest)
+        return replace(self.labels_from(one.labels for one in itertools.chain([first], rest)), n_texts=len(first.texts))
 
-    def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
-        """Labels of the training split."""
+    def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
+        """values: the labels of each training example."""
         raise NotImplementedError
 
     def packing(self, store: Store, shape: Shape) -> Packing:
-        """Truncated texts keep their beginnings; of two texts the longer one is truncated first."""
-        room, first, lengths = room_of(shape), store.starts + 1, store.lengths
-        last, n_longer = first + lengths, int((room < lengths).sum())
+        """Truncates at the end; of two texts the longer one first, until both are equally long."""
+        limit, first, lengths = max_example_ids(shape), store.starts + 1, store.lengths
+        last, n_too_long = first + lengths, int((limit < lengths).sum())
         borders = np.flatnonzero(store.ids == store.vocabulary.separator)
         borders = np.setdiff1d(borders, np.append(store.starts, len(store) - 1))
         if not len(borders):
-            return OneEach(store, shape, Spans.of(first, np.minimum(last, first + room)), None, n_longer)
-        one, other = borders - first, last - borders - 1
-        kept = np.minimum(one, np.maximum(room - 1 - other, room // 2))
-        spans = Spans.of(first, borders + 1 + np.minimum(other, room - 1 - kept))
-        return OneEach(store, shape, replace(spans, gap=first + kept, skipped=one - kept), None, n_longer)
+            return ExampleRows(store, shape, Spans.of(first, np.minimum(last, first + limit)), None, n_too_long)
+        n_first, n_second = borders - first, last - borders - 1
+        n_used = np.minimum(n_first, np.maximum(limit - 1 - n_second, limit // 2))
+        spans = Spans.of(first, borders + 1 + np.minimum(n_second, limit - 1 - n_used))
+        return ExampleRows(store, shape, replace(spans, gap=first + n_used, skipped=n_first - n_used), None, n_too_long)
 
-    def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, answers: Iterable[Any], n_texts: int) -> list[Encoded]:
-        """As many texts as in the training split, with separators between, and the label (k,) of each example."""
+    def encode_texts(self, examples: Sequence[Example], tokenizer: Tokenizer, labels: Iterable[Any], n_texts: int) -> list[Encoded]:
+        """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""
         for one in examples:
             if len(one.texts) != n_texts:
-                told = "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
-                raise DataFault(f"{one.where}: 'text_pair' {told}", hint="all rows must have the same columns", where=(one.where,))
-        ids = [joined(parts, tokenizer) for parts in encoded_parts(examples, tokenizer)]
-        return [Encoded(one, row_labels=np.atleast_1d(np.float32(answer))) for one, answer in zip(ids, answers, strict=True)]
+                fault = "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
+                raise DataFault(f"{one.where}: 'text_pair' {fault}", hint="all rows must have the same columns", where=(one.where,))
+        ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
+        return [Encoded(one, row_labels=np.atleast_1d(np.float32(label))) for one, label in zip(ids, labels, strict=True)]
 
 
 def text_of(cell: Cell, where: str, name: str) -> str:
-    """A text that is not empty."""
+    """The text of a cell; DataFault if it is blank."""
     text = cells.text_of(cell, where, name)
     if not text.strip():
         raise DataFault(f"{where}: {short(name)!r} is empty", hint="remove the row", where=(where,))
     return text
 
 
-def room_of(shape: Shape) -> int:
-    """Ids of an example that fit into a row, besides its two separators."""
+def max_example_ids(shape: Shape) -> int:
+    """Maximum ids of an example in a row, without its two separators."""
     return shape.context + shape.lookahead - 2
 
 
-def cut_rows(store: Store, shape: Shape, spans: Spans) -> OneEach:
-    """Rows with labels; DataFault if there are none."""
+def rows_with_targets(store: Store, shape: Shape, spans: Spans) -> ExampleRows:
+    """The rows that have a label; DataFault if there are none."""
     assert store.labels is not None
-    labelled = np.append(0, np.cumsum(~np.isnan(store.labels)))
-    asks = labelled[spans.last] > labelled[spans.first]
-    if not asks.any():
+    n_labels = np.append(0, np.cumsum(~np.isnan(store.labels)))
+    has_labels = n_labels[spans.last] > n_labels[spans.first]
+    if not has_labels.any():
         raise DataFault(f"none of {store.n_documents:,} examples has a target within {shape.context} tokens")
-    return OneEach(store, shape, spans.chosen(asks), None, int((room_of(shape) < store.lengths).sum()))
+    return ExampleRows(store, shape, spans.select(has_labels), None, int((max_example_ids(shape) < store.lengths).sum()))
 
 
-def labels_in(store: Store) -> np.ndarray:
+def stored_labels(store: Store) -> np.ndarray:
     """(n,): all labels of a store."""
     found = np.asarray(store.labels if store.row_labels is None else store.row_labels)
-    there: np.ndarray = found[~np.isnan(found)].astype(float)
-    return there
+    labels: np.ndarray = found[~np.isnan(found)].astype(float)
+    return labels
 
 
-def class_labels(answers: Iterable[Sequence[str]], wanted: Sequence[str] | None) -> Labels:
-    """The classes of the training split; wanted: all classes that the recipe lists, in its order."""
-    found = Counter(name for one in answers for name in one)
-    if not wanted and len(found) > max(MOST_CLASSES, found.total() / 2):
-        told = f"{len(found):,} different labels among {found.total():,}: their column does not seem to be the label"
-        raise DataFault(told, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels")
-    whole = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
-    order = list(wanted) if wanted else sorted(found, key=lambda name: (float(name), name) if whole else name)
+def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -> Labels:
+    """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
+    found = Counter(name for one in values for name in one)
+    if not names and len(found) > max(MAX_CLASSES, found.total() / 2):
+        fault = f"{len(found):,} different labels among {found.total():,}: their column does not seem to be the label"
+        raise DataFault(fault, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels")
+    integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in found)
+    order = list(names) if names else sorted(found, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:
         hint = "use a data.val file or another data.split if the other class is in the validation data"
-        told = f"all training labels are {short(order[0])!r}" if order else "no training example has a label"
-        raise DataFault(f"{told}; at least two classes are needed", hint=hint)
+        fault = f"all training labels are {short(order[0])!r}" if order else "no training example has a label"
+        raise DataFault(f"{fault}; at least two classes are needed", hint=hint)
     return Labels(tuple(order), tuple(found[name] for name in order))
 
 
-def class_numbers(example: Example, labels: Labels) -> list[int]:
-    """The numbers of an example's classes; DataFault for an unknown one."""
-    numbers = {name: n for n, name in enumerate(labels.names)}
+def class_ids(example: Example, labels: Labels) -> list[int]:
+    """The ids of an example's classes; DataFault if one is unknown."""
+    ids = {name: n for n, name in enumerate(labels.names)}
     for name in example.labels:
-        if name not in numbers:
+        if name not in ids:
             raise unknown_label(name, labels.names, example.where)
-    return [numbers[name] for name in example.labels]
+    return [ids[name] for name in example.labels]
 
 
-def encoded_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
-    """The ids of each text of each example; DataFault if one has no tokens."""
+def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
+    """The ids of each text of each example; DataFault if a text has no tokens."""
     encoded = iter(tokenizer.encode_batch([text for one in examples for text in one.texts]))
     for one in examples:
         parts = [next(encoded) for _ in one.texts]
         if not all(ids.size for ids in parts):
-            raise nothing_left(one)
+            raise no_tokens(one)
         yield parts
 
 
-def joined(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.ndarray:
-    """Texts with a separator between each two."""
+def join_by_separators(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.ndarray:
     separator = np.array([tokenizer.vocabulary.separator], np.int32)
     return np.concatenate([piece for part in parts for piece in (separator, part)][1:])
 
 
-def nothing_left(example: Example) -> DataFault:
+def no_tokens(example: Example) -> DataFault:
     return DataFault(f"{example.where}: the text has no tokens", where=(example.where,))
 
 
-def _named(label: str) -> str:
-    """A label on one line, shortened."""
+def _printable(label: str) -> str:
+    """A label on one line, shortened if long."""
     return safe_text(short(label)).replace("\n", "\\n").replace("\t", "\\t")

@@ -1,7 +1,7 @@
 """Chats: a prompt and its response, or messages: sep message sep message sep.
 
-Tokens of the assistant's messages and their closing separators have label 1. Chats longer than the context lose their
-beginning.
+The targets (label 1) are the assistant's messages with their closing separators. A chat longer than the context loses
+its beginning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,15 @@ import numpy as np
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.datasets._labelled import Labelled, cut_rows, encoded_parts, joined, labels_in, room_of, text_of
+from mini_tf.data.datasets._labelled import (
+    LabelledDataset,
+    encode_parts,
+    join_by_separators,
+    max_example_ids,
+    rows_with_targets,
+    stored_labels,
+    text_of,
+)
 from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -24,15 +32,16 @@ from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault
 
 
-class Settings(Labelled):
+class Settings(LabelledDataset):
     REQUIRED = ()
     OPTIONAL = ("prompt", "response", "messages")
     TOGETHER = ("prompt", "response")
     OF_PAIRS = {"prompt": "source", "response": "target"}
     ADVICE = "needed: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
     LABELS = frozenset()
-    KNOWN_BY = "prompts"
-    CUTS = "beginning"
+    SPLIT_UNIT = "prompts"
+    TRUNCATES = "beginning"
+    CAPTIONS = {"tokens_asked_for": "target tokens"}
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         if not has_pairs(corpus):
@@ -40,52 +49,52 @@ class Settings(Labelled):
         return {**self.OF_PAIRS} | {role: name for role, name in data.fields.items() if role in self.OF_PAIRS.values()}
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
-        further = list[str]()
+        alternatives = list[str]()
         if "messages" in row and ("prompt" in row or "response" in row):
-            two = f"{where}: has both messages and prompt or response"
-            raise DataFault(two, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
+            both = f"{where}: has both messages and prompt or response"
+            raise DataFault(both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
-            turns = cells.turns_of(row["messages"], where, names["messages"])
+            messages = cells.turns_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
-            response, *further = cells.texts_of(row["response"], where, names["response"])
-            turns = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]
+            response, *alternatives = cells.texts_of(row["response"], where, names["response"])
+            messages = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]
         else:
             hint = "name the columns: {prompt: COLUMN, response: COLUMN}"
             raise DataFault(f"{where}: needs prompt and response, or messages", hint=hint, where=(where,))
-        last = max(number for number, (who, _) in enumerate(turns) if who == ASSISTANT)
-        said = turns[: last + 1]
-        return Example([text for _, text in said], [who for who, _ in said], where, tuple(further), len(turns) - len(said))
+        last = max(number for number, (role, _) in enumerate(messages) if role == ASSISTANT)
+        used = messages[: last + 1]
+        return Example([text for _, text in used], [role for role, _ in used], where, tuple(alternatives), len(messages) - len(used))
 
-    def known_by(self, example: Example) -> str:
+    def split_key(self, example: Example) -> str:
         return "\0".join(example.texts[:-1] or example.texts)
 
-    def left_out(self, examples: Sequence[Example]) -> dict[str, int]:
-        told = "{n:,} messages after the assistant's last one were dropped"
-        return {told: sum(one.n_later for one in examples)}
+    def dropped(self, examples: Sequence[Example]) -> dict[str, int]:
+        note = "{n:,} messages after the assistant's last one were dropped"
+        return {note: sum(one.n_dropped for one in examples)}
 
-    def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
-        found = []
-        for one, turns in zip(examples, encoded_parts(examples, used.target), strict=True):
-            # A message's label applies to its own tokens and the following separator.
-            said = [1.0 if who == ASSISTANT else np.nan for who in one.labels]
-            asked = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(turns, said, strict=True)]
-            found.append(Encoded(joined(turns, used.target), np.concatenate(asked)))
-        return found
+    def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
+        encoded = []
+        for one, messages in zip(examples, encode_parts(examples, tokenizers.target), strict=True):
+            # The label of a message is at its tokens and at the separator that follows.
+            is_target = [1.0 if role == ASSISTANT else np.nan for role in one.labels]
+            by_message = [np.full(len(ids) + 1, label, np.float32) for ids, label in zip(messages, is_target, strict=True)]
+            encoded.append(Encoded(join_by_separators(messages, tokenizers.target), np.concatenate(by_message)))
+        return encoded
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         first = store.starts + 1
         last = first + store.lengths
-        return cut_rows(store, shape, Spans.of(np.maximum(first, last - room_of(shape)), last))
+        return rows_with_targets(store, shape, Spans.of(np.maximum(first, last - max_example_ids(shape)), last))
 
-    def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
-        return {"tokens_asked_for": len(labels_in(store))}
+    def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
+        return {"tokens_asked_for": len(stored_labels(store))}
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        yield from super().summary(text)
-        yield f"targets: {len(labels_in(text.train)):,} of {len(text.train):,} training tokens"
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield from super().summary(data)
+        yield f"targets: {len(stored_labels(data.train)):,} of {len(data.train):,} training tokens"
 
-    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
-        return describing.between_separators(text.tokenizer, rows, batch, row)
+    def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+        return describing.describe_example_row(data.tokenizer, rows, batch, row)
 
-    def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        return [f"{head}: {describing.size_of(row)}", *describing.token_table(row)]
+    def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        return [f"{head}: {describing.row_size(row)}", *describing.token_table(row)]

@@ -1,11 +1,11 @@
-"""Texts or pairs of texts with a number: sep text (sep text) sep, labeled as a whole by (number - mean) / scale."""
+"""Regression, of one text or two: sep text (sep text) sep, with one label per example, (number - mean) / scale."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.datasets._labelled import Texts, labels_in
+from mini_tf.data.datasets._labelled import LabelledTexts, stored_labels
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -14,14 +14,14 @@ from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.system.errors import DataFault
 
 
-class Settings(Texts):
+class Settings(LabelledTexts):
     ADVICE = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
 
-    def answer(self, cell: Cell, where: str, name: str) -> str:
+    def parse_label(self, cell: Cell, where: str, name: str) -> str:
         return repr(cells.number_of(cell, where, name))
 
-    def learnt(self, answers: Iterable[Sequence[str]]) -> Labels:
-        numbers = np.array([float(one[0]) for one in answers])
+    def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
+        numbers = np.array([float(one[0]) for one in values])
         with np.errstate(over="ignore", invalid="ignore"):
             mean, scale = float(numbers.mean()), float(numbers.std())
         if numbers.min() == numbers.max():
@@ -30,21 +30,21 @@ class Settings(Texts):
             raise DataFault(f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32")
         return Labels(mean=mean, scale=scale)
 
-    def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
         numbers = [(float(one.labels[0]) - labels.mean) / labels.scale if one.labels else 0.0 for one in examples]
-        return self.encode_texts(examples, used.target, numbers, labels.n_texts)
+        return self.encode_texts(examples, tokenizers.target, numbers, labels.n_texts)
 
-    def label_figures(self, store: Store, labels: Labels) -> dict[str, float]:
-        """Statistics of the numbers."""
-        numbers = labels_in(store) * labels.scale + labels.mean
+    def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
+        """Mean, standard deviation, minimum and maximum of the numbers."""
+        numbers = stored_labels(store) * labels.scale + labels.mean
         return {name: float(f"{getattr(numbers, name)():.6g}") for name in ("mean", "std", "min", "max")}
 
-    def label(self, stored: float, labels: Labels) -> float:
-        """In its own unit, within single precision."""
+    def decode_label(self, stored: float, labels: Labels) -> float:
+        """In its original unit, to the digits of float32."""
         return float(f"{stored * labels.scale + labels.mean:.6g}")
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        yield from super().summary(text)
-        if text.labels is not None:
-            yield f"labels: mean {text.labels.mean:.4g}, standard deviation {text.labels.scale:.4g}"
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield from super().summary(data)
+        if data.labels is not None:
+            yield f"labels: mean {data.labels.mean:.4g}, standard deviation {data.labels.scale:.4g}"

@@ -1,8 +1,8 @@
-"""Pairs of source and target: corresponding lines of two files, or rows of a table.
+"""Pairs of a source and a target: two parallel files of lines, or the rows of a table.
 
-Nothing is repaired: an empty line or one without partner is refused with file and line. The split is decided by a hash
-of the source alone, so no source is in both splits. Pairs longer than the context are truncated: the source before its
-closing separator, which stays; the target at its end, whose closing separator is then no target.
+An empty or missing source or target is refused with its file and line. The split is by a hash of the source alone, so
+no source is in both splits. A pair longer than the context is truncated: a source keeps its closing separator; the
+closing separator of a truncated target is not a target token.
 """
 
 import itertools
@@ -19,22 +19,22 @@ from mini_tf.data.formats.cells import Cell, text_of, texts_of
 from mini_tf.data.formats.lines import lines_of
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
-from mini_tf.data.packing import OneEach, Packing, Shape, Spans
+from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.system.errors import DataFault
 
 ALIGNMENT = "alignment"
-"""The column with word alignments, in Pharaoh format `0-0 1-2`."""
+"""The column of gold word alignments, in the Pharaoh format: `0-0 1-2`."""
 
 
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
-    LIKELY = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
+    COMMON_NAMES = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
     ADVICE = "needed: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     SOURCE = True
-    KNOWN_BY = "sources"
+    SPLIT_UNIT = "sources"
 
     def find(self, corpus: object, key: str) -> list[Source]:
         if not isinstance(corpus, TwoFiles):
@@ -44,15 +44,15 @@ class Settings(Dataset):
                     hint = "give two text files as {source: FILE, target: FILE}"
                     raise DataFault(f"{key}: {table.name} is not a table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
             return tables
-        sides = [find(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED]
-        for role, files in zip(self.REQUIRED, sides, strict=True):
+        sources, targets = (find(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED)
+        for role, files in (("source", sources), ("target", targets)):
             for file in files:
                 if file.format != "txt":
                     hint = "give one table, with data.fields={source: COLUMN, target: COLUMN}"
                     raise DataFault(f"{key}.{role}: {file.name} is {file.format}, not lines of text", hint=hint, where=(file.name,))
-        if len(sides[0]) != len(sides[1]):
-            raise DataFault(f"{key}: {len(sides[0])} files of sources, {len(sides[1])} of targets; each needs its partner")
-        return [*itertools.chain.from_iterable(zip(*sides, strict=True))]
+        if len(sources) != len(targets):
+            raise DataFault(f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file for each")
+        return [*itertools.chain.from_iterable(zip(sources, targets, strict=True))]
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
         columns = self.columns(data, self.named(data, corpus), self.REQUIRED, (ALIGNMENT,))
@@ -61,21 +61,21 @@ class Settings(Dataset):
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         if not isinstance(corpus, TwoFiles):
             return super().parts(files, data, corpus, labels)
-        return (_aligned(source, target, data) for source, target in zip(files[::2], files[1::2], strict=True))
+        return (_parallel_lines(source, target, data) for source, target in zip(files[::2], files[1::2], strict=True))
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Pair:
-        target, *further = texts_of(row["target"], where, names["target"])
-        source, links = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
+        target, *alternatives = texts_of(row["target"], where, names["target"])
+        source, alignment = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
         if not source.strip():
             raise DataFault(f"{where}: {names['source']!r} is empty", hint="remove the row", where=(where,))
-        return Pair(source, target, where, None if links is None else text_of(links, where, ALIGNMENT), tuple(further))
+        return Pair(source, target, where, None if alignment is None else text_of(alignment, where, ALIGNMENT), tuple(alternatives))
 
     def to_json(self, example: Pair) -> list[Any]:
-        return [example.source, example.target, example.alignment, example.further]
+        return [example.source, example.target, example.alignment, example.alternatives]
 
     def of_json(self, given: Any, where: str) -> Pair:
-        source, target, alignment, further = given
-        return Pair(source, target, where, alignment, tuple(further))
+        source, target, alignment, alternatives = given
+        return Pair(source, target, where, alignment, tuple(alternatives))
 
     def size(self, example: Pair) -> int:
         return len(example.source) + len(example.target)
@@ -83,77 +83,78 @@ class Settings(Dataset):
     def texts(self, example: Pair, source: bool = False) -> Sequence[str]:
         return (example.source,) if source else (example.target,)
 
-    def known_by(self, example: Pair) -> str:
+    def split_key(self, example: Pair) -> str:
         return example.source
 
-    def whole(self, example: Pair) -> str:
+    def content_key(self, example: Pair) -> str:
         return f"{len(example.source)} {example.source}{example.target}"
 
-    def encode(self, examples: Sequence[Pair], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
-        sources = used.source.encode_batch([pair.source for pair in examples])
-        targets = used.target.encode_batch([pair.target for pair in examples])
-        for pair, *sides in zip(examples, sources, targets, strict=True):
-            for role, ids in zip(self.REQUIRED, sides, strict=True):
+    def encode(self, examples: Sequence[Pair], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
+        sources = tokenizers.source.encode_batch([pair.source for pair in examples])
+        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        for pair, *both in zip(examples, sources, targets, strict=True):
+            for role, ids in zip(self.REQUIRED, both, strict=True):
                 if not ids.size:
                     raise DataFault(f"{pair.where}: the {role} has no tokens", where=(pair.where,))
         return [Encoded(target, source=source) for source, target in zip(sources, targets, strict=True)]
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         assert store.source is not None
-        first, lengths, sources = store.starts + 1, store.lengths, store.source
+        first, lengths, source = store.starts + 1, store.lengths, store.source
         targets = Spans.of(first, first + np.minimum(lengths, shape.context), closed=lengths < shape.context)
-        read = Spans.of(sources.starts + 1, sources.starts + 1 + np.minimum(sources.lengths, shape.context - 1))
-        return OneEach(store, shape, targets, read, int((np.maximum(lengths, sources.lengths) >= shape.context).sum()))
+        sources = Spans.of(source.starts + 1, source.starts + 1 + np.minimum(source.lengths, shape.context - 1))
+        return ExampleRows(store, shape, targets, sources, int((np.maximum(lengths, source.lengths) >= shape.context).sum()))
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        assert text.train.source is not None
-        yield f"data: {text.train.n_documents:,} training pairs, {text.val.n_documents:,} validation pairs"
-        yield f"source lengths: {describing.lengths(text.train.source)}"
-        yield f"target lengths: {describing.lengths(text.train)}"
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        assert data.train.source is not None
+        yield f"data: {data.train.n_documents:,} training pairs, {data.val.n_documents:,} validation pairs"
+        yield f"source lengths: {describing.length_summary(data.train.source)}"
+        yield f"target lengths: {describing.length_summary(data.train)}"
 
-    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        """Source and target may have different vocabularies."""
-        assert text.train.source is not None
-        assert text.val.source is not None
-        stores = {side: {"source": store.source, "target": store} for side, store in text.sides.items()}
-        sides = {side: {role: describing.measure(one) for role, one in roles.items() if one} for side, roles in stores.items()}
-        counts = {side: {"pairs": packing.n_rows, "cut": packing.n_longer} for side, packing in packings.items()}
-        shared = describing.on_both_sides(text.train.source, text.val.source)
-        sizes = {"vocabulary": text.tokenizer.vocabulary.size, "source_vocabulary": text.source_tokenizer.vocabulary.size}
-        context, own = packings["train"].shape.context, f" (target), {sizes['source_vocabulary']:,} (source)"
+    def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+        assert data.train.source is not None
+        assert data.val.source is not None
+        stores = {split: {"source": store.source, "target": store} for split, store in data.splits.items()}
+        splits = {split: {role: describing.store_statistics(one) for role, one in roles.items() if one} for split, roles in stores.items()}
+        counts = {split: {"pairs": packing.n_rows, "cut": packing.n_too_long} for split, packing in packings.items()}
+        shared = describing.n_shared_documents(data.train.source, data.val.source)
+        sizes = {"vocabulary": data.tokenizer.vocabulary.size, "source_vocabulary": data.source_tokenizer.vocabulary.size}
+        separate = f"source {sizes['source_vocabulary']:,} tokens, target {sizes['vocabulary']:,} tokens"
+        same = f"{sizes['vocabulary']:,} tokens, shared by source and target"
         lines = [
-            *describing.columns({f"{side} {role}": measured for side, roles in sides.items() for role, measured in roles.items()}),
-            "pairs: " + ", ".join(f"{side} {counts[side]['pairs']:,}" for side in counts),
-            f"pairs longer than train.context {context}: " + ", ".join(f"{side} {counts[side]['cut']:,}" for side in counts),
-            f"vocabulary: {sizes['vocabulary']:,} tokens{' for source and target' if text.tokenizer is text.source_tokenizer else own}",
+            *describing.format_statistics({f"{split} {role}": one for split, roles in splits.items() for role, one in roles.items()}),
+            "pairs: " + ", ".join(f"{split} {counts[split]['pairs']:,}" for split in counts),
+            f"pairs longer than train.context ({packings['train'].shape.context} tokens), which are truncated: "
+            + ", ".join(f"{split} {counts[split]['cut']:,}" for split in counts),
+            f"vocabulary: {same if data.tokenizer is data.source_tokenizer else separate}",
             f"sources in both splits: {shared}",
         ]
-        return lines, {side: counts[side] | sides[side] for side in sides} | sizes | {"sources_on_both_sides": shared}
+        return lines, {split: counts[split] | splits[split] for split in splits} | sizes | {"sources_on_both_sides": shared}
 
-    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         assert rows.source is not None
-        positions = describing.read_of(text.source_tokenizer, describing.without_padding(rows.source, row))
+        positions = describing.tokens_by_position(data.source_tokenizer, describing.ids_without_padding(rows.source, row))
         source = {"padding": rows.source.ids.shape[1] - len(positions), "positions": positions}
-        return describing.between_separators(text.tokenizer, rows, batch, row) | {"source": source}
+        return describing.describe_example_row(data.tokenizer, rows, batch, row) | {"source": source}
 
-    def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        """Source beside target; position n of one does not correspond to position n of the other."""
-        sides: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
-        cells = ((f"{n:>7}", (source.get("reads"), target.get("reads"), target.get("target"))) for n, (source, target) in enumerate(sides))
-        told = f"{head}: source {describing.size_of(row['source'])}, target {describing.size_of(row)}"
-        return [told, *describing.table([(f"{'position':>8}", ("source", "input", "target")), *cells])]
+    def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        """The source beside the target; the tokens of a line are at the same position, but need not correspond."""
+        both: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
+        cells = ((f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target"))) for n, (source, target) in enumerate(both))
+        title = f"{head}: source {describing.row_size(row['source'])}, target {describing.row_size(row)}"
+        return [title, *describing.format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
 
 
-def _aligned(source: Source, target: Source, data: Data) -> Iterator[Pair | DataFault]:
-    """Pairs of lines, with a fault in position of one with an empty line; DataFault if one has no partner."""
-    sides = [lines_of(file.path, file.name, data.errors) for file in (source, target)]
-    for pair in itertools.zip_longest(*sides):
+def _parallel_lines(source: Source, target: Source, data: Data) -> Iterator[Pair | DataFault]:
+    """The pairs of lines, with a DataFault for an empty line; raises DataFault if one file has more lines."""
+    both = [lines_of(file.path, file.name, data.errors) for file in (source, target)]
+    for pair in itertools.zip_longest(*both):
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])
-            n_long = number + sum(1 for side in sides for _ in side)
-            told = f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name} {number - 1:,}"
+            n_long = number + sum(1 for lines in both for _ in lines)
+            fault = f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name} {number - 1:,}"
             hint = "both files must have the same number of lines"
-            raise DataFault(told, hint=hint, where=(f"{long.name}:{number}",))
+            raise DataFault(fault, hint=hint, where=(f"{long.name}:{number}",))
         (number, source_line), (_, target_line) = pair
         empty = [file.name for file, line in ((source, source_line), (target, target_line)) if not line.strip()]
         if empty:

@@ -1,13 +1,13 @@
-"""Words with a tag each, at its first token: sep words sep.
+"""Token classification: sep words sep, with the tag of each word at its first token.
 
-Texts longer than the context are cut between words into several rows, so that every word is predicted.
+An example longer than the context is split before words into several rows, so that every word is predicted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from mini_tf.data.datasets._labelled import Labelled, class_labels, class_numbers, cut_rows, nothing_left, room_of
+from mini_tf.data.datasets._labelled import LabelledDataset, class_ids, class_labels, max_example_ids, no_tokens, rows_with_targets
 from mini_tf.data.examples import Example
 from mini_tf.data.formats import cells
 from mini_tf.data.formats.cells import Cell
@@ -18,11 +18,11 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.system.errors import DataFault
 
 
-class Settings(Labelled):
+class Settings(LabelledDataset):
     ADVICE = "needed: {text: COLUMN, label: COLUMN}"
     ALIASES = {"text": "words"}
-    CUTS = None
-    LEAST_CLASSES = 2
+    TRUNCATES = None
+    MIN_CLASSES = 2
 
     labels: tuple[str, ...] | None = None
     """Names of the tags; default: those of the training split."""
@@ -37,27 +37,27 @@ class Settings(Labelled):
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:
         return (" ".join(example.texts),)
 
-    def labels_of(self, examples: Iterable[Example]) -> Labels:
+    def fit_labels(self, examples: Iterable[Example]) -> Labels:
         return class_labels((one.labels for one in examples), self.labels)
 
     def classes(self, example: Example) -> Sequence[str]:
         return example.labels
 
-    def encode(self, examples: Sequence[Example], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
+    def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        return [self._encode(one, used.target, class_numbers(one, labels)) for one in examples]
+        return [self._encode(one, tokenizers.target, class_ids(one, labels)) for one in examples]
 
     def _encode(self, example: Example, tokenizer: Tokenizer, tags: Sequence[int]) -> Encoded:
         ids, spans = tokenizer.spans(*self.texts(example))
         if not ids.size:
-            raise nothing_left(example)
+            raise no_tokens(example)
         lengths = np.array([len(word) for word in example.texts])
         ends = np.cumsum(lengths + 1) - 1
-        opened, closed = np.array(spans).T
-        # The first token of the word.
-        first = np.minimum(np.searchsorted(closed, ends - lengths, side="right"), len(ids) - 1)
-        reached = (opened[first] < ends) & (closed[first] > ends - lengths)
-        if not reached.all() or len(np.unique(first)) < len(first):
+        token_starts, token_ends = np.array(spans).T
+        # The first token of each word is the first one that ends within or behind it.
+        first = np.minimum(np.searchsorted(token_ends, ends - lengths, side="right"), len(ids) - 1)
+        overlaps = (token_starts[first] < ends) & (token_ends[first] > ends - lengths)
+        if not overlaps.all() or len(np.unique(first)) < len(first):
             raise DataFault(f"{example.where}: a token spans several words, or a word has no token", where=(example.where,))
         labels = np.full(len(ids) + 1, np.nan, np.float32)
         labels[first] = tags or 0
@@ -65,17 +65,17 @@ class Settings(Labelled):
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         ends = store.starts + 1 + store.lengths
-        windows = (window for n, end in enumerate(ends) for window in self._windows(store, room_of(shape), n, int(end)))
+        windows = (window for n, end in enumerate(ends) for window in self._windows(store, max_example_ids(shape), n, int(end)))
         documents, first, last = (np.array(one) for one in zip(*windows, strict=True))
-        return cut_rows(store, shape, Spans.of(first, last, documents))
+        return rows_with_targets(store, shape, Spans.of(first, last, documents))
 
-    def _windows(self, store: Store, room: int, document: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """Parts of a document that fit, each beginning with a word if possible."""
+    def _windows(self, store: Store, limit: int, document: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """(document, first, last) of parts of at most `limit` ids, split before words; a longer word is split."""
         assert store.labels is not None
         first = int(store.starts[document]) + 1
-        while last - first > room:
-            words = np.flatnonzero(~np.isnan(store.labels[first + 1 : first + room + 1]))
-            cut = first + 1 + int(words[-1]) if len(words) else first + room
+        while last - first > limit:
+            words = np.flatnonzero(~np.isnan(store.labels[first + 1 : first + limit + 1]))
+            cut = first + 1 + int(words[-1]) if len(words) else first + limit
             yield document, first, cut
             first = cut
         yield document, first, last

@@ -1,4 +1,4 @@
-"""Text: documents, made into rows as windows or one by one."""
+"""Text for language modeling: documents, read as windows on the stream of all, or one per row."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,12 +8,12 @@ import numpy as np
 
 from mini_tf.data import describing
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.datasets import TEXTS, Dataset, Reader, TokenizedData
+from mini_tf.data.datasets import TEXT_COLUMNS, Dataset, Reader, TokenizedData
 from mini_tf.data.formats.documents import Document, read_raw, try_documents
 from mini_tf.data.formats.sources import Source, find
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
-from mini_tf.data.split import FEW, Division, Read, Side, hash_text, hold_out_by_hash
+from mini_tf.data.split import MIN_EXAMPLES, DataSplit, ReadExamples, SplitName, hash_text, hold_out_by_hash
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.data.windows import Windows
 from mini_tf.recipe.data import Data, Split
@@ -22,28 +22,28 @@ from mini_tf.system.errors import DataFault
 
 class Settings(Dataset):
     REQUIRED = ("text",)
-    LIKELY = {"text": TEXTS}
+    COMMON_NAMES = {"text": TEXT_COLUMNS}
     ADVICE = "needed: {text: COLUMN}"
     UNIT = "documents"
     STREAM = True
     ROW = "pack {pack}"
-    CUTS = None
+    TRUNCATES = None
     KEEPS_EXAMPLES = False
 
     def find(self, corpus: object, key: str) -> list[Source]:
         return find(corpus, key)
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
-        # The only column of a file is its text.
+        # If a file has one column, that is the text, whatever its name.
         columns = replace(self.columns(data, data.fields, self.REQUIRED), names=(data.fields.get("text"),))
         return Reader(self, self.REQUIRED, columns)
 
     def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         columns = self.reader(data).columns
-        # A raw stream is one text across files.
+        # A raw stream is one text, whatever the files.
         return iter([read_raw(files, columns)]) if data.split.tail else (try_documents(file, columns) for file in files)
 
-    def opens(self, example: Document) -> bool:
+    def is_first_part(self, example: Document) -> bool:
         return example.opens
 
     def size(self, example: Document) -> int:
@@ -52,62 +52,62 @@ class Settings(Dataset):
     def texts(self, example: Document, source: bool = False) -> Sequence[str]:
         return (example.text,)
 
-    def whole(self, example: Document) -> str:
+    def content_key(self, example: Document) -> str:
         return example.text
 
     def separated(self, data: Data) -> bool:
         return not data.split.tail
 
-    def divide(self, train: Read, val: Read | None, split: Split) -> Division:
+    def split(self, train: ReadExamples, val: ReadExamples | None, split: Split) -> DataSplit:
         if val is not None:
-            return _side_by_side(train, val) if split.tail else super().divide(train, val, split)
-        known = self.known(whole=False)
-        hashes, characters = known.scan(train())
+            return _streams_as_given(train, val) if split.tail else super().split(train, val, split)
+        hasher = self.hasher(content=False)
+        hashes, characters = hasher.scan(train())
         if not characters:
             raise DataFault("data.train: no text")
         distinct = np.unique(hashes)
         if split.tail:
-            return _tail(train, characters, split)
-        if len(hashes) < FEW or len(distinct) < 2:
-            return _tail_of_few(train, split, len(hashes) - len(distinct))
-        return hold_out_by_hash(train, known, split.share, distinct, characters)
+            return _hold_out_tail(train, characters, split)
+        if len(hashes) < MIN_EXAMPLES or len(distinct) < 2:
+            return _hold_out_tail_of_few(train, split, len(hashes) - len(distinct))
+        return hold_out_by_hash(train, hasher, split.share, distinct, characters)
 
-    def encode(self, examples: Sequence[Document], used: Tokenizers, labels: Labels | None) -> list[Encoded]:
-        return [Encoded(ids) for ids in used.target.encode_batch([document.text for document in examples])]
+    def encode(self, examples: Sequence[Document], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
+        return [Encoded(ids) for ids in tokenizers.target.encode_batch([document.text for document in examples])]
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         return Windows(store, shape)
 
-    def opened(self, text: TokenizedData) -> str:
-        return ", ".join(f"{side} {len(store):,} tokens in {store.n_documents:,} documents" for side, store in text.sides.items())
+    def size_summary(self, data: TokenizedData) -> str:
+        return ", ".join(f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in data.splits.items())
 
-    def summary(self, text: TokenizedData) -> Iterator[str]:
-        yield f"data: {len(text.train):,} training tokens, {len(text.val):,} validation tokens"
+    def summary(self, data: TokenizedData) -> Iterator[str]:
+        yield f"data: {len(data.train):,} training tokens, {len(data.val):,} validation tokens"
 
-    def stats(self, text: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
-        sides = {side: describing.measure(store) for side, store in text.sides.items()}
-        shared, size = describing.on_both_sides(text.train, text.val), text.tokenizer.vocabulary.size
-        lines = [*describing.columns(sides), f"vocabulary: {size:,} tokens", f"documents in both splits: {shared}"]
-        return lines, {**sides, "vocabulary": size, "documents_on_both_sides": shared}
+    def stats(self, data: TokenizedData, packings: Mapping[str, Packing]) -> tuple[list[str], dict[str, Any]]:
+        splits = {split: describing.store_statistics(store) for split, store in data.splits.items()}
+        shared, size = describing.n_shared_documents(data.train, data.val), data.tokenizer.vocabulary.size
+        lines = [*describing.format_statistics(splits), f"vocabulary: {size:,} tokens", f"documents in both splits: {shared}"]
+        return lines, {**splits, "vocabulary": size, "documents_on_both_sides": shared}
 
-    def shown(self, text: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
+    def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         length = batch.inputs.ids.shape[1]
         documents = np.ones(length, int) if rows.segments is None else rows.segments[row, :length]
-        return describing.predicted(text.tokenizer, rows, batch, row, documents)
+        return describing.describe_token_row(data.tokenizer, rows, batch, row, documents)
 
-    def table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        return [f"{head}: {describing.size_of(row)}", *describing.token_table(row)]
+    def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
+        return [f"{head}: {describing.row_size(row)}", *describing.token_table(row)]
 
 
-def _tail(documents: Read, characters: int, split: Split, *notes: str) -> Division:
-    """The last characters of the text."""
-    # int() of the product as in nanoGPT, so that the split is equal to the character.
+def _hold_out_tail(documents: ReadExamples, characters: int, split: Split, *notes: str) -> DataSplit:
+    """Hold out the last characters, even if that cuts a document."""
+    # nanoGPT's formula, so that its split is reproduced exactly.
     cut = int(characters * (1 - split.share))
-    return Division(lambda: _at_tail(documents(), cut), characters, notes)
+    return DataSplit(lambda: _cut(documents(), cut), characters, notes)
 
 
-def _tail_of_few(documents: Read, split: Split, n_repeats: int) -> Division:
-    """The last share of few documents; repeated ones count once, so that none is in both splits."""
+def _hold_out_tail_of_few(documents: ReadExamples, split: Split, n_repeats: int) -> DataSplit:
+    """Hold out the tail of few documents. Repeated documents are removed: one could be in both splits."""
 
     def once() -> Iterator[Document]:
         seen: set[int] = set()
@@ -119,36 +119,36 @@ def _tail_of_few(documents: Read, split: Split, n_repeats: int) -> Division:
             if fresh:
                 yield document
 
-    few = f"fewer than {FEW} different documents: the last {split.share:.4g} of the characters is the validation data"
+    few = f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g} % of the characters are the validation data"
     repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
-    return _tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
+    return _hold_out_tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
 
 
-def _at_tail(documents: Iterable[Document], cut: int) -> Iterator[tuple[Side, Document]]:
-    """The first `cut` characters, then the rest as a new document."""
+def _cut(documents: Iterable[Document], cut: int) -> Iterator[tuple[SplitName, Document]]:
+    """The first `cut` characters are training data, the rest, which begins a new document, validation data."""
     seen = 0
     for document in documents:
         text, where = document.text, document.where
-        here = cut - seen
-        if here >= len(text):
+        n_train = cut - seen
+        if n_train >= len(text):
             yield "train", document
-        elif here > 0:
-            yield "train", Document(text[:here], where, document.opens)
-            yield "val", Document(text[here:], where)
+        elif n_train > 0:
+            yield "train", Document(text[:n_train], where, document.opens)
+            yield "val", Document(text[n_train:], where)
         else:
-            yield "val", Document(text, where, document.opens or here == 0)
+            yield "val", Document(text, where, document.opens or n_train == 0)
         seen += len(text)
 
 
-def _side_by_side(train: Read, val: Read) -> Division:
-    """Two raw streams."""
-    sizes = {key: sum(len(document.text) for document in side()) for key, side in (("data.train", train), ("data.val", val))}
+def _streams_as_given(train: ReadExamples, val: ReadExamples) -> DataSplit:
+    """Two raw streams, unchanged."""
+    sizes = {key: sum(len(document.text) for document in read()) for key, read in (("data.train", train), ("data.val", val))}
     for key, n in sizes.items():
         if not n:
             raise DataFault(f"{key}: no text")
 
-    def read() -> Iterator[tuple[Side, Document]]:
+    def read() -> Iterator[tuple[SplitName, Document]]:
         yield from (("train", document) for document in train())
         yield from (("val", document) for document in val())
 
-    return Division(read, sum(sizes.values()))
+    return DataSplit(read, sum(sizes.values()))

@@ -15,7 +15,7 @@ def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -
     """The cost of a run, from building it and `seconds` of its steps."""
     text = opened(recipe, reporter)
     began = time.monotonic()
-    reopen(recipe.data, text.used, recipe.objective, text.hashes)  # from the cache, as the run will do
+    reopen(recipe.data, text.tokenizers, recipe.objective, text.hashes)  # from the cache, as the run will do
     parts = build(recipe, text, settle(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return cost_of(parts, time.monotonic() - began, seconds)
