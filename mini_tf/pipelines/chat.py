@@ -39,7 +39,7 @@ class Chat(ReferencePipeline):
         return [texts[number] for number in range(len(prompts))]
 
     def references(self, example: Example) -> Sequence[str]:
-        return [example.texts[len(before(example))], *example.alternatives]
+        return [example.texts[len(messages_before_answer(example))], *example.alternatives]
 
     def format_example(self, example: Example) -> str:
         messages = [f"{role}: {content}" for role, content in messages_before_answer(example)]

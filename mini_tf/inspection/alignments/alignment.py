@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mini_tf.data.examples import Pair
 from mini_tf.generation.decoding import pad
-from mini_tf.inspection.alignments.links import Link
+from mini_tf.inspection.alignments.files import AlignmentPoint
 from mini_tf.inspection.capture import OWN_TO_SOURCE, Capture, capture
 from mini_tf.inspection.model_input import ModelInput, source_input, target_input
 from mini_tf.inspection.words import membership, word_numbers
@@ -95,7 +95,7 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
 
 def _batch_weights(trained: Trained, inputs: Sequence[tuple[ModelInput, ModelInput]]) -> Iterator[WordWeights]:
     device = trained.setup.device
-    sources, targets = (pad([both[side].ids for both in framed], device, left=False) for side in (0, 1))
+    sources, targets = (pad([both[i].ids for both in inputs], device, left=False) for i in (0, 1))
     captured = capture(trained.model, targets, sources)
     if not any((one.queries, one.keys) == OWN_TO_SOURCE for one in captured.attention):
         raise UsageFault("the model has no cross-attention; word alignment needs it")
