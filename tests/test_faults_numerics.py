@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_hides_no_divergence(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Disk, "write", full)
     done = minitf("pretrain", TINY, *QUIET, *EARLY, "-d", tmp_path / "run")
     assert done.exit_code == 7
-    assert "could not be kept for `minitf inspect crash`: [Errno 28] No space left on device" in told(done.stderr)
+    assert "could not be saved for `minitf inspect crash`: [Errno 28] No space left on device" in told(done.stderr)
     assert record_of(tmp_path / "run")["state"] == "diverged"
     assert not [path for path in (tmp_path / "run").iterdir() if "diverged" in path.name]
 
@@ -208,15 +208,15 @@ def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
     assert 3 <= len(skipped) <= 25
     for line in skipped:
         assert (line["loss"], line["not_finite"]["loss"]) == (None, "nan")  # N6
-        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; it is left out (" in done.stderr
-    assert f"{len(skipped)} of 30 steps were left out: their loss or gradient was not finite\n" in told(done.stderr)
+        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; the step is skipped (" in done.stderr
+    assert f"{len(skipped)} of 30 steps were skipped: their loss or gradient was not finite\n" in told(done.stderr)
     assert all(math.isfinite(line["train.loss"]) for line in whole if "val.loss" in line)  # of the steps that were taken
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)
         assert minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run").exit_code == 6
     again = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run")
     assert again.exit_code == 0
-    assert f"{len(skipped)} of 30 steps were left out" in again.stderr
+    assert f"{len(skipped)} of 30 steps were skipped" in again.stderr
     for name in FILES:
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -259,7 +259,7 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
         assert done.exit_code == 0
         assert said.count("the loss jumps to") == 1  # not once more before the next evaluation
         first = next(i for i, loss in enumerate(losses) if i >= 10 and loss > max(1.5 * np.mean(losses[:i]), np.mean(losses[:i]) + 0.5))
-        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; since the last evaluation it was" in said
+        assert f"warning: step {first + 1}: the loss jumps to {losses[first]:.3g}; its mean since the last evaluation is" in said
     else:
         assert done.exit_code == 7
         assert len(losses) == high + 1  # the raw value is written

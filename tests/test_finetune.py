@@ -101,13 +101,11 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     Path("b.yaml").write_text(task.format(ROOT / "data" / "opinions.tsv", "", "a") + common)
     Path("c.yaml").write_text(task.format("other.tsv", ", fields: {text: text, label: mood}", "b") + common)
     said = {name: finetune("-n", name, recipe=f"{name}.yaml") for name in "abc"}
-    assert "beginning with a: " in said["b"]
+    assert "initialized from a: " in said["b"]
     assert "2 new (head.linear.weight, head.linear.bias)" in said["b"]
-    assert (
-        "4 left behind (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)" in said["b"]
-    )
-    assert "beginning with b: " in said["c"]
-    assert "2 new (head.linear.weight, head.linear.bias), 2 left behind (head.linear.weight, head.linear.bias)" in said["c"]
+    assert "4 unused (head.transform.dense.weight, head.transform.dense.bias, head.transform.norm.weight, head.linear.bias)" in said["b"]
+    assert "initialized from b: " in said["c"]
+    assert "2 new (head.linear.weight, head.linear.bias), 2 unused (head.linear.weight, head.linear.bias)" in said["c"]
     assert {Path("outputs", name, "tokenizer.json").read_bytes() for name in "abc"} == {Path("outputs/a/tokenizer.json").read_bytes()}
     assert json.loads(Path("outputs/c/config.json").read_text())["labels"]["names"] == ["a", "b", "c"]
     assert [load_file(f"outputs/{name}/model.safetensors")["head.linear.bias"].shape[0] for name in "abc"] == [300, 2, 3]
@@ -117,7 +115,7 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
         assert minitf(*command).exit_code == 0, command
     assert open_trained("c").recipe.model.init_from == str(tmp_path / "outputs" / "b")
     gone = minitf("finetune", "outputs/c/resolved.yaml", "-n", "d")
-    refused(gone, "is gone; -d FOLDER continues", exit_code=5)
+    refused(gone, "no longer exists; -d FOLDER continues", exit_code=5)
     refused(minitf("finetune", "c.yaml", "-n", "d"), "there is no run", exit_code=3)
 
 
@@ -163,7 +161,8 @@ def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: st
     assert any(after[name].any() for name in narrow if ".B." in name)
     kept = {name.removesuffix(".exp_avg").removesuffix(".exp_avg_sq") for name in checkpoint(run, name="optimizer")}
     assert kept - {"step"} == narrow | new
-    assert f"learning: {sum(after[name].numel() for name in narrow | new):,} of the parameters, the others stay as they are" in said
+    trainable, total = sum(after[name].numel() for name in narrow | new), sum(tensor.numel() for tensor in after.values())
+    assert f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f} %)" in said
     assert load_file(run / "model.safetensors").keys() == after.keys()
 
 
@@ -208,7 +207,7 @@ def test_every_command_takes_an_adapted_run_and_one_that_began_with_another(begu
     shutil.copytree(begun, tmp_path / "begun")
     run = tmp_path / "run"
     finetune(*task(tmp_path / "begun", "decoder", LORA.format("false")), "-d", run)
-    assert finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was kept") == 1
+    assert finetune(*task(tmp_path / "begun", "decoder", LORA.format("true")), "--dry-run").count("nothing was saved") == 1
     shutil.rmtree(tmp_path / "begun")
     for command in (
         ("inspect", "model", run),
@@ -234,9 +233,9 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     ] * 2
     assert all(not torch.equal(checkpoint(second)[name], checkpoint(first)[name]) for name in ("head.linear.weight", "head.linear.bias"))
     log = [line.partition(" ")[2] for line in (second / "log.txt").read_text().splitlines()]
-    assert "as a whole, beside the adapter: head.linear.weight, head.linear.bias" in log
+    assert "fully trainable beside the adapter: head.linear.weight, head.linear.bias" in log
     assert any(line.startswith("loaded: ") and "stack.layers.1.feed_forward" in line for line in log)
-    assert {"new: none", "left behind: none"} <= set(log)
+    assert {"new: none", "unused: none"} <= set(log)
     pairs = f"data={{train: {ROOT / 'tests' / 'data' / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"
     third = tmp_path / "third"
     finetune(
@@ -258,7 +257,7 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     config = json.loads((first / "config.json").read_text())
     for whole in (None, 3, [3]):
         (first / "config.json").write_text(json.dumps(config | {"whole": whole}))
-        refused(minitf("evaluate", first), "does not say what learnt beside the adapter", exit_code=5)
+        refused(minitf("evaluate", first), "`whole`, the parameters trained beside the adapter, must be a list of names", exit_code=5)
     (first / "config.json").write_text(json.dumps(config | {"whole": []}))
     refused(minitf("evaluate", first), "model.safetensors", exit_code=5)
 
@@ -401,7 +400,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on_though_the_run_was_moved
 def test_several_seeds_begin_with_the_same_run(begun: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     said = finetune(*task(begun, "encoder", LORA.format("false"), "train.seeds=2", "train.steps=2"), "-d", run)
-    assert said.count("beginning with encoder: ") == 2
+    assert said.count("initialized from encoder: ") == 2
     hashes = {json.loads((folder / "run.json").read_text())["hashes"]["init"] for folder in (run, run / "seed-1", run / "seed-2")}
     assert hashes == {json.loads((begun / "encoder" / "run.json").read_text())["model"]["sha256"]}
     assert minitf("evaluate", run).exit_code == 0
@@ -430,7 +429,7 @@ def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...],
     for run in (whole, cut):
         finetune("-d", run, "--extend", "2", recipe=run)
     assert_same(cut, whole)
-    gone = f"model.init_from: the run {base / 'encoder'} is gone; -d FOLDER continues a run that began with it"
+    gone = f"model.init_from: the run {base / 'encoder'} no longer exists; -d FOLDER continues a run that was initialized from it"
     refused(minitf("finetune", whole), gone, exit_code=5)
     refused(minitf("finetune", bare, "-d", bare), gone, exit_code=5)
     refused(minitf("finetune", TINY, *arguments, "-d", whole), "`minitf pretrain RUN -d RUN`", exit_code=3)

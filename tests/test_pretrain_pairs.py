@@ -17,7 +17,7 @@ from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
-from mini_tf.trained.evaluating import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import Trained, open_trained
 
 WORDS = ["red", "dog", "sun", "tree", "blue", "cat", "moon", "fish", "green", "bird"]
@@ -244,7 +244,7 @@ def test_the_last_figures_are_of_all_pairs_and_of_the_best_step_and_those_on_the
 def held_out_of(run: Path) -> list[tuple[str, str]]:
     """The held-out pairs as the store of ids gives them back."""
     model = open_trained(run, device="cpu")
-    store = text_of(model, None, "val")
+    store = evaluation_data(model, None, "val")
     assert store.source is not None
     numbers, sides = range(store.n_documents), ((store.source, model.source_tokenizer), (store, model.tokenizer))
     sources, targets = ([tokenizer.decode(side.document(n)) for n in numbers] for side, tokenizer in sides)

@@ -8,7 +8,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.numbers import duration, in_bytes, short
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.cost.whole import Cost
+    from mini_tf.jobs.cost.run_cost import Cost
 
 RECIPES = Annotated[
     list[str] | None,
@@ -18,20 +18,20 @@ RECIPES = Annotated[
     ),
 ]
 STAGES = {
-    "start": ("start", "process, text, model"),
-    "warm_up": ("first steps", "what they take longer than others"),
+    "start": ("start", "imports, data, model"),
+    "warm_up": ("warmup", "extra time of the first steps"),
     "training": ("training", "steps"),
     "evaluation": ("evaluation", "during training"),
-    "last_evaluation": ("evaluation", "of all validation data, at the end"),
+    "last_evaluation": ("evaluation", "on all validation data, at the end"),
     "samples": ("samples", "times"),
     "saving": ("saving", "checkpoints"),
-    "closing": ("closing", "picture and plain words"),
+    "closing": ("closing", "plots and closing report"),
 }
 """Each part of a run's time, and what is counted there or what it is."""
 HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLOP", "parameters")
 MEANING = (
-    "minutes: until a run is finished, with all its seeds; ms, GFLOP: of a step; MFU: of the best product in the precision used; "
-    "MiB: of weights, gradients, optimizer and activations."
+    "minutes: of the whole run, with all its seeds; ms, GFLOP: per step; MFU: relative to the fastest matrix product in this precision; "
+    "MiB: weights, gradients, optimizer and activations."
 )
 
 
@@ -61,7 +61,7 @@ def cost(
 
     costs = []
     for one in resolved:
-        console.say(f"{one.name}: reading the text, then training for some seconds")
+        console.say(f"{one.name}: reading the data, then training for some seconds")
         costs.append(estimate(one.recipe, console, seconds))
     names = [one.name for one in resolved]
     results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
@@ -77,18 +77,18 @@ def _record(name: str, cost: "Cost") -> dict[str, Any]:
 
 def _told(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line for each figure, then one for each part of the time."""
-    found, memory, step = cost.found, cost.memory, cost.pace.seconds
-    flops, it = cost.work.flops, "it is" if cost.seeds == 1 else f"all {cost.seeds} seeds are"
+    found, memory, step = cost.found, cost.memory, cost.timing.seconds
+    flops, runs = cost.step_flops.flops, "" if cost.seeds == 1 else f" for {cost.seeds} seeds"
     how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
         "parameters": f"{cost.parameters:,}",
-        "work": f"{short(flops)}FLOP a step, {short(flops / cost.work.tokens)}FLOP a token, forward and backward",
+        "work": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
         "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
-        "": f"activations are those of {found['micro_batch_size']} rows; the most seen was {in_bytes(cost.pace.peak_bytes)}",
-        "speed": f"{duration(step)} a step of {cost.work.tokens:,} tokens, {short(cost.work.tokens / step)} tokens/s",
-        "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the best {found['precision']} product here",
-        "time": f"{duration(cost.total)} until {it} finished",
+        "": f"activations of a micro-batch of {found['micro_batch_size']} rows; peak memory measured: {in_bytes(cost.timing.peak_bytes)}",
+        "speed": f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)} tokens/s",
+        "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix product here",
+        "time": f"{duration(cost.total)} in total{runs}",
     }
     lines = [f"{what:<11} {told}" for what, told in facts.items()]
     for part, seconds in cost.seconds.items():
@@ -108,11 +108,11 @@ def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
             name,
             f"{cost.total / 60:.2f}",
             f"{cost.counts['training']:,}",
-            f"{cost.pace.seconds * 1000:.1f}",
-            f"{cost.work.tokens / cost.pace.seconds:,.0f}",
-            f"{100 * cost.work.flops / cost.pace.seconds / cost.peak:.0f}",
+            f"{cost.timing.seconds * 1000:.1f}",
+            f"{cost.step_flops.tokens / cost.timing.seconds:,.0f}",
+            f"{100 * cost.step_flops.flops / cost.timing.seconds / cost.peak:.0f}",
             f"{cost.memory.total / 2**20:,.0f}",
-            f"{cost.work.flops / 1e9:,.2f}",
+            f"{cost.step_flops.flops / 1e9:,.2f}",
             f"{cost.parameters:,}",
         ]
         for name, cost in zip(names, costs, strict=True)

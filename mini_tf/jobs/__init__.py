@@ -1,1 +1,1 @@
-"""The work that commands order: from a recipe to a run."""
+"""Training jobs: from a recipe to a run."""

@@ -1,4 +1,4 @@
-"""What a model writes at the evaluation points of a run, with its scores."""
+"""Samples and scored texts that a model generates at the evaluations of a run."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -12,45 +12,42 @@ from mini_tf.system.waiting import waiting
 
 
 class Samples:
-    """What the model of `parts` can be asked to write; one that fills in, classifies, tags or tells numbers writes nothing."""
+    """Generates samples with the model of `parts`; objectives without text generation have none."""
 
     def __init__(self, parts: Parts, say: Callable[[str], None]) -> None:
         self.parts, self.say = parts, say
         self.pipeline, self.settings = pipeline_of(parts), parts.recipe.objective.pipeline()
 
-    def scores(self, whole: bool = False, each_chunk: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Figures of the texts that are written for the first eval.translations held-out examples, or for all of them.
+    def scores(self, full: bool = False, each_chunk: Callable[[], None] = lambda: None) -> dict[str, float]:
+        """Metrics of the texts generated for the first eval.translations validation examples; full: for all of them.
 
-        Nothing where there are no such figures. each_chunk is called now and then; what it raises ends the work.
+        {} if the pipeline has no such metrics. each_chunk is called regularly; what it raises ends the generation.
         """
-        wanted = self.parts.recipe.eval.translations
-        if not wanted or not self._can_score:
+        limit = self.parts.recipe.eval.translations
+        if not limit or not self._can_score:
             return {}
-        few = self.parts.data.val.n_documents if whole else min(wanted, self.parts.data.val.n_documents)
+        n_examples = self.parts.data.val.n_documents if full else min(limit, self.parts.data.val.n_documents)
         try:
-            with waiting(f"generating {few:,} texts to score"):
-                return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if whole else wanted, each_chunk))
+            with waiting(f"generating {n_examples:,} texts to score"):
+                return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if full else limit, each_chunk))
         except RunFault as fault:
-            self.say(f"nothing written to be scored: {fault.message}")
+            self.say(f"no generated texts to score: {fault.message}")
             return {}
 
     def text(self) -> str | None:
-        """What is kept of a point in training, for people; None where the model does not write.
-
-        RunFault where its scores are no numbers.
-        """
+        """The sample of an evaluation; None without generation or log.samples. RunFault if logits are not finite."""
         return self.pipeline.sample(self.parts.data.val) if self.parts.recipe.log.samples else None
 
     def copied(self, sample: str) -> str | None:
-        """How much of a sample stands in the training text, for people; None where samples are no continued texts."""
+        """A sentence on how much of a sample is copied from the training data; None unless it continues a prompt."""
         if not sample or self.settings is None or not self.settings.COPIES:
             return None
-        with waiting("comparing the last sample with the training text"):
+        with waiting("comparing the last sample with the training data"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:
-        figures = {} if self.settings is None else self.settings.WRITTEN
-        if lacking := left_out(*packages_of(self.settings, figures)):
-            self.say(lacking)
-        return can_measure(figures)
+        metrics = {} if self.settings is None else self.settings.WRITTEN
+        if missing := left_out(*packages_of(self.settings, metrics)):
+            self.say(missing)
+        return can_measure(metrics)

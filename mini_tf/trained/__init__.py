@@ -1,1 +1,1 @@
-"""Models out of run folders."""
+"""Trained models, loaded from run folders."""

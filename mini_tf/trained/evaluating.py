@@ -1,4 +1,4 @@
-"""Evaluation of a trained model: the data and the metrics."""
+"""Evaluation of a trained model: its data and its metrics."""
 
 from mini_tf.data.opening import Say, encode, reopen
 from mini_tf.data.store import Store, Tokenizers
@@ -10,7 +10,7 @@ from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, evaluate, pack, rows_at_once
 
 
-def text_of(
+def evaluation_data(
     trained: Trained,
     data: str | None,
     split: str,
@@ -18,10 +18,10 @@ def text_of(
     fields: str | None = None,
     note: Say = lambda line: None,
 ) -> Store:
-    """What to evaluate on: a split of the run's own data, or others, written as a recipe writes data.train (fields: and data.fields).
+    """The data to evaluate on: a split of the run's own data, or `data` in the syntax of data.train.
 
-    note: is called with what is notable of other data, such as characters that the tokenizer does not know. Raises RunFault where the
-    run's own are no longer what they were.
+    fields: column names of `data` in the syntax of data.fields. note: called with notes on `data`, such as characters
+    unknown to the tokenizer. Raises RunFault if the run's own data have changed since training.
     """
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
@@ -29,20 +29,20 @@ def text_of(
     record = manifest.read(trained.folder)
     recorded = record.hashes
     if not manifest.hashes_ids(record):
-        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE judges it by a text that is named")
-    text = reopen(trained.recipe.data, used, objective, recorded, say)
-    if not text.hashes.items() <= recorded.items():
-        raise RunFault(f"the text of {trained.folder} has changed since it was trained", hint="--data FILE judges it by another text")
-    return text.sides[split]
+        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE evaluates on data given by name")
+    tokenized = reopen(trained.recipe.data, used, objective, recorded, say)
+    if not tokenized.hashes.items() <= recorded.items():
+        raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")
+    return tokenized.sides[split]
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:
-    """The section `data` of other data, which are read as the run's own unless `fields` names their columns."""
+    """The recipe section `data` for other data; the run's own settings apply, except the columns given in `fields`."""
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
 
 
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
-    """`evaluate` for a model out of a run folder, with the question that it was trained on and in the same batches."""
+    """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training."""
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
     return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)

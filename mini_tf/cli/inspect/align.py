@@ -95,6 +95,6 @@ def _pairs(console: Console, trained: "Trained", source: str | None, target: str
 
 
 def _held_out(trained: "Trained", data: str | None) -> "list[Pair]":
-    from mini_tf.trained.evaluating import text_of
+    from mini_tf.trained.evaluating import evaluation_data
 
-    return list(trained.recipe.objective.dataset().examples(text_of(trained, data, "val")))
+    return list(trained.recipe.objective.dataset().examples(evaluation_data(trained, data, "val")))

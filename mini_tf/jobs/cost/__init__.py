@@ -1,1 +1,1 @@
-"""What a run would take: the work of its steps, its memory, and the time of all that it does. Measured; nothing is kept."""
+"""Cost of a run, measured on a few steps: FLOPs, memory, time. No run folder is written."""

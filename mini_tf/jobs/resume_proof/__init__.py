@@ -1,1 +1,1 @@
-"""A rehearsal of the worst on this machine, for `minitf doctor --resume`: runs that are killed, continued and compared."""
+"""The check of `minitf doctor --resume`: tiny runs are killed, resumed and compared with an uninterrupted one."""

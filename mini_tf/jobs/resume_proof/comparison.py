@@ -1,4 +1,4 @@
-"""Two finished runs, compared byte by byte."""
+"""Byte-by-byte comparison of two finished runs."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ COMPARED = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 
 def differences(one: Path, other: Path) -> dict[str, str | None]:
-    """For each of the COMPARED files of two finished runs: None where all bytes are equal, else the first place that differs."""
+    """File name -> None if equal, else where the first difference is (a line or a tensor), for the COMPARED files."""
     return {name: _first_difference(_file(one, name), _file(other, name)) for name in COMPARED}
 
 
 def _file(run: Path, name: str) -> Path:
-    last = f"checkpoints/step-{manifest.read(run).step:08d}"
-    return run / last / name if name == "optimizer.safetensors" else run / name
+    checkpoint = f"checkpoints/step-{manifest.read(run).step:08d}"
+    return run / checkpoint / name if name == "optimizer.safetensors" else run / name
 
 
 def _first_difference(one: Path, other: Path) -> str | None:
