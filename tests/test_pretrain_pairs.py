@@ -206,7 +206,7 @@ def test_another_source_tokenizer_of_the_same_size_is_no_longer_what_the_run_was
     swapped = text.replace('"e"', '"\0"').replace('"d"', '"e"').replace('"\0"', '"d"')
     assert swapped != text
     tokenizer.write_text(swapped)
-    refused(minitf("evaluate", copy), "has changed since it was trained", exit_code=5)
+    refused(minitf("evaluate", copy), "have changed since training", exit_code=5)
 
 
 def test_a_source_tokenizer_that_no_one_asked_for_is_left_alone(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the text of {run} has changed since it was trained; --data FILE", exit_code=5)
+    refused(minitf("evaluate", run), f"the data of {run} have changed since training; --data FILE", exit_code=5)
     refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents (data)", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0

@@ -44,7 +44,7 @@ def average(
         found = specs(model)
         averaged = {name for name, spec in found.items() if spec.dtype.is_floating_point and name not in buffers}
         for name, tensor in model.items():
-            if name not in sums:  # what is not averaged stays from the first checkpoint read, the newest
+            if name not in sums:  # others come from the first checkpoint read, the newest
                 sums[name] = tensor.double() if name in averaged else tensor
             elif name in averaged:
                 sums[name] += tensor

@@ -10,7 +10,7 @@ COMPARED = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 
 def differences(one: Path, other: Path) -> dict[str, str | None]:
-    """File name -> None if equal, else where the first difference is (a line or a tensor), for the COMPARED files."""
+    """File name -> None if equal, else the line or tensor of the first difference, for the COMPARED files."""
     return {name: _first_difference(_file(one, name), _file(other, name)) for name in COMPARED}
 
 
