@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from mini_tf.data.opening import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
-from mini_tf.jobs.cost.overhead import Overhead, how_often, overhead_of
-from mini_tf.jobs.cost.steps import SEEN, memory_of, pace_of, step_flops, usual_step
-from mini_tf.jobs.cost.whole import whole_run
+from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
+from mini_tf.jobs.cost.run_cost import run_time
+from mini_tf.jobs.cost.steps import INSPECTED_STEPS, measure_steps, median_step, memory_of, step_flops
 from mini_tf.jobs.parts import Parts
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
@@ -67,7 +67,7 @@ def counted_by_torch(parts: Parts, training: Training) -> int:
     known = {torch.ops.aten.addmm_: addmm_}  # torch overlooks this one
     explicit = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     with FlopCounterMode(display=False, custom_mapping=known) as counter, explicit:
-        for batch in training.feed.micro_batches(usual_step(training)):
+        for batch in training.feed.micro_batches(median_step(training)):
             sums = parts.task.train()(batch, None)
             torch.stack(list(sums.parts.values())).sum().backward()
     return int(counter.get_total_flops())
@@ -106,7 +106,7 @@ def test_work_is_what_torch_counts_of_forward_and_backward(changes: tuple[str, .
     parts, training = training_of(*changes)
     work = step_flops(parts, training)
     assert work.flops == counted_by_torch(parts, training)
-    assert work.tokens == sum(batch.counts["tokens"] for batch in training.feed.micro_batches(usual_step(training)))
+    assert work.tokens == sum(batch.counts["tokens"] for batch in training.feed.micro_batches(median_step(training)))
 
 
 def test_work_of_a_window_is_nearly_what_torch_counts() -> None:
@@ -117,18 +117,18 @@ def test_work_of_a_window_is_nearly_what_torch_counts() -> None:
 
 def test_a_usual_step_is_neither_the_smallest_nor_the_largest_and_memory_is_of_the_largest() -> None:
     parts, training = training_of(*BY_TOKENS, "train.seed=1")
-    seen = [training.feed.micro_batches(step) for step in range(SEEN)]
+    seen = [training.feed.micro_batches(step) for step in range(INSPECTED_STEPS)]
     tokens = [sum(batch.counts["tokens"] for batch in step) for step in seen]
-    assert sorted(tokens).index(tokens[usual_step(training)]) in (2, 3)
-    assert step_flops(parts, training).tokens == tokens[usual_step(training)]
+    assert sorted(tokens).index(tokens[median_step(training)]) in (2, 3)
+    assert step_flops(parts, training).tokens == tokens[median_step(training)]
     kept = [saved_bytes(partial(parts.task, batch, None), parts.setup, parts.task) for step in seen for batch in step]
     assert min(kept) < memory_of(parts, training).activations >= 0.9 * max(kept)
-    assert usual_step(training_of()[1]) == 0
+    assert median_step(training_of()[1]) == 0
 
 
 def test_tokens_of_pairs_are_those_of_the_targets_that_a_step_asks_for() -> None:
     parts, training = training_of(*PAIRS)
-    chosen = training.feed.plan.rows(usual_step(training)).rows
+    chosen = training.feed.plan.rows(median_step(training)).rows
     assert step_flops(parts, training).tokens == sum(len(parts.data.train.document(int(row))) + 1 for row in chosen)
 
 
@@ -150,7 +150,7 @@ def test_fused_attention_is_counted_as_its_two_products() -> None:
 def test_memory_is_that_of_the_tensors_of_a_real_step(changes: tuple[str, ...]) -> None:
     parts, training = training_of(*changes)
     memory = memory_of(parts, training)
-    pace_of(training, 0)
+    measure_steps(training, 0)
     parameters = list(parts.model.parameters())
     assert memory.weights == sum(p.numel() * 4 for p in parameters)
     assert memory.gradients == memory.weights
@@ -170,9 +170,9 @@ def test_muon_remembers_less_than_adamw() -> None:
 def test_steps_are_timed_up_to_the_end_of_the_run_and_no_further() -> None:
     for steps in (1, 3, 60):
         training = training_of(f"train.steps={steps}")[1]
-        pace = pace_of(training, 0)
-        assert pace.seconds > 0
-        assert pace.warm_up >= 0
+        timing = measure_steps(training, 0)
+        assert timing.seconds > 0
+        assert timing.warmup >= 0
         assert int(training.optimizer.state_tensors()["step"]) == min(steps, 7)
 
 
@@ -205,13 +205,13 @@ def due(*overrides: str, work: float = MUCH) -> Evaluations:
 @pytest.mark.parametrize("steps", [1, 7, 60, 61, 100, 1234])
 def test_evaluations_and_checkpoints_are_as_many_as_a_run_makes(steps: int) -> None:
     tenth = math.ceil(steps / 10)
-    assert how_often(due(), steps, None) == due_by_hand(tenth, tenth, steps)
-    assert how_often(due(work=MUCH / 50), steps, None) == due_by_hand(max(tenth, 50), max(tenth, 50), steps)
+    assert count_evaluations_and_saves(due(), steps, None) == due_by_hand(tenth, tenth, steps)
+    assert count_evaluations_and_saves(due(work=MUCH / 50), steps, None) == due_by_hand(max(tenth, 50), max(tenth, 50), steps)
     recipe = due("eval.every_steps=20")
-    assert how_often(recipe, steps, None) == due_by_hand(20, 20, steps)
+    assert count_evaluations_and_saves(recipe, steps, None) == due_by_hand(20, 20, steps)
     recipe = due("eval.every_steps=20", "checkpoint.every_steps=15")
     evaluations, saves = due_by_hand(20, 15, steps)
-    counted = how_often(recipe, steps, None)
+    counted = count_evaluations_and_saves(recipe, steps, None)
     assert counted[0] == evaluations
     assert 0 <= counted[1] - saves <= 1  # a checkpoint of the last step may be counted twice
 
@@ -231,27 +231,27 @@ def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: 
         folder,
     )
     assert done.exit_code == 0
-    evaluations, saves = how_often(due("eval.every_steps=5"), 23, None)
+    evaluations, saves = count_evaluations_and_saves(due("eval.every_steps=5"), 23, None)
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     assert sum("val.loss" in line for line in lines) == evaluations == len(list((folder / "samples").iterdir()))
     assert len(list((folder / "checkpoints").glob("step-*"))) == saves
 
 
-CHORES = Overhead(evaluation=0.5, whole=3.0, sample=0.25, save=0.125, closing=1.0)
+CHORES = Overhead(evaluation=0.5, full_evaluation=3.0, sample=0.25, save=0.125, closing=1.0)
 
 
 def test_the_time_is_the_sum_of_what_is_done() -> None:
-    counts, seconds = whole_run(due("eval.tokens=100"), Horizon(steps=100), 0.01, CHORES)
+    counts, seconds = run_time(due("eval.tokens=100"), Horizon(steps=100), 0.01, CHORES)
     assert counts == {"training": 100, "evaluation": 10, "samples": 10, "saving": 10}
     parts = {"training": 1.0, "evaluation": 5.0, "last_evaluation": 3.0, "samples": 2.5, "saving": 1.25, "closing": 1.0}
     assert seconds == parts
-    whole_text = whole_run(due("eval.tokens=null"), Horizon(steps=100), 0.01, CHORES)[1]
+    whole_text = run_time(due("eval.tokens=null"), Horizon(steps=100), 0.01, CHORES)[1]
     assert whole_text == parts | {"last_evaluation": 0.0}  # the last one on the way was already of all the text
 
 
 @pytest.mark.parametrize("changes", [(), ("eval.every_steps=50",)])
 def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(changes: tuple[str, ...]) -> None:
-    counts, seconds = whole_run(due(*changes), Horizon(seconds=20.0), 0.01, CHORES)
+    counts, seconds = run_time(due(*changes), Horizon(seconds=20.0), 0.01, CHORES)
     last = CHORES.evaluation + CHORES.sample + CHORES.save
     within = sum(seconds[part] for part in ("training", "evaluation", "samples", "saving")) - last
     assert within == pytest.approx(20.0, abs=last)
@@ -261,18 +261,18 @@ def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(cha
 def test_chores_are_timed_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     parts, _ = training_of("eval.tokens=500", "eval.every_steps=1")
-    overhead = overhead_of(parts, 1000)
-    assert overhead.whole / overhead.evaluation == pytest.approx(parts.held_out_tokens / parts.sample_size)
+    overhead = measure_overhead(parts, 1000)
+    assert overhead.full_evaluation / overhead.evaluation == pytest.approx(parts.validation_tokens / parts.sample_size)
     assert 500 <= parts.sample_size < 600
     assert min(vars(overhead).values()) > 0
     assert list(tmp_path.iterdir()) == []
-    pairs, few = (overhead_of(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))
+    pairs, few = (measure_overhead(training_of(*PAIRS, f"eval.translations={n}")[0], 1000) for n in (2, 0))
     assert min(vars(pairs).values()) > 0
     assert few.sample > 0  # translations that are shown, though not judged
-    answers = overhead_of(training_of(*TURNS)[0], 1000)
+    answers = measure_overhead(training_of(*TURNS)[0], 1000)
     assert min(vars(answers).values()) > 0
-    silent = overhead_of(training_of(*ENCODER)[0], 1000)
-    assert (silent.sample, silent.whole) == (0.0, silent.evaluation)
+    silent = measure_overhead(training_of(*ENCODER)[0], 1000)
+    assert (silent.sample, silent.full_evaluation) == (0.0, silent.evaluation)
 
 
 def costs(*arguments: str) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def test_seeds_take_their_time_one_after_the_other() -> None:
     assert found["seconds.training"] == pytest.approx(5 * 3 * found["seconds_per_step"])
     assert found["seconds"] == pytest.approx(sum(value for name, value in found.items() if name.startswith("seconds.")))
     told = minitf("cost", TINY, "train.steps=3", "train.seeds=5", *QUICK).stdout
-    assert "for all 5 seeds\n" in told
+    assert " in total for 5 seeds\n" in told
     assert "3 steps, 5 times\n" in told
 
 

@@ -504,12 +504,12 @@ def test_what_an_estimate_wrote_for_a_trial_is_swept_where_it_was_killed(here: P
     root = Path(os.environ["MINITF_CACHE"])
 
     def die() -> None:
-        with overhead._run():
+        with overhead._temporary_run():
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert forked(die) == -signal.SIGKILL
     assert len(list(root.iterdir())) == 1
-    with overhead._run() as trial:
+    with overhead._temporary_run() as trial:
         assert list(root.iterdir()) == [trial.folder]
     assert list(root.iterdir()) == []
 

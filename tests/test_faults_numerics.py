@@ -208,8 +208,8 @@ def test_skipped_steps_are_counted_told_and_the_same_after_an_interruption(
     assert 3 <= len(skipped) <= 25
     for line in skipped:
         assert (line["loss"], line["not_finite"]["loss"]) == (None, "nan")  # N6
-        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; skipped (" in done.stderr
-    assert f"{len(skipped)} of 30 steps were skipped: loss or gradient not finite\n" in told(done.stderr)
+        assert f"warning: step {line['step']}: the loss '{part}' is nan, but must be finite; the step is skipped (" in done.stderr
+    assert f"{len(skipped)} of 30 steps were skipped: their loss or gradient was not finite\n" in told(done.stderr)
     assert all(math.isfinite(line["train.loss"]) for line in whole if "val.loss" in line)  # of the steps that were taken
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)

@@ -115,7 +115,7 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
         assert minitf(*command).exit_code == 0, command
     assert open_trained("c").recipe.model.init_from == str(tmp_path / "outputs" / "b")
     gone = minitf("finetune", "outputs/c/resolved.yaml", "-n", "d")
-    refused(gone, "is gone; -d FOLDER continues", exit_code=5)
+    refused(gone, "no longer exists; -d FOLDER continues", exit_code=5)
     refused(minitf("finetune", "c.yaml", "-n", "d"), "there is no run", exit_code=3)
 
 
@@ -161,7 +161,8 @@ def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: st
     assert any(after[name].any() for name in narrow if ".B." in name)
     kept = {name.removesuffix(".exp_avg").removesuffix(".exp_avg_sq") for name in checkpoint(run, name="optimizer")}
     assert kept - {"step"} == narrow | new
-    assert f"trainable parameters: {sum(after[name].numel() for name in narrow | new):,} of " in said
+    trainable, total = sum(after[name].numel() for name in narrow | new), sum(tensor.numel() for tensor in after.values())
+    assert f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f} %)" in said
     assert load_file(run / "model.safetensors").keys() == after.keys()
 
 
@@ -256,7 +257,7 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     config = json.loads((first / "config.json").read_text())
     for whole in (None, 3, [3]):
         (first / "config.json").write_text(json.dumps(config | {"whole": whole}))
-        refused(minitf("evaluate", first), "lacks the fully trainable parameters beside the adapter", exit_code=5)
+        refused(minitf("evaluate", first), "`whole`, the parameters trained beside the adapter, must be a list of names", exit_code=5)
     (first / "config.json").write_text(json.dumps(config | {"whole": []}))
     refused(minitf("evaluate", first), "model.safetensors", exit_code=5)
 
@@ -428,7 +429,7 @@ def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...],
     for run in (whole, cut):
         finetune("-d", run, "--extend", "2", recipe=run)
     assert_same(cut, whole)
-    gone = f"model.init_from: the run {base / 'encoder'} is gone; -d FOLDER continues a run that was initialized from it"
+    gone = f"model.init_from: the run {base / 'encoder'} no longer exists; -d FOLDER continues a run that was initialized from it"
     refused(minitf("finetune", whole), gone, exit_code=5)
     refused(minitf("finetune", bare, "-d", bare), gone, exit_code=5)
     refused(minitf("finetune", TINY, *arguments, "-d", whole), "`minitf pretrain RUN -d RUN`", exit_code=3)

@@ -368,9 +368,9 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 
 SMALLER = """
 import mini_tf.cli.app, mini_tf.data.corpora.grammar as grammar
-from mini_tf.jobs.resume_proof import killed_run, rehearse as rehearsal
-grammar.N_SENTENCES, rehearsal.LEAST_KILLS, rehearsal.SECONDS = 500, 2, 0.0
-killed_run.RECIPE = killed_run.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
+from mini_tf.jobs.resume_proof import forked_run, proof
+grammar.N_SENTENCES, proof.MIN_KILLS, proof.SECONDS = 500, 2, 0.0
+forked_run.RECIPE = forked_run.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
 """
 LOSING_MOMENTS = """
 import mini_tf.optimizers
@@ -400,10 +400,10 @@ def test_doctor_proves_that_runs_killed_here_end_with_the_same_bytes(tmp_path: P
     result = json.loads(stdout)["result"]
     assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 40)
     assert len(result["kills"]) >= 2
-    assert next(kill["found"] for kill in result["kills"] if kill["inside_save"]).startswith("during the save of step")
+    assert next(kill["found"] for kill in result["kills"] if kill["inside_save"]).startswith("while saving step")
     assert all(kill["differs"] == dict.fromkeys(FILES) for kill in result["kills"])
-    assert stderr.count("identical files") == len(result["kills"])
-    assert not (tmp_path / "rehearsal").exists()
+    assert stderr.count("byte-identical after resuming") == len(result["kills"])
+    assert not (tmp_path / "resume-proof").exists()
 
 
 FILES = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
@@ -413,33 +413,33 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
     with doctor(LOSING_MOMENTS, tmp_path) as process:
         stdout, stderr = outcome(process)
     assert process.returncode == 8, stderr
-    assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two uninterrupted runs are equal, so this is a bug", stderr)
-    assert re.search(r"during the save of step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
-    assert stdout.splitlines()[-1].endswith("and continued: files DIFFER")
+    assert re.search(r"metrics.jsonl differs, first in line [0-9]+; two uninterrupted runs are byte-identical, so this is a bug", stderr)
+    assert re.search(r"while saving step [0-9]+ +line [0-9]+ +tensor [a-z0-9._]+ +tensor [a-z0-9._]+\n", stdout)
+    assert stdout.splitlines()[-1].endswith("and resumed: NOT byte-identical")
 
 
 def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
-    with doctor("rehearsal.LEAST_KILLS = 10**6", tmp_path) as process:  # it is still at it when the signal comes
-        while process.poll() is None and not (tmp_path / "rehearsal" / "whole" / "run" / "run.json").exists():
+    with doctor("proof.MIN_KILLS = 10**6", tmp_path) as process:  # it is still at it when the signal comes
+        while process.poll() is None and not (tmp_path / "resume-proof" / "uninterrupted" / "run" / "run.json").exists():
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         _, stderr = outcome(process)
     assert (process.returncode, stderr.splitlines()[-1]) == (130, "interrupted")
-    assert not (tmp_path / "rehearsal").exists()
+    assert not (tmp_path / "resume-proof").exists()
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # nobody of its group is left
 
 
 def test_doctor_without_fork_or_beside_another_one_is_9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
-    (tmp_path / "rehearsal").mkdir()
-    held = try_to_hold(tmp_path / "rehearsal")
+    (tmp_path / "resume-proof").mkdir()
+    held = try_to_hold(tmp_path / "resume-proof")
     assert held is not None
     refused = minitf("doctor", "--resume")
     assert (refused.exit_code, refused.stdout) == (9, "")
-    assert refused.stderr == f"{tmp_path / 'rehearsal'} is in use by another `doctor --resume`; wait until it is done\n"
+    assert refused.stderr == f"{tmp_path / 'resume-proof'} is in use by another `doctor --resume`; wait until it is done\n"
     os.close(held)
     monkeypatch.delattr(os, "fork")
     refused = minitf("doctor", "--resume")
     assert (refused.exit_code, refused.stderr.count("\n")) == (9, 1)
-    assert "which this system cannot do; it works on Linux and macOS" in refused.stderr
+    assert "which this system cannot do; use Linux or macOS" in refused.stderr

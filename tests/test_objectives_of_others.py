@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.testing.objectives import CONTRACT
-from mini_tf.trained.evaluating import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate
 
@@ -81,7 +81,7 @@ def test_a_run_with_a_second_network_that_is_cut_off_continues_to_the_same_bytes
 def test_what_evaluation_recorded_of_two_networks_is_measured_again(detector: Path) -> None:
     found = json.loads((detector / "run.json").read_text())["metrics"]
     model = open_trained(detector, device="cpu")
-    whole = evaluate_trained(model, text_of(model, None, "val"))
+    whole = evaluate_trained(model, evaluation_data(model, None, "val"))
     assert {name for name in whole} == {"loss", "loss.generator", "loss.replaced", "accuracy", "recall", "targets"}
     assert whole["loss"] == pytest.approx(whole["loss.generator"] + 50 * whole["loss.replaced"])
     for name in ("loss", "accuracy", "recall"):
@@ -103,7 +103,7 @@ def test_the_best_checkpoint_stays_where_only_it_has_the_network_of_the_publishe
     assert record["model"]["step"] == 2
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006", "step-00000002"}
     model = open_trained(run, device="cpu")
-    assert evaluate_trained(model, text_of(model, None, "val"))["loss"] == pytest.approx(record["metrics"]["val.loss"], rel=1e-5)
+    assert evaluate_trained(model, evaluation_data(model, None, "val"))["loss"] == pytest.approx(record["metrics"]["val.loss"], rel=1e-5)
 
 
 def test_an_average_of_checkpoints_is_of_the_model_and_is_measured_with_the_newest_second_network(detector: Path) -> None:

@@ -17,7 +17,7 @@ from mini_tf.recipe.kinds import listing
 from mini_tf.run.folder import Run
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
-from mini_tf.trained.evaluating import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import Trained, open_trained
 
 WORDS = ["red", "dog", "sun", "tree", "blue", "cat", "moon", "fish", "green", "bird"]
@@ -206,7 +206,7 @@ def test_another_source_tokenizer_of_the_same_size_is_no_longer_what_the_run_was
     swapped = text.replace('"e"', '"\0"').replace('"d"', '"e"').replace('"\0"', '"d"')
     assert swapped != text
     tokenizer.write_text(swapped)
-    refused(minitf("evaluate", copy), "has changed since it was trained", exit_code=5)
+    refused(minitf("evaluate", copy), "have changed since training", exit_code=5)
 
 
 def test_a_source_tokenizer_that_no_one_asked_for_is_left_alone(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_the_last_figures_are_of_all_pairs_and_of_the_best_step_and_those_on_the
 def held_out_of(run: Path) -> list[tuple[str, str]]:
     """The held-out pairs as the store of ids gives them back."""
     model = open_trained(run, device="cpu")
-    store = text_of(model, None, "val")
+    store = evaluation_data(model, None, "val")
     assert store.source is not None
     numbers, sides = range(store.n_documents), ((store.source, model.source_tokenizer), (store, model.tokenizer))
     sources, targets = ([tokenizer.decode(side.document(n)) for n in numbers] for side, tokenizer in sides)
@@ -356,7 +356,7 @@ def test_data_that_changed_since_training_are_5_and_another_run(side: int, tmp_p
     text = sides[side].read_text()
     sides[side].write_text(text.replace("red", "der", 1))
     told = content(run)
-    refused(minitf("evaluate", run), f"the data of {run} has changed since training; --data FILE", exit_code=5)
+    refused(minitf("evaluate", run), f"the data of {run} have changed since training; --data FILE", exit_code=5)
     refused(minitf("pretrain", TINY, *EXACT, *command, "-d", run), "was started with other contents (data)", exit_code=5)
     assert content(run) == told
     assert minitf("evaluate", run, "--data", DATA / "reversed.tsv").exit_code == 0

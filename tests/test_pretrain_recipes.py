@@ -134,7 +134,7 @@ def test_three_lines_are_a_text(tmp_path: Path) -> None:
     text = tmp_path / "a=b c.txt"
     text.write_text("A dog sat.\nA cat sat.\nA dog ran.\n")
     run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
-    assert "warning: the training data has 1 rows, fewer than the 8 of a step" in (run / "log.txt").read_text()
+    assert "warning: the training data fill 1 rows, fewer than the 8 of a batch" in (run / "log.txt").read_text()
 
 
 def test_a_held_out_text_may_be_given_and_the_tail_of_the_raw_text_be_held_out(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_stream_needs_a_whole_row_of_text(tmp_path: Path) -> None:
     ask = (f"data.train={tmp_path / 'short.txt'}", "train.stream=true", "model.attention={kind: window, window: 16}")
     refused = minitf("pretrain", TINY, *QUIET, *ask, "-d", tmp_path / "run")
     assert refused.exit_code == 4
-    assert "data.train: a stream needs rows of 48 tokens, the data has 11; train.stream=false" in refused.stderr
+    assert "data.train: train.stream needs whole rows of 48 tokens, there are 11; train.stream=false" in refused.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -218,5 +218,5 @@ def test_a_run_whose_text_has_changed_is_neither_continued_nor_judged_by_it(tmp_
     Path(text).write_text("Something else. " * 100)
     refused = minitf("evaluate", run)
     assert refused.exit_code == 5
-    assert "has changed since training; --data FILE evaluates on another file" in refused.stderr
+    assert "have changed since training; --data FILE evaluates on other data" in refused.stderr
     assert minitf("evaluate", run, "--data", moved).exit_code == 0

@@ -18,7 +18,7 @@ from mini_tf.run.hashes import Hashes
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.testing.kinds import kinds_in
 from mini_tf.trained.averaging import average
-from mini_tf.trained.evaluating import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 
 KEPT = ("train.steps=5", "train.context=16", "checkpoint.every_steps=1", "eval.every_steps=1", "eval.tokens=200")
@@ -92,7 +92,7 @@ def test_the_mean_of_one_is_the_last_checkpoint_bit_for_bit(run: Path) -> None:
 
 def test_commands_use_the_mean(run: Path) -> None:
     opened = open_trained(run, "last", "cpu")
-    text = text_of(opened, None, "val")
+    text = evaluation_data(opened, None, "val")
     losses = [evaluate_trained(opened, text)["loss"]]
     for option, steps in (("3", [5, 4, 3]), ("best", [1, 2])):
         opened.model.load_weights({name: torch.from_numpy(array).float() for name, array in mean(run, *steps).items()})
@@ -178,7 +178,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused(copy: Path) -> None:
 @pytest.mark.parametrize("which", ["0", "-1", "1.5", "", "last", "BEST", "٢", "\x1b[31m2", "9" * 5000])
 def test_only_a_number_from_1_or_best_is_taken(run: Path, which: str) -> None:
     done = minitf("evaluate", run, f"--average={which}")
-    refused(done, "--average", "must be a number of checkpoints, at least 1, or `best`", exit_code=2)
+    refused(done, "--average", "must be the number of last checkpoints, at least 1, or `best`", exit_code=2)
 
 
 def test_more_than_are_kept_are_refused_with_what_keeps_more(run: Path) -> None:
@@ -200,11 +200,11 @@ def test_the_best_are_as_many_as_the_recipe_keeps(copy: Path) -> None:
         recipe.write_text(text.replace("keep_best: 2", f"keep_best: {keep_best}"))
         assert equal(average(copy, "best"), {name: array.astype(np.float32) for name, array in mean(copy, *steps).items()})
     recipe.write_text(text.replace("keep_best: 2", "keep_best: 0"))
-    refused(minitf("evaluate", copy, "--average", "best"), "no checkpoint for its validation loss", "checkpoint.keep_best", exit_code=2)
+    refused(minitf("evaluate", copy, "--average", "best"), "no checkpoint by validation loss", "checkpoint.keep_best", exit_code=2)
     recipe.write_text(text)
     for step in SCORES:
         say(copy, step, score=None)
-    with pytest.raises(UsageFault, match="no checkpoint for its validation loss"):
+    with pytest.raises(UsageFault, match="no checkpoint by validation loss"):
         average(copy, "best")
 
 

@@ -103,19 +103,20 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] 
 def test_what_is_loaded_new_and_left_is_told_name_by_name(case: str, runs: Path) -> None:
     name, overrides, new, left = CASES[case]
     parts, before = parts_of(runs / name, *overrides), theirs(runs / name)
-    taken, ours = parts.taken, parts.model.weights()
-    assert taken is not None
-    assert (taken.run, set(taken.new), set(taken.left), taken.reads) == (name, set(new), set(left), "")
-    assert set(taken.loaded) == ours.keys() - set(new) == before.keys() - set(left)
-    assert all(torch.equal(ours[one], before[one]) for one in taken.loaded)
+    loaded, ours = parts.loaded, parts.model.weights()
+    assert loaded is not None
+    assert (loaded.run, set(loaded.new), set(loaded.unused), loaded.warning) == (name, set(new), set(left), "")
+    assert set(loaded.loaded) == ours.keys() - set(new) == before.keys() - set(left)
+    assert all(torch.equal(ours[one], before[one]) for one in loaded.loaded)
     fresh = without_run(runs / name, *overrides).model.weights()
     assert all(torch.equal(ours[one], fresh[one]) for one in new)
-    said = taken.describe()
-    assert said.startswith(f"initialized from {name}: {len(taken.loaded)} tensors loaded")
+    said = loaded.describe()
+    assert said.startswith(f"initialized from {name}: {len(loaded.loaded)} tensors loaded")
     assert (" new (" in said, " unused (" in said) == (bool(new), bool(left))
     assert all(one in said for one in new)
-    assert list(taken.lists()) == [
-        f"{what}: {', '.join(names) or 'none'}" for what, names in (("loaded", taken.loaded), ("new", taken.new), ("unused", taken.left))
+    assert list(loaded.list_names()) == [
+        f"{what}: {', '.join(names) or 'none'}"
+        for what, names in (("loaded", loaded.loaded), ("new", loaded.new), ("unused", loaded.unused))
     ]
 
 
@@ -124,28 +125,28 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
     made = (SIZES.format("encoder_decoder", f"shared_embeddings: {str(shared).lower()}"), PAIRS, "eval.translations=0")
     kind = made[0].replace("model=", "").removesuffix("}") + f", init_from: {runs / 'encoder'}, head: bert, positions: learned}}"
     parts, before = parts_of(runs / "encoder", f"model={kind}", PAIRS), theirs(runs / "encoder")
-    ours, taken = parts.model.weights(), parts.taken
-    assert taken is not None
+    ours, loaded = parts.model.weights(), parts.loaded
+    assert loaded is not None
     assert isinstance(parts.model, EncoderDecoder)
     crosses = {name for name in ours if ".cross." in name}
-    assert set(taken.new) == crosses
+    assert set(loaded.new) == crosses
     assert crosses
-    assert taken.left == ()
+    assert loaded.unused == ()
     for name in set(ours) - crosses:
         source = name.replace("source_embedding.", "embedding.") if name.startswith("source_") else name.replace("encoder.", "stack.", 1)
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
-    assert taken.reads == (
-        "the layers of encoder were trained with attention to earlier and later tokens, "
-        "but the decoder attends to only earlier tokens: this must be relearned"
+    assert loaded.warning == (
+        "the layers of encoder were trained with bidirectional attention, "
+        "but attention in the decoder is causal: they need further training"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "words"),
     [
-        ("encoder", ("objective=next_token", TEXT), "earlier and later tokens, but this model reads only earlier tokens"),
-        ("decoder", ("model.kind=encoder", *OPINIONS), "only earlier tokens, but this model reads earlier and later tokens"),
+        ("encoder", ("objective=next_token", TEXT), "bidirectional attention, but attention in this model is causal"),
+        ("decoder", ("model.kind=encoder", *OPINIONS), "causal attention, but attention in this model is bidirectional"),
     ],
 )
 def test_layers_that_see_another_side_than_they_did_are_warned_of(
@@ -153,10 +154,10 @@ def test_layers_that_see_another_side_than_they_did_are_warned_of(
 ) -> None:
     done = minitf("finetune", TINY, *SHORT, f"model.init_from={runs / name}", *overrides, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
-    assert f"warning: the layers of {name} were trained with attention to {words}: this must be relearned\n" in done.stderr
-    taken = parts_of(runs / name, *overrides).taken
-    assert taken is not None
-    assert {"stack.layers.0.own.part.qkv.weight", "embedding.position.table.weight"} <= set(taken.loaded)
+    assert f"warning: the layers of {name} were trained with {words}: they need further training\n" in done.stderr
+    loaded = parts_of(runs / name, *overrides).loaded
+    assert loaded is not None
+    assert {"stack.layers.0.own.part.qkv.weight", "embedding.position.table.weight"} <= set(loaded.loaded)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
         (
             "decoder",
             "model.positions.length=64",
-            "model.positions.length: is 64, but 48 in decoder (model.init_from); remove model.positions out",
+            "model.positions.length: is 64, but 48 in decoder, the run of model.init_from; leave model.positions out",
         ),
         ("untied", "model.positions.base=500", "model.positions.base: is 500.0, but 10000.0 in untied"),
         ("untied", "model.attention.kind=window", "model.attention: is window, but softmax in untied"),
@@ -245,7 +246,11 @@ def test_a_source_side_of_its_own_is_compared_with_the_run_too(key: str, value: 
 @pytest.mark.parametrize(("name", "kind", "data"), [("decoder", "encoder_decoder", (PAIRS,)), ("encoder_decoder", "decoder", (TEXT,))])
 def test_kinds_that_have_too_little_in_common_are_refused(name: str, kind: str, data: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *SHORT, f"model.kind={kind}", f"model.init_from={runs / name}", *data, "-d", tmp_path / "new")
-    refused(done, f"model.init_from: {name} is of kind {name}; it cannot initialize a model of kind {kind}; model.kind={name}", exit_code=3)
+    refused(
+        done,
+        f"model.init_from: model.kind={kind} cannot be initialized from {name}, whose model.kind is {name}; model.kind={name}",
+        exit_code=3,
+    )
 
 
 def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
@@ -256,9 +261,9 @@ def test_the_source_side_has_the_vocabulary_that_it_had(runs: Path) -> None:
 
 def test_dropout_segments_and_what_fresh_weights_are_drawn_by_may_be_others(runs: Path) -> None:
     free = ("model.dropout_rate=0.3", "model.n_types=2", "model.init_std=0.5")
-    taken = parts_of(runs / "encoder", "model.kind=encoder", *OPINIONS, *free).taken
-    assert taken is not None
-    assert set(taken.new) == {*HEAD, "embedding.types.weight"}
+    loaded = parts_of(runs / "encoder", "model.kind=encoder", *OPINIONS, *free).loaded
+    assert loaded is not None
+    assert set(loaded.new) == {*HEAD, "embedding.types.weight"}
 
 
 @pytest.mark.parametrize(("here", "there"), [(2, 4), (4, 2)])
@@ -301,18 +306,18 @@ def test_a_run_that_is_damaged_or_not_trained_is_refused(damage: Callable[[Path]
 
 def test_weights_that_change_while_they_are_read_are_refused(copy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run that is still training publishes better models."""
-    begin = initial.begin
+    match_tensors = initial.match_tensors
 
-    def begin_and_train_on(*given: object) -> initial.Initialization:
-        found = begin(*given)  # type: ignore[arg-type]
+    def match_and_train_on(*given: object) -> initial.Initialization:
+        found = match_tensors(*given)  # type: ignore[arg-type]
         record = json.loads((copy / "run.json").read_text())
         record["model"]["sha256"] = "0" * 64
         (copy / "run.json").write_text(json.dumps(record))
         return found
 
-    monkeypatch.setattr(initial, "begin", begin_and_train_on)
+    monkeypatch.setattr(initial, "match_tensors", match_and_train_on)
     done = minitf("pretrain", TINY, *SHORT, f"model.init_from={copy}", "-d", tmp_path / "new")
-    refused(done, "was changed just now; wait until it is trained", exit_code=5)
+    refused(done, "has just changed; wait until its training ends", exit_code=5)
     assert not (tmp_path / "new").exists()
 
 
@@ -330,8 +335,8 @@ def test_a_run_is_known_by_the_content_of_the_one_it_begins_with(copy: Path, run
         "was started with other contents (init)",
         exit_code=5,
     )
-    assert len({json.dumps(initial.contents(read(TINY, [f"model.init_from={run}"]).recipe)) for run in (copy, moved, other)}) == 2
-    assert initial.contents(read(TINY).recipe) == {}
+    assert len({json.dumps(initial.init_hash(read(TINY, [f"model.init_from={run}"]).recipe)) for run in (copy, moved, other)}) == 2
+    assert initial.init_hash(read(TINY).recipe) == {}
     none = minitf(*command, "-n", "x", "-d", tmp_path / "out")
     refused(none, "belongs to another recipe: model.", exit_code=5)
 
@@ -361,8 +366,8 @@ def memory_of(runs: Path, overrides: tuple[str, ...]) -> None:
 def test_a_run_whose_folder_is_gone_cannot_be_begun_with(copy: Path) -> None:
     recipe = read(TINY, [*SHORT, f"model.init_from={copy}"]).recipe
     shutil.rmtree(copy)
-    with pytest.raises(RunFault, match=r"model\.init_from: the run .* is gone"):
-        initial.contents(recipe)
+    with pytest.raises(RunFault, match=r"model\.init_from: the run .* no longer exists"):
+        initial.init_hash(recipe)
 
 
 def test_torch_is_set_up_as_the_recipe_says_and_opening_the_run_that_it_begins_with_changes_nothing(

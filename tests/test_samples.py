@@ -18,7 +18,7 @@ from mini_tf.pipelines.chat import messages_before_answer
 from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import corpus_scores
-from mini_tf.trained.evaluating import text_of
+from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import Trained, open_trained
 
 FIGURES = {"rouge1", "rouge2", "rougeL", "bleu", "chrf", "exact_match"}
@@ -39,7 +39,7 @@ def model(run: Path) -> Trained:
 
 
 def held_out(model: Trained) -> list[Example]:
-    store = text_of(model, None, "val")
+    store = evaluation_data(model, None, "val")
     return list(model.recipe.objective.dataset().examples(store))
 
 
@@ -83,7 +83,7 @@ def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(r
     for step in (20, 40):
         earlier = open_trained(run, step, "cpu")
         assert evaluated[step] == pytest.approx(scored([answered(earlier, one) for one in examples[:EVALUATED]]))
-    assert [found for found, _ in pipeline_of(model).generate_with_references(text_of(model, None, "val"))] == texts
+    assert [found for found, _ in pipeline_of(model).written(evaluation_data(model, None, "val"))] == texts
 
 
 def test_a_sample_shows_what_was_said_what_is_expected_and_what_came(run: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_last_thing_that_the_assistant_says_is_asked_for() -> None:
 def test_stopping_is_looked_for_before_every_chunk(model: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mini_tf.pipelines._references.CHUNK", 5)
     looked: list[None] = []
-    assert len(list(pipeline_of(model).generate_with_references(text_of(model, None, "val"), 12, lambda: looked.append(None)))) == 12
+    assert len(list(pipeline_of(model).written(evaluation_data(model, None, "val"), 12, lambda: looked.append(None)))) == 12
     assert len(looked) == 3
 
 
@@ -175,8 +175,8 @@ def test_pairs_are_held_to_all_their_targets(tmp_path: Path) -> None:
     say_always(run, "red dog")
 
     def judged(*targets: str) -> dict[str, float]:
-        store = text_of(run, str(rows("judged.jsonl", list(targets))), "val")
-        return text_scores(pipeline_of(run).generate_with_references(store))
+        store = evaluation_data(run, str(rows("judged.jsonl", list(targets))), "val")
+        return text_scores(pipeline_of(run).written(store))
 
     told = {name: judged("many cats", "red dog")[name] for name in FIGURES - {"bleu"}}
     assert told == pytest.approx({**dict.fromkeys(told, 1.0), "chrf": 100.0})

@@ -300,7 +300,7 @@ FORBIDDEN = {
     *("pty", "runpy", "pkgutil", "imp", "joblib", "torch.hub", "torch.package", "torch.multiprocessing"),
 }
 ALONE = {
-    "multiprocessing": {"jobs/resume_proof/killed_run.py"},  # forks, to which nothing is sent
+    "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
     "importlib": {"recipe/kinds.py", "recipe/entry_points.py"},  # imports by a word that stands in a listing; reads metadata
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
     "subprocess": {"drawing/plotting.py"},  # keeps matplotlib from starting any

@@ -13,7 +13,7 @@ from commands import QUIET, TINY, minitf, trained
 from mini_tf.drawing.terminal import sparkline
 from mini_tf.jobs.step_lines import StepLines
 from mini_tf.objectives.next_token import PART, NextToken
-from mini_tf.trained.evaluating import evaluate_trained, text_of
+from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import evaluate
 from mini_tf.training.loop import Progress, Report, train
@@ -67,7 +67,7 @@ def test_the_figures_of_a_run_are_those_of_the_model_that_it_publishes_over_the_
     found = record(run)["metrics"]
     for step in (None, "best"):
         model = open_trained(run, step, device="cpu")
-        whole = evaluate_trained(model, text_of(model, None, "val"))
+        whole = evaluate_trained(model, evaluation_data(model, None, "val"))
         assert whole["targets"] > 96
         assert {name: found[f"val.{name}"] for name in whole if name != "targets"} == pytest.approx(
             {name: value for name, value in whole.items() if name != "targets"}, rel=1e-5
@@ -85,7 +85,7 @@ def test_the_training_loss_of_an_evaluation_is_the_mean_of_the_steps_since_the_o
 
 def test_a_line_tells_how_many_epochs_and_tokens_were_read(run: Path) -> None:
     model = open_trained(run, device="cpu")
-    store = text_of(model, None, "train")
+    store = evaluation_data(model, None, "train")
     windows = (len(store) - 1) // 48 - 1  # the last one is given up, so that epochs can begin elsewhere
     for line in lines(run):
         assert line["epoch"] == round(line["step"] * 8 / windows, 4)
@@ -181,7 +181,7 @@ def test_the_log_has_the_time_of_every_line_and_the_closing_lines_say_which_loss
     assert closing.startswith(f"done: val.loss {final:.4f}, ")
     assert "on all 1,763 validation tokens" in closing
     sampled = [line["val.loss"] for line in lines(tmp_path / "run") if "val.loss" in line]
-    assert f"last evaluation: validation loss {sampled[-1]:.2f}, mean training loss" in done.stderr
+    assert f"last evaluation: validation loss {sampled[-1]:.2f}, mean training loss since the previous evaluation" in done.stderr
     assert f"validation loss {sampled[0]:.2f} █" in done.stderr
 
 
@@ -198,7 +198,7 @@ def test_extending_warns_where_the_rate_had_fallen(schedule: str, tmp_path: Path
     trained(run, *asked)
     done = minitf("pretrain", TINY, *QUIET, *asked, "-d", run, "--extend", "2")
     assert done.exit_code == 0
-    assert ("--extend runs the schedule (cosine) once more: the learning rate rises from" in done.stderr) is (schedule == "cosine")
+    assert ("--extend restarts the schedule (cosine): the learning rate rises from" in done.stderr) is (schedule == "cosine")
 
 
 def test_a_curve_in_a_line_falls_from_the_highest_block_to_the_lowest() -> None:

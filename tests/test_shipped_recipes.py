@@ -15,7 +15,7 @@ from mini_tf.recipe import reading
 from mini_tf.recipe.corpora import built_in
 from mini_tf.recipe.data import Data, TwoFiles
 from mini_tf.recipe.presets import presets, summary
-from mini_tf.trained.evaluating import text_of
+from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.evaluation import pack
 
@@ -99,7 +99,7 @@ def test_quickstart_writes_words_of_its_corpus_and_copies_no_dozen_of_them(tmp_p
     run = tmp_path / "run"
     assert minitf("pretrain", "quickstart", "-d", run).exit_code == 0
     trained = open_trained(run)
-    store = text_of(trained, None, "train")
+    store = evaluation_data(trained, None, "train")
     corpus = re.findall(r"\w+", trained.tokenizer.decode(np.asarray(store.ids)).lower())
     sample = re.findall(r"\w+", sorted((run / "samples").iterdir())[-1].read_text().lower())
     long_words = [word for word in sample if len(word) >= 3]
@@ -127,9 +127,9 @@ def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_positions(
     assert minitf("pretrain", "bert-nano", f"data.train={SHAKESPEARE}", "-d", run).exit_code == 0
     trained = open_trained(run)
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
-    counts = BothNeighbours(np.asarray(text_of(trained, None, "train").ids), trained.tokenizer.vocabulary.size)
-    losses, hits, positions = np.zeros(2), np.zeros(2), 0
-    for rows in pack(trained.recipe, text_of(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
+    counts = BothNeighbours(np.asarray(evaluation_data(trained, None, "train").ids), trained.tokenizer.vocabulary.size)
+    losses, hits, places = np.zeros(2), np.zeros(2), 0
+    for rows in pack(trained.recipe, evaluation_data(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
         batch = objective.prepare(rows)
         with torch.inference_mode():
             scores = trained.model.logits(trained.model(batch.inputs, at=batch.at).y).log_softmax(-1)

@@ -10,7 +10,7 @@ from mini_tf.cli.terminal.numbers import duration, in_bytes, short
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.cost.whole import Cost
+    from mini_tf.jobs.cost.run_cost import Cost
 
 RECIPES = Annotated[
     list[str] | None,
@@ -22,20 +22,20 @@ RECIPES = Annotated[
     ),
 ]
 STAGES = {
-    "start": ("start", "process, data, model"),
-    "warm_up": ("first steps", "warmup beyond the usual step time"),
+    "start": ("start", "imports, data, model"),
+    "warm_up": ("warmup", "extra time of the first steps"),
     "training": ("training", "steps"),
     "evaluation": ("evaluation", "during training"),
     "last_evaluation": ("evaluation", "on all validation data, at the end"),
     "samples": ("samples", "times"),
     "saving": ("saving", "checkpoints"),
-    "closing": ("closing", "loss plot and closing report"),
+    "closing": ("closing", "plots and closing report"),
 }
 """Name of each part of a run's time, and its unit or meaning."""
 HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLOP", "parameters")
 MEANING = (
-    "minutes: total, all seeds; ms, GFLOP: per step; MFU: of the fastest matrix product in this precision; "
-    "MiB: weights, gradients, optimizer state and activations."
+    "minutes: of the whole run, with all its seeds; ms, GFLOP: per step; MFU: relative to the fastest matrix product in this precision; "
+    "MiB: weights, gradients, optimizer and activations."
 )
 
 
@@ -68,7 +68,7 @@ def cost(
 
     costs = []
     for one in resolved:
-        console.say(f"{one.name}: reading the data, then timing training steps")
+        console.say(f"{one.name}: reading the data, then training for some seconds")
         costs.append(estimate(one.recipe, console, seconds))
     names = [one.name for one in resolved]
     results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
@@ -82,20 +82,20 @@ def _record(name: str, cost: "Cost") -> dict[str, Any]:
     return {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
 
 
-def _details(name: str, cost: "Cost") -> list[str]:
-    """One recipe: a line per quantity, then one per part of the time."""
-    found, memory, step = cost.found, cost.memory, cost.pace.seconds
-    flops, runs = cost.work.flops, "in total" if cost.seeds == 1 else f"for all {cost.seeds} seeds"
+def _told(name: str, cost: "Cost") -> list[str]:
+    """One recipe: a line for each figure, then one for each part of the time."""
+    found, memory, step = cost.found, cost.memory, cost.timing.seconds
+    flops, runs = cost.step_flops.flops, "" if cost.seeds == 1 else f" for {cost.seeds} seeds"
     how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
         "parameters": f"{cost.parameters:,}",
-        "compute": f"{short(flops)}FLOP per step, {short(flops / cost.work.tokens)}FLOP per token, forward and backward",
+        "work": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
         "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
-        "": f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak {in_bytes(cost.pace.peak_bytes)}",
-        "speed": f"{duration(step)} per step of {cost.work.tokens:,} tokens, {short(cost.work.tokens / step)} tokens/s",
+        "": f"activations of a micro-batch of {found['micro_batch_size']} rows; peak memory measured: {in_bytes(cost.timing.peak_bytes)}",
+        "speed": f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)} tokens/s",
         "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix product here",
-        "time": f"{duration(cost.total)} {runs}",
+        "time": f"{duration(cost.total)} in total{runs}",
     }
     lines = [f"{what:<11} {value}" for what, value in facts.items()]
     for part, seconds in cost.seconds.items():
@@ -115,11 +115,11 @@ def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
             name,
             f"{cost.total / 60:.2f}",
             f"{cost.counts['training']:,}",
-            f"{cost.pace.seconds * 1000:.1f}",
-            f"{cost.work.tokens / cost.pace.seconds:,.0f}",
-            f"{100 * cost.work.flops / cost.pace.seconds / cost.peak:.0f}",
+            f"{cost.timing.seconds * 1000:.1f}",
+            f"{cost.step_flops.tokens / cost.timing.seconds:,.0f}",
+            f"{100 * cost.step_flops.flops / cost.timing.seconds / cost.peak:.0f}",
             f"{cost.memory.total / 2**20:,.0f}",
-            f"{cost.work.flops / 1e9:,.2f}",
+            f"{cost.step_flops.flops / 1e9:,.2f}",
             f"{cost.parameters:,}",
         ]
         for name, cost in zip(names, costs, strict=True)

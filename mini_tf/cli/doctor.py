@@ -10,15 +10,13 @@ import typer
 from mini_tf.cli.terminal.console import Console, command
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.resume_proof.rehearse import Rehearsal
+    from mini_tf.jobs.resume_proof.proof import ResumeProof
 
 
 @command
 def doctor(
     console: Console,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Kill and continue small runs, and compare their files byte for byte (20 s).")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Kill and resume tiny runs; results must be byte-identical (20 s).")] = False,
 ) -> None:
     """Report versions, devices and free space, and what works here."""
     if resume:
@@ -31,39 +29,39 @@ def doctor(
     console.output("\n".join(lines), result={**facts, "problems": problems})
 
 
-def _test_resume(console: Console) -> None:
-    from mini_tf.jobs.resume_proof.rehearse import as_json, rehearse
+def _prove_resume(console: Console) -> None:
+    from mini_tf.jobs.resume_proof.proof import as_json, prove_resume
     from mini_tf.system.errors import GateMissed
 
-    done = rehearse(Console(quiet=True), console.say)
-    console.output("\n".join([*_table(done), _conclusion(done)]), result=as_json(done))
-    if done.first_difference is not None:
-        raise GateMissed(done.first_difference, hint=_WAYS_OUT[bool(done.repeats)])
+    proof = prove_resume(Console(quiet=True), console.say)
+    console.answer("\n".join([*_table(proof), _verdict(proof)]), result=as_json(proof))
+    if proof.first_difference is not None:
+        raise GateMissed(proof.first_difference, hint=_WAYS_OUT[bool(proof.repeats)])
 
 
 _WAYS_OUT = {
-    False: "two uninterrupted runs differ as well: arithmetic on this machine is not deterministic; try OMP_NUM_THREADS=1",
-    True: "two uninterrupted runs are equal, so this is a bug in minitf",
+    False: "two uninterrupted runs differ as well: computation on this machine is not deterministic; try OMP_NUM_THREADS=1",
+    True: "two uninterrupted runs are byte-identical, so this is a bug in minitf",
 }
 
 
-def _table(done: "Rehearsal") -> list[str]:
-    """One line per killed run: when, what was on disk, and which final files equal those of the uninterrupted run."""
-    width = max(len(kill.found) for kill in done.kills)
-    files = list(done.kills[0].differs)
+def _table(proof: "ResumeProof") -> list[str]:
+    """One row per killed run: time of the kill, state then, and comparison of its files with the uninterrupted run."""
+    width = max(len(kill.found) for kill in proof.kills)
+    files = list(proof.kills[0].differs)
     rows = [
         f"{number:<6}{f'{kill.seconds:.2f} s':>8}   {kill.found:<{width}}   "
         + "   ".join(f"{place or 'equal':<{len(name)}}" for name, place in kill.differs.items())
-        for number, kill in enumerate(done.kills, start=1)
+        for number, kill in enumerate(proof.kills, start=1)
     ]
     return [line.rstrip() for line in (f"{'kill':<6}{'after':>8}   {'found':<{width}}   {'   '.join(files)}", *rows)]
 
 
-def _conclusion(done: "Rehearsal") -> str:
-    inside = sum(kill.inside_save for kill in done.kills)
-    how = f"{len(done.kills)} times by kill -9, {inside or 'never'} inside a save, and continued"
-    what = f"a run of {done.steps} steps ({done.auto['device']}, {done.auto['threads']} threads), killed {how}"
-    return f"{what}: {'identical files every time' if done.first_difference is None else 'files DIFFER'}"
+def _verdict(proof: "ResumeProof") -> str:
+    inside = sum(kill.inside_save for kill in proof.kills)
+    how = f"{len(proof.kills)} times with kill -9 ({inside or 'never'} while saving) and resumed"
+    what = f"a run of {proof.steps} steps ({proof.auto['device']}, {proof.auto['threads']} threads), killed {how}"
+    return f"{what}: {'byte-identical every time' if proof.first_difference is None else 'NOT byte-identical'}"
 
 
 def _software() -> dict[str, Any]:

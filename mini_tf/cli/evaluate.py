@@ -57,8 +57,8 @@ def evaluate(
 
     from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import left_out, metrics_of, packages_of
-    from mini_tf.trained.evaluating import evaluate_trained, text_of
+    from mini_tf.scores import figures_of, left_out, packages_of
+    from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
@@ -68,7 +68,7 @@ def evaluate(
     pipeline = pipeline_of(trained)
     accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())
     notes: list[str] = []
-    store = text_of(trained, data, split or "val", console.detail, fields, notes.append)
+    store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
     notes += _cut(trained, store)
     for note in notes:
         console.say(note)

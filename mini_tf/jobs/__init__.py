@@ -1,1 +1,1 @@
-"""What commands do: training from a recipe to a run, cost, proof of resume."""
+"""Training jobs: from a recipe to a run."""

@@ -1,4 +1,4 @@
-"""From a recipe to the components of a run: tokenized data, model, objective, trainable parameters, measured settings."""
+"""Builds the parts of a run from its recipe: data, model, objective, trainable parameters, machine settings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from mini_tf.system.seeds import seed_of
 from mini_tf.system.waiting import waiting
 from mini_tf.trained import initial
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
-from mini_tf.trained.opening import SOURCE_TOKENIZER, read_whole, write_config
+from mini_tf.trained.opening import SOURCE_TOKENIZER, read_fully_trainable, write_config
 from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.contention import contended
@@ -34,85 +34,84 @@ from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import remembered
 
 
-def opened(recipe: Recipe, reporter: Reporter) -> TokenizedData:
-    """The tokenized data; prints notes on it."""
-    text = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
-    for note in text.notes:
+def open_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
+    """The tokenized data; prints notes on them."""
+    data = open_text(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
+    for note in data.notes:
         reporter.say(note)
-    context, tokens = recipe.train.context, len(text.train)
-    if recipe.objective.dataset().STREAM and tokens <= context:  # before timing such rows, which may take long
+    context, tokens = recipe.train.context, len(data.train)
+    if recipe.objective.dataset().STREAM and tokens <= context:  # before the machine settings are measured, which takes long with such rows
         fitting = 1 << max(0, tokens.bit_length() - 4)
-        reporter.warn(f"train.context {context} is longer than the whole text ({tokens:,} tokens); try train.context={fitting}")
-    return text
+        reporter.warn(f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting} fits")
+    return data
 
 
-def published_as(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tensor]] | None:
-    """What makes model.safetensors of the trained weights, if that is another model (merged LoRA)."""
+def merge_function(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tensor]] | None:
+    """Merges the adapter into the weights for model.safetensors; None without an adapter or without adapter.merge."""
     return partial(merged_weights, settings=recipe.adapter) if recipe.adapter is not None and recipe.adapter.merge else None
 
 
-def keep(parts: Parts, run: Run) -> None:
-    """Write into the run folder what is needed to rebuild its model and to compare it."""
-    text = parts.data
-    sizes = vocabulary_sizes(text.tokenizer, text.source_tokenizer)
-    run.write("config.json", write_config(parts.recipe, sizes, text.labels, parts.whole))
-    run.write("tokenizer.json", text.tokenizer.to_json())
-    if text.source_tokenizer is not text.tokenizer:
-        run.write(SOURCE_TOKENIZER, text.source_tokenizer.to_json())
+def write_model_files(parts: Parts, run: Run) -> None:
+    """Write config.json, the tokenizers and the model's facts in run.json into the run folder."""
+    data = parts.data
+    sizes = vocabulary_sizes(data.tokenizer, data.source_tokenizer)
+    run.write("config.json", write_config(parts.recipe, sizes, data.labels, parts.fully_trainable))
+    run.write("tokenizer.json", data.tokenizer.to_json())
+    if data.source_tokenizer is not data.tokenizer:
+        run.write(SOURCE_TOKENIZER, data.source_tokenizer.to_json())
     objective = parts.recipe.objective
     pipeline = objective.pipeline()
-    unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {text.tokenizer.unit}"
-    figures = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
-    run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=figures)
+    unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
+    metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=metrics)
 
 
-def build(recipe: Recipe, text: TokenizedData, setup: Setup, say: Report = lambda line: None, begun: Path | None = None) -> Parts:
-    """Objective, model and task, whose initial weights depend on the seed alone; and the setup with all settings
-    decided.
+def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Say = lambda line: None, resumed: Path | None = None) -> Parts:
+    """Build objective, model and task, initialized from the seed alone, and complete `setup` by measurements.
 
-    begun: the run's own folder if it has weights; then the run of model.init_from is not opened.
+    resumed: the folder of a run to continue, whose checkpoint is loaded later; model.init_from is then not read.
     """
     setup.apply()
-    architecture = Architecture.of(recipe, text.tokenizer, text.source_tokenizer, text.labels)
+    architecture = Architecture.of(recipe, data.tokenizer, data.source_tokenizer, data.labels)
     objective = architecture.objective
-    if recipe.train.stream and len(text.train) < recipe.train.context + objective.lookahead:
+    if recipe.train.stream and len(data.train) < recipe.train.context + objective.lookahead:
         raise DataFault(
-            f"data.train: a stream needs rows of {recipe.train.context} tokens, the data has {len(text.train)}",
+            f"data.train: train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}",
             hint="train.stream=false",
         )
     meta = architecture.on_meta()
-    beginning = initial.begin(meta, recipe, text) if recipe.model.init_from is not None and begun is None else None
-    taken = beginning.taken if beginning is not None else None
-    whole = None
+    initialization = initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
+    loaded = initialization.report if initialization is not None else None
+    full = None
     if recipe.adapter is not None:
-        whole = learns_whole(meta, recipe.objective.PREDICTS_TOKENS, taken) if begun is None else read_whole(begun)
-    limited(meta, recipe, whole)
-    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
+        full = fully_trainable(meta, recipe.objective.PREDICTS_TOKENS, loaded) if resumed is None else read_fully_trainable(resumed)
+    restrict_trainable(meta, recipe, full)
+    refuse_too_large(trained_together(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
-    if beginning is not None:
-        beginning.load_into(model)
-    limited(model, recipe, whole).to(setup.device)
+    if initialization is not None:
+        initialization.load_into(model)
+    restrict_trainable(model, recipe, full).to(setup.device)
     torch.manual_seed(seed_of(recipe.train.seed, "objective"))
-    parts = Parts(recipe, text, objective, setup, model, objective.task(model).to(setup.device), taken, whole)
-    return replace(parts, setup=decide(parts, say))
+    parts = Parts(recipe, data, objective, setup, model, objective.task(model).to(setup.device), loaded, full)
+    return replace(parts, setup=decide_setup(parts, say))
 
 
-def learns_whole(model: Model, predicts_tokens: bool, taken: initial.LoadedTensors | None) -> list[str]:
-    """Parameters that are fully trainable beside an adapter: new ones, and the task head."""
-    new = taken.new if taken is not None else ()
+def fully_trainable(model: Model, predicts_tokens: bool, loaded: initial.LoadedTensors | None) -> list[str]:
+    """The parameters trained directly, beside an adapter: new ones, and the head of a task even if it was loaded."""
+    new = loaded.new if loaded is not None else ()
     return [name for name in model.weights() if name in new or (not predicts_tokens and name.startswith("head."))]
 
 
-def limited(model: Model, recipe: Recipe, whole: Sequence[str] | None) -> Model:
-    """The model with only the recipe's trainable parameters. whole: fully trainable parameters beside an adapter."""
+def restrict_trainable(model: Model, recipe: Recipe, full: Sequence[str] | None) -> Model:
+    """Add the recipe's adapter and freeze parameters, in place. full: parameters trained directly, beside it."""
     if recipe.adapter is not None:
-        adapt(model, recipe.adapter, whole or ())
+        adapt(model, recipe.adapter, full or ())
     freeze(model, recipe.train.freeze)
     return model
 
 
-def decide(parts: Parts, say: Report) -> Setup:
-    """The setup, applied, with `auto` settings decided by measurements on this model and data."""
+def decide_setup(parts: Parts, say: Say) -> Setup:
+    """The setup, applied; settings that the recipe leaves open are measured with this model and these data."""
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
     single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)
     if train.micro_batch_size != "auto":
@@ -125,12 +124,12 @@ def decide(parts: Parts, say: Report) -> Setup:
         raise RunFault(f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}")
     if not setup.undecided:
         return setup
-    asked = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
+    settings = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
     rows = {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream, "pack": recipe.data.pack}
-    shape = {**asked, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}
+    shape = {**settings, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}
     work = RunLength(parts.plan.batch_size, parts.schedule.horizon)
 
-    cores = min(setup.threads, available_cores())  # more threads than these contend with each other
+    cores = min(setup.threads, available_cores())  # more threads than cores contend with each other
 
     def find() -> Setup:
         skips = " ".join(f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))

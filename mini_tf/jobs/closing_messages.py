@@ -1,4 +1,4 @@
-"""The closing report of a run: metrics, overfitting, copied text, the next command."""
+"""Messages at the end of a run: metrics, epochs, overfitting, text copied from the training data."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,53 +8,52 @@ from mini_tf.generation.copying import MIN_RUN, copied_share
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 
 COPY_CHECK_TOKENS = 10_000_000
-"""Training tokens that a sample is compared with at most."""
-_PIECE, _OVERLAP = 1 << 16, 1 << 8  # tokens per comparison; eight words are shorter than the overlap
+"""Maximum number of training tokens that a sample is compared with."""
+_CHUNK, _OVERLAP = 1 << 16, 1 << 8  # tokens; the overlap is longer than a run of 8 words
 WIDE_GAP = 0.25
-"""If validation loss exceeds training loss by this share of it, overfitting is reported."""
+"""Overfitting is reported if the gap to the training loss exceeds this share of the validation loss."""
 _COMMON = ("loss", "bits_per_byte", "accuracy")
 
 
 def format_metrics(metrics: Mapping[str, float], objective: ObjectiveSettings) -> str:
-    """The main validation metrics in one line."""
+    """The main validation metrics, comma-separated."""
     pipeline = objective.pipeline()
     names = (f"val.{name}" for name in (*_COMMON, *(() if pipeline is None else pipeline.SUMMARY_METRICS)))
     return ", ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
 
 
 def times(number: float) -> str:
-    """A number of epochs: 0.0073, 2.5, 112."""
+    """A number of epochs without exponent: 0.0073, 2.5, 112."""
     return f"{number:,.0f}" if number >= 99.5 else f"{number:.2g}"
 
 
 def overfitting(epochs: float, train_loss: float, val_loss: float, objective: ObjectiveSettings) -> str:
-    """Training and validation loss at the last evaluation, and a hint on overfitting; no hint if the losses are not
-    comparable.
+    """Both losses at the last evaluation, and a hint if the model overfits; none if the losses are not comparable.
 
-    train_loss: the mean since the evaluation before. val_loss: of that evaluation, which may use a sample.
+    train_loss: mean since the previous evaluation. val_loss: of the last evaluation, possibly on a sample.
     """
-    begin = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
-    unlike = " and ".join(told for name, told in objective.TRAINING_ONLY.items() if getattr(objective, name))
+    start = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
+    unlike = " and ".join(words for name, words in objective.UNLIKE.items() if getattr(objective, name))
     if unlike:
-        return f"{begin}, mean training loss with {unlike} {train_loss:.2f}"
+        return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss
-    verdict = ": overfitting; more data, fewer epochs or dropout may help" if gap > WIDE_GAP * val_loss else ""
-    return f"{begin}, mean training loss {train_loss:.2f}{verdict}"
+    hint = "; the model overfits: more training data, fewer steps or dropout would help" if gap > WIDE_GAP * val_loss else ""
+    return f"{start}, mean training loss since the previous evaluation {train_loss:.2f}{hint}"
 
 
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
-    """How much of a sample is copied from the training data."""
+    """The share of a sample that is copied verbatim from the training data, as a sentence."""
     share = copied_share(sample, _documents(store, tokenizer))
     return f"{share:.0%} of the last sample is copied verbatim from the training data (runs of {MIN_RUN} words or more)"
 
 
 def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:
-    """The training text in overlapping pieces."""
+    """The training data in overlapping chunks, since it may be a single document."""
     left = COPY_CHECK_TOKENS
     for n in range(store.n_documents):
         ids = store.document(n)[:left]
-        for first in range(0, max(1, len(ids) - _OVERLAP), _PIECE):
-            yield tokenizer.decode(ids[first : first + _PIECE + _OVERLAP])
+        for first in range(0, max(1, len(ids) - _OVERLAP), _CHUNK):
+            yield tokenizer.decode(ids[first : first + _CHUNK + _OVERLAP])
         left -= len(ids)
         if left <= 0:
             return

@@ -1,4 +1,4 @@
-"""The components of a run before its first step, and the training loop over them."""
+"""The components of a training run: recipe, data, objective, model, setup; and the training loop built from them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from mini_tf.training.schedule import TrainingSchedule, horizon_of
 
 @dataclass(frozen=True)
 class Parts:
-    """All that is built from recipe and data before the first step."""
+    """The components of a run, built from the recipe and the data before the first step."""
 
     recipe: Recipe
     data: TokenizedData
@@ -37,15 +37,15 @@ class Parts:
     setup: Setup
     model: Model
     task: nn.Module
-    taken: LoadedTensors | None = None
-    """The tensors loaded from the run of model.init_from; None also if the run has weights of its own."""
-    whole: Sequence[str] | None = None
-    """Fully trainable parameters beside an adapter."""
+    loaded: LoadedTensors | None = None
+    """The tensors loaded from model.init_from; None without init_from and for a resumed run."""
+    fully_trainable: Sequence[str] | None = None
+    """Parameters trained directly, beside an adapter; None without an adapter."""
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the targets."""
-        return self.data.tokenizers.target
+        return self.data.used.target
 
     @property
     def source_tokenizer(self) -> Tokenizer:
@@ -57,15 +57,15 @@ class Parts:
 
     @cached_property
     def trainable(self) -> nn.Module:
-        """What the optimizer updates: the model, and the objective's own network if there is one."""
-        return objective_network.trained_module(self.model, self.task)
+        """The model, together with the objective's own network if there is one; the optimizer takes its parameters."""
+        return objective_network.trained_together(self.model, self.task)
 
-    def objective_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the objective's own network, which is not part of the model; no copies."""
-        return objective_network.objective_tensors(self.model, self.task)
+    def own_tensors(self) -> dict[str, Tensor]:
+        """The tensors of the objective's own network, which is not part of the model; not copies."""
+        return objective_network.own_tensors(self.model, self.task)
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-        """Load weights into the model and the objective's own network."""
+        """Load the weights of the model and of the objective's own network."""
         self.model.load_weights(model)
         objective_network.load_objective(self.model, self.task, own)
 
@@ -79,32 +79,32 @@ class Parts:
 
     @cached_property
     def plan(self) -> Plan:
-        """Which rows each step trains on."""
+        """The rows of each step's batch."""
         return plan_of(self.recipe.train, self.train)
 
     @cached_property
     def evaluations(self) -> Evaluations:
-        """When the run is evaluated, and on how many tokens."""
+        """The schedule of evaluations, and the number of tokens of each."""
         step_tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
-        return Evaluations(self.recipe, step_work(self.model, self.recipe), step_tokens, self.held_out_tokens)
+        return Evaluations(self.recipe, step_work(self.model, self.recipe), step_tokens, self.validation_tokens)
 
     @property
-    def held_out_tokens(self) -> int:
-        """All validation tokens."""
-        return int(self.val.eval_row_tokens.sum())
+    def validation_tokens(self) -> int:
+        """Tokens of an evaluation on all validation data."""
+        return int(self.val.held_out_tokens.sum())
 
     @cached_property
     def sample_tokens(self) -> int | None:
-        """Validation tokens of an evaluation during training; None = all. --extend does not change it."""
+        """Requested tokens of an evaluation during training; None: all. Depends on the recipe only, not on --extend."""
         return self.evaluations.tokens(self.schedule.horizon)
 
     @property
     def sample_size(self) -> int:
-        """Tokens that an evaluation during training really uses: whole rows."""
-        return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
+        """Tokens of an evaluation during training, which reads whole rows."""
+        return int(self.val.held_out_tokens[self.val.eval_numbers(self.sample_tokens)].sum())
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Metrics on the validation data, or on a sample of `tokens`."""
+        """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them."""
         rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
 
@@ -115,7 +115,7 @@ class Parts:
 
 
 def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: Optimizer) -> Training:
-    """The training loop; extensions: (begin, steps) of each --extend."""
+    """The training loop of a run; extensions: (first step, steps) of each --extend."""
     recipe, schedule = parts.recipe, parts.schedule
     for begin, steps in extensions:
         schedule = schedule.extended(begin, steps)

@@ -1,11 +1,11 @@
-"""From a recipe to a run: read data, build the model, train."""
+"""Training from a recipe: read the data, build the model, train, write the run folder."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.jobs.assembling import build, keep, opened, published_as
+from mini_tf.jobs.assembling import build, merge_function, open_data, write_model_files
 from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
@@ -20,37 +20,37 @@ from mini_tf.training.signals import StopRequest
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a command besides the recipe."""
+    """Options of a training command beside the recipe."""
 
     location: RunLocation = field(default_factory=RunLocation)
     extend: int | None = None
     dry_run: bool = False
     command: tuple[str, ...] = ()
     tensorboard: bool = False
-    check: Callable[[TokenizedData], None] = lambda text: None
-    """Called when the data is known; raises if the run cannot meet the options."""
+    check: Callable[[TokenizedData], None] = lambda data: None
+    """Raises before training if the data do not fit the command."""
 
 
 def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
-    """Train a recipe into a run folder, or continue an unfinished one."""
-    began, recipe = time.monotonic(), resolved.recipe
+    """Train the model of a recipe in a run folder. The same call on an unfinished run continues it."""
+    started, recipe = time.monotonic(), resolved.recipe
     if options.dry_run:
         cost = estimate(recipe, reporter)
-        all_of = f"for {cost.seeds} seeds" if cost.seeds > 1 else "in all"
-        reporter.say(f"estimate: {cost.pace.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes {all_of}; nothing was saved")
+        runs = f" for {cost.seeds} seeds" if cost.seeds > 1 else ""
+        reporter.say(
+            f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs}; nothing was saved"
+        )
         return RunResult(None, cost.metrics)
-    identity, text = identified(resolved, options.location, reporter)
-    options.check(text)
+    identity, data = identify(resolved, options.location, reporter)
+    options.check(data)
     with open_run(options.location, identity, options.command) as run:
-        run.published_as = published_as(recipe)
+        run.published_as = merge_function(recipe)
         if run.status == "finished" and options.extend is None:
             if options.tensorboard:
                 run.events = Events(run.folder)
                 run.events.write_all()
-            run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged
-            reporter.say(
-                f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts a new run"
-            )
+            run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
+            reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
         run.events = Events(run.folder) if options.tensorboard else None
@@ -59,26 +59,26 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
             report_extension(recipe, reporter)
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
-        begun = run.folder if run.checkpoints.steps() else None
-        parts = build(recipe, text, settle(recipe.runtime, run.manifest.auto), reporter.detail, begun)
-        if begun is None:
+        resumed = run.folder if run.checkpoints.steps() else None
+        parts = build(recipe, data, settle(recipe.runtime, run.manifest.auto), reporter.detail, resumed)
+        if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
         check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", reporter.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
-        keep(parts, run)
+        write_model_files(parts, run)
         report_start(parts, reporter)
-        session = Session(run, parts, reporter, began)
+        session = Session(run, parts, reporter, started)
         with StopRequest(reporter.say) as stop:
-            return session.finish(session.learn(stop), stop)
+            return session.finish(session.train(stop), stop)
 
 
-def identified(resolved: Resolved, location: RunLocation, reporter: Reporter) -> tuple[Identity, TokenizedData]:
-    """Identity of the run of a recipe, by the contents of all inputs; and its data.
+def identify(resolved: Resolved, location: RunLocation, reporter: Reporter) -> tuple[Identity, TokenizedData]:
+    """The identity of a recipe's run, by the contents of all files that it reads, and its tokenized data.
 
-    If the run of model.init_from is gone, the run at `location` has what is needed of it.
+    If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at `location`.
     """
-    begun = folder_of(location)
-    begins = initial.contents(resolved.recipe, begun)  # before the data, which may take long
-    text = opened(initial.with_own_tokenizer(resolved.recipe, begun), reporter)
-    return Identity.of(resolved, text.hashes | begins), text
+    folder = folder_of(location)
+    init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
+    data = open_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter)
+    return Identity.of(resolved, data.hashes | init), data

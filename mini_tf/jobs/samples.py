@@ -1,4 +1,4 @@
-"""Samples generated during training, and their metrics."""
+"""Samples and scored texts that a model generates at the evaluations of a run."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -12,47 +12,42 @@ from mini_tf.system.waiting import waiting
 
 
 class Samples:
-    """Samples of the model of `parts`; models that do not generate have none."""
+    """Generates samples with the model of `parts`; objectives without text generation have none."""
 
     def __init__(self, parts: Parts, say: Callable[[str], None]) -> None:
         self.parts, self.say = parts, say
         self.pipeline, self.settings = pipeline_of(parts), parts.recipe.objective.pipeline()
 
-    def scores(self, whole: bool = False, each_chunk: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Metrics of texts generated for the first eval.translations validation examples, or for all.
+    def scores(self, full: bool = False, each_chunk: Callable[[], None] = lambda: None) -> dict[str, float]:
+        """Metrics of the texts generated for the first eval.translations validation examples; full: for all of them.
 
-        Empty if there are no such metrics. each_chunk is called regularly; an exception from it ends the work.
+        {} if the pipeline has no such metrics. each_chunk is called regularly; what it raises ends the generation.
         """
-        wanted = self.parts.recipe.eval.translations
-        if not wanted or not self._can_score:
+        limit = self.parts.recipe.eval.translations
+        if not limit or not self._can_score:
             return {}
-        few = self.parts.data.val.n_documents if whole else min(wanted, self.parts.data.val.n_documents)
+        n_examples = self.parts.data.val.n_documents if full else min(limit, self.parts.data.val.n_documents)
         try:
-            with waiting(f"generating {few:,} texts to score"):
-                return self.pipeline.scores(
-                    self.pipeline.generate_with_references(self.parts.data.val, None if whole else wanted, each_chunk)
-                )
+            with waiting(f"generating {n_examples:,} texts to score"):
+                return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if full else limit, each_chunk))
         except RunFault as fault:
-            self.say(f"no texts generated to score: {fault.message}")
+            self.say(f"no generated texts to score: {fault.message}")
             return {}
 
     def text(self) -> str | None:
-        """The sample saved after an evaluation; None if the model does not generate.
-
-        RunFault if its logits are not finite.
-        """
+        """The sample of an evaluation; None without generation or log.samples. RunFault if logits are not finite."""
         return self.pipeline.sample(self.parts.data.val) if self.parts.recipe.log.samples else None
 
     def copied(self, sample: str) -> str | None:
-        """How much of a sample is copied from the training data; None if samples do not continue text."""
-        if not sample or self.settings is None or not self.settings.CHECK_COPYING:
+        """A sentence on how much of a sample is copied from the training data; None unless it continues a prompt."""
+        if not sample or self.settings is None or not self.settings.COPIES:
             return None
         with waiting("comparing the last sample with the training data"):
             return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:
-        figures = {} if self.settings is None else self.settings.GENERATION_METRICS
-        if lacking := left_out(*packages_of(self.settings, figures)):
-            self.say(lacking)
-        return can_measure(figures)
+        metrics = {} if self.settings is None else self.settings.WRITTEN
+        if missing := left_out(*packages_of(self.settings, metrics)):
+            self.say(missing)
+        return can_measure(metrics)

@@ -1,4 +1,4 @@
-"""A training session: runs the training loop on a run folder, and evaluates, records, samples and saves when due."""
+"""The training session of a run: runs the training loop, and evaluates, logs, samples and saves when due."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from mini_tf.training.signals import Stopped, StopRequest
 
 
 class Reporter(Protocol):
-    """Receives the messages of a run."""
+    """Prints and logs the messages of a run."""
 
     log: Any
     crash: Any
@@ -40,7 +40,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """folder: None after a dry run; metrics by the names of --assert; exit_code 0, or 128 + a signal."""
+    """folder: None after a dry run. metrics: by the names that --assert uses. exit_code: 0, or 128 + signal number."""
 
     folder: Path | None
     metrics: dict[str, float | None]
@@ -48,66 +48,64 @@ class RunResult:
 
 
 class Session:
-    """One run from its current state to its end."""
+    """The training of one run, from its newest checkpoint to its end."""
 
-    def __init__(self, run: Run, parts: Parts, reporter: Reporter, began: float) -> None:
+    def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
         self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
-        self.counters = Counters(_began=began)
+        self.counters = Counters(_began=started)
         self.samples = Samples(parts, reporter.say)
         self.start, self.skips = Progress(), 0
         self.saved = 0  # step of the newest checkpoint
-        self.over = False
+        self.finished = False  # no further step is to be trained
         self.lines = StepLines(self.start, self.training.schedule.horizon)
-        self.full: tuple[int, dict[str, float]] | None = None  # the last evaluation of all validation data, and its step
+        self.full: tuple[int, dict[str, float]] | None = None  # step and metrics of the last evaluation on all validation data
 
-    def learn(self, stop: StopRequest) -> int:
-        """Train from the current state; returns the last step. Everything is saved at the end; `over` tells whether
-        training is complete.
-        """
+    def train(self, stop: StopRequest) -> int:
+        """Train to the end of the run or until `stop`; returns the last step, which is saved. Sets `finished`."""
         self._resume()
-        if self.over:
+        if self.finished:
             return self.start.step
         report, score = None, None
-        with self.reporter.bar(self.training.schedule.horizon.steps or 0, initial=self.start.step) as bar, self._keeping_what_diverged():
-            for report in _said(train(self.training, self.start), self.parts.setup.compile):
+        with self.reporter.bar(self.training.schedule.horizon.steps or 0, initial=self.start.step) as bar, self._dump_divergence():
+            for report in _with_wait_message(train(self.training, self.start), self.parts.setup.compile):
                 self._count(report)
                 last = self.training.schedule.finished(report.step, report.seconds)
                 score = self._evaluate(report, bar) if last or self.due.evaluation(report) else None
                 if score is None:
                     self._record(report, {}, bar)
-                self.over = last or (score is not None and self._out_of_patience())
-                if self.over or stop or self.due.checkpoint(report) or score == self.counters.best:
+                self.finished = last or (score is not None and self._out_of_patience())
+                if self.finished or stop or self.due.checkpoint(report) or score == self.counters.best:
                     self._save(report, score)
-                if score is not None and not stop:  # a continuation catches up on it
+                if score is not None and not stop:  # after a stop, the continuation samples
                     self._sample(report.step)
-                if self.over or stop:
+                if self.finished or stop:
                     break
             else:
-                self.over = True
+                self.finished = True
         if report is None:
             return self.start.step
-        self._complete(report, score, bar)
+        self._complete_last_step(report, score, bar)
         return report.step
 
-    def _complete(self, report: Report, score: float | None, bar: Any) -> None:
-        """Do what is still due for the last step after a stop or at the end of the time."""
-        late = self.over and score is None
-        if late:
+    def _complete_last_step(self, report: Report, score: float | None, bar: Any) -> None:
+        """Evaluate, save and sample after the last step if not done: a stop or the time limit may follow its checks."""
+        unevaluated = self.finished and score is None
+        if unevaluated:
             score = self._evaluate(report, bar)
         if self.saved != report.step:
             self._save(report, score)
-        if late:
+        if unevaluated:
             self._sample(report.step)
 
     def _count(self, report: Report) -> None:
-        """Count a step, and warn about skipped steps and jumps of the loss."""
+        """Update the counters, and warn of skipped steps and of jumps of the loss."""
         self.skips = report.skips
         if report.problem is not None:
             count = f"{report.skips_in_a_row} in a row, {report.skips} in all"
-            self.reporter.warn(f"step {report.step}: {report.problem.what}; skipped ({count})")
+            self.reporter.warn(f"step {report.step}: {report.problem.what}; the step is skipped ({count})")
             return
         if self.counters.jumps(report.loss):
             self.reporter.warn(
@@ -116,18 +114,18 @@ class Session:
         self.counters.learnt(report.loss)
 
     @contextmanager
-    def _keeping_what_diverged(self) -> Iterator[None]:
-        """On divergence, record and save the step for replay; a failing disk does not hide the divergence."""
+    def _dump_divergence(self) -> Iterator[None]:
+        """On divergence, log the step and save it for `inspect crash`; a failing disk does not hide the error."""
         try:
             yield
         except DivergedStep as fault:
             try:
                 self.run.record({**self._line(fault.report), "diverged": True})
                 facts = dump.Facts.of(fault, self.parts.setup)
-                kept = self._tensors(fault.at)
-                dump.write(self.run.disk, self.run.folder, facts, kept.model, kept.state, kept.objective)
+                tensors = self._tensors(fault.at)
+                dump.write(self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective)
                 self.reporter.say(f"`minitf inspect crash {_quoted(self.run.folder)}` replays the step")
-            except Exception as error:  # whatever fails here, the divergence is reported
+            except Exception as error:  # the divergence is the error to report
                 self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
             raise
 
@@ -146,37 +144,37 @@ class Session:
         if self.counters.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
-            self.counters.worse = 0  # an extension resets early stopping
-        self.over = self._out_of_patience()
+            self.counters.worse = 0  # --extend resets eval.patience
+        self.finished = self._out_of_patience()
 
     def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         return {f"val.{name}": value for name, value in self.parts.evaluate(tokens, each_batch).items() if name != "targets"}
 
     def _evaluate(self, report: Report, bar: Any) -> float:
-        """Evaluate and record; returns the validation loss."""
+        """Evaluate and log after a step; returns the validation loss."""
         tokens = self.parts.sample_tokens
-        scores = self._measure(tokens)
+        metrics = self._measure(tokens)
         if tokens is None:
-            self.full = report.step, scores
-        self.counters.evaluated(scores["val.loss"])
-        written = {f"val.{name}": value for name, value in self.samples.scores().items()}
-        self._record(report, scores | written | {"train.loss": self.counters.train_loss}, bar)
-        return scores["val.loss"]
+            self.full = report.step, metrics
+        self.counters.evaluated(metrics["val.loss"])
+        generated = {f"val.{name}": value for name, value in self.samples.scores().items()}
+        self._record(report, metrics | generated | {"train.loss": self.counters.train_loss}, bar)
+        return metrics["val.loss"]
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
-        """Write a line of metrics.jsonl if due, and print it if due."""
+        """Update the progress bar, and write metrics.jsonl and the progress line if due."""
         bar.update(report.step - bar.n)
-        bar.set_postfix_str(self.lines.on_bar(report, evaluated), refresh=False)
-        aloud = bool(evaluated) or self.due.line(report)
-        if aloud or report.skipped or report.step % self.parts.recipe.log.every_steps == 0:
+        bar.set_postfix_str(self.lines.bar_postfix(report, evaluated), refresh=False)
+        show = bool(evaluated) or self.due.line(report)
+        if show or report.skipped or report.step % self.parts.recipe.log.every_steps == 0:
             self.run.record({**self._line(report), **report.metrics, **evaluated}, report.seconds)
-        if aloud:
-            # a progress bar shows ordinary steps itself
-            tell = self.reporter.say if evaluated or bar.disable else self.run.log
-            tell(self.lines.line(report, format_metrics(evaluated, self.parts.recipe.objective)))
+        if show:
+            # A live bar shows the steps without evaluation itself.
+            write = self.reporter.say if evaluated or bar.disable else self.run.log
+            write(self.lines.line(report, format_metrics(evaluated, self.parts.recipe.objective)))
 
     def _line(self, report: Report) -> dict[str, Any]:
-        """The record of a step in metrics.jsonl, unchanged, also if values are not finite."""
+        """The values of a step for metrics.jsonl, as they are, finite or not."""
         line = {
             "step": report.step,
             "tokens": report.tokens,
@@ -189,7 +187,7 @@ class Session:
         return line | ({"skipped": report.skips} if report.skipped else {})
 
     def _out_of_patience(self) -> bool:
-        """Whether early stopping applies."""
+        """Whether the validation loss has not improved for eval.patience evaluations."""
         patience = self.parts.recipe.eval.patience
         if patience is None or self.counters.worse < patience:
             return False
@@ -198,76 +196,77 @@ class Session:
 
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
-        keep = self.parts.recipe.checkpoint
-        save(self.run, report.step, self._tensors(report), report.counters() | self.counters.save(), score, keep, self.reporter.warn)
+        counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
+        save_checkpoint(self.run, report.step, self._tensors(report), counters, score, settings, self.reporter.warn)
 
     def _tensors(self, at: Progress) -> Tensors:
-        """All tensors of the run; no copies."""
+        """The current tensors of the run; not copies."""
         parts = self.parts
         return Tensors(parts.model.weights(), self.optimizer.state_tensors(), states.flatten(at.state), parts.objective_tensors())
 
     def _sample(self, step: int) -> None:
-        """Save a sample after this step, if the model generates."""
+        """Write a sample after this step, if the model generates text."""
         try:
             text = self.samples.text()
-        except RunFault as fault:  # the next step reports the fault
+        except RunFault as fault:  # the next training step reports the cause
             self.reporter.warn(f"step {step}: no sample: {fault.message}")
             return
         if text is not None:
             self.run.sample(step, text)
 
     def finish(self, step: int, stop: StopRequest) -> RunResult:
-        """End the run: evaluate on all validation data, plot, and print the closing report."""
+        """Finish the run: final evaluation, plots, closing messages."""
         run = self.run
-        if stop and not self.over:
+        if stop and not self.finished:
             return self._stopped(f"stopped at step {step}, saved", stop)
         try:
-            measured = self._final_metrics(stop)
+            final = self._final_metrics(stop)
         except Stopped:
             return self._stopped(f"stopped at step {step}, saved, before the last evaluation", stop)
-        metrics = measured | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
+        metrics = final | {"train.loss": self.counters.train_loss, "minutes": self.counters.wall() / 60}
         with waiting("plotting the losses"):
             run.draw()
-        for line in self._closing_words(step, metrics):
+        for line in self._closing_lines(step, metrics):
             self.reporter.say(line)
-        run.finish("done", metrics=metrics)  # last, so that a kill during plotting leaves the run unfinished
+        run.finish("done", metrics=metrics)  # last and fast: if killed after it, the run is done and another --extend would add to it
         return RunResult(run.folder, {**metrics})
 
-    def _stopped(self, how: str, stop: StopRequest) -> RunResult:
-        self.reporter.say(f"{how}; run the same command to continue")
+    def _stopped(self, state: str, stop: StopRequest) -> RunResult:
+        self.reporter.say(f"{state}; run the same command to continue")
         self.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
         return RunResult(self.run.folder, {}, stop.exit_code)
 
     def _final_metrics(self, stop: StopRequest) -> dict[str, float]:
-        """Metrics of model.safetensors on all validation data; Stopped if a stop is requested meanwhile."""
+        """Metrics of model.safetensors on all validation data; raises Stopped on a signal, since it may take long."""
         model = self.run.manifest.model
-        measured = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
-        if measured is None:
-            merged = self.run.published_as is not None  # then model.safetensors is another model than the trained one
-            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
+        metrics = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
+        if metrics is None:
+            merged = self.run.published_as is not None  # model.safetensors then has other tensors than the trained model
+            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.own_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
-            measured = self._measure(None, stop.check)
-        return measured | {f"val.{name}": value for name, value in self.samples.scores(whole=True, each_chunk=stop.check).items()}
+            metrics = self._measure(None, stop.check)
+        return metrics | {f"val.{name}": value for name, value in self.samples.scores(full=True, each_chunk=stop.check).items()}
 
-    def _closing_words(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
+    def _closing_lines(self, step: int, metrics: dict[str, float]) -> Iterator[str]:
         model = self.run.manifest.model
         best = f" (the best checkpoint, step {model['step']} of {step})" if model and model["step"] != step else ""
-        yield f"done: {format_metrics(metrics, self.parts.recipe.objective)}, on all {self.parts.held_out_tokens:,} validation tokens{best}"
+        summary = format_metrics(metrics, self.parts.recipe.objective)
+        yield f"done: {summary}, on all {self.parts.validation_tokens:,} validation tokens{best}"
         yield from curves({name: self.run.curve(key) for name, key in LOSSES.items()})
         if self.skips:
-            yield f"{self.skips} of {step} steps were skipped: loss or gradient not finite"
+            yield f"{self.skips} of {step} steps were skipped: their loss or gradient was not finite"
         epochs = step / self.training.feed.plan.epoch_steps
         yield overfitting(epochs, self.counters.train_loss, self.counters.val_loss, self.parts.recipe.objective)
         sample = self.run.last_sample()
         if copied := self.samples.copied(sample):
             yield copied
         folder, pipeline = _quoted(self.run.folder), self.samples.settings
-        use = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
-        yield f"next: minitf evaluate {folder}" + (f"; minitf {use} {folder}" if use else "")
+        command = pipeline.COMMAND if pipeline is not None and (sample or pipeline.COMMAND == "predict") else None
+        yield f"next: minitf evaluate {folder}" + (f"; minitf {command} {folder}" if command else "")
 
 
-def _said(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
-    """The reports, with a progress display for the first step."""
+def _with_wait_message(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
+    """The reports; shows a wait message until the first step is done."""
     with waiting("compiling the model, then the first step" if compiles else "the first step"):
         first = next(reports, None)
     if first is not None:
@@ -275,21 +274,21 @@ def _said(reports: Iterator[Report], compiles: bool) -> Iterator[Report]:
         yield from reports
 
 
-def save(
+def save_checkpoint(
     run: Run,
     step: int,
     tensors: Tensors,
     counters: dict[str, Any],
     score: float | None,
-    keep: Checkpoint,
+    settings: Checkpoint,
     warn: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Save a checkpoint and publish the best model; remove checkpoints that are not to be kept."""
+    """Save a checkpoint, update model.safetensors, and delete the checkpoints that `settings` does not keep."""
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
-    run.rotate(keep.keep_last, keep.keep_best)
+    run.rotate(settings.keep_last, settings.keep_best)
 
 
 def _quoted(path: Path) -> str:
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    current = Path.cwd()
+    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))

@@ -1,96 +1,100 @@
-"""The messages before training: setup, model, data, batch arithmetic, evaluation."""
+"""Messages at the start of a run: machine, model, data, batch sizes, evaluations, warnings."""
 
 from mini_tf.jobs.closing_messages import times
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import left_out, packages_of
-from mini_tf.trained.initial import listed
+from mini_tf.trained.initial import shorten
 from mini_tf.training.schedule import factor
 
 
 def report_start(parts: Parts, reporter: Reporter) -> None:
-    """Print setup, model, data and the arithmetic of a batch."""
-    train, text, horizon, micro = parts.recipe.train, parts.data, parts.schedule.horizon, parts.setup.micro_batch_size
+    """Print machine, model, data, batch sizes and evaluations of a run, and warn of likely mistakes."""
+    train, data, horizon, micro = parts.recipe.train, parts.data, parts.schedule.horizon, parts.setup.micro_batch_size
     reporter.say(parts.setup.describe())
     parameters = sum(p.numel() for p in parts.model.parameters())
-    reporter.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {text.tokenizer.vocabulary.size:,}")
+    reporter.say(f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}")
     if own := sum(p.numel() for p in parts.trainable.parameters()) - parameters:
-        reporter.say(f"objective: {parts.recipe.objective.kind}, {own:,} parameters that are not part of the model")
-    if parts.taken is not None:
-        reporter.say(parts.taken.describe())
-        for line in parts.taken.lists():
+        reporter.say(f"objective: {parts.recipe.objective.kind}, {own:,} additional parameters, which are not part of the model")
+    if parts.loaded is not None:
+        reporter.say(parts.loaded.describe())
+        for line in parts.loaded.list_names():
             reporter.detail(line)
-        if parts.taken.reads:
-            reporter.warn(parts.taken.reads)
-    learning = sum(p.numel() for p in parts.model.parameters() if p.requires_grad)
-    if learning < parameters:
-        reporter.say(f"trainable parameters: {learning:,} of {parameters:,} ({learning / parameters:.1%})")
-    if parts.whole is not None:
-        whole = [name for name, parameter in parts.model.named_parameters() if name in parts.whole and parameter.requires_grad]
-        reporter.say(f"fully trainable beside the adapter: {listed(whole)}" if whole else "only adapter parameters are trainable")
+        if parts.loaded.warning:
+            reporter.warn(parts.loaded.warning)
+    trainable = sum(p.numel() for p in parts.model.parameters() if p.requires_grad)
+    if trainable < parameters:
+        reporter.say(f"trainable parameters: {trainable:,} of {parameters:,} ({100 * trainable / parameters:.1f} %)")
+    if parts.fully_trainable is not None:
+        names = [name for name, p in parts.model.named_parameters() if name in parts.fully_trainable and p.requires_grad]
+        reporter.say(f"fully trainable beside the adapter: {shorten(names)}" if names else "only adapter parameters are trainable")
     dataset = parts.recipe.objective.dataset()
-    for line in dataset.summary(text):
+    for line in dataset.summary(data):
         reporter.say(line)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and (lacking := left_out(*packages_of(pipeline, pipeline.METRICS))):
-        reporter.say(lacking)
-    most = parts.plan.batch_size
-    passes = f"{-(-most // micro)} x {micro}" if micro < most else f"{most}"
-    rows = f"at most {passes} rows of similar length" if train.batch_tokens else f"{passes} rows of {train.context}"
+    if pipeline is not None and (missing := left_out(*packages_of(pipeline, pipeline.FIGURES))):
+        reporter.say(missing)
+    batch_size = parts.plan.batch_size
+    size = f"{-(-batch_size // micro)} x {micro}" if micro < batch_size else f"{batch_size}"
+    rows = f"at most {size} rows of similar length" if train.batch_tokens else f"{size} rows of {train.context}"
     if horizon.steps is None:
-        how_long = f"{horizon.seconds:g} seconds"
+        length = f"{horizon.seconds:g} seconds"
     else:
-        how_long = f"{horizon.steps:,} steps, {times(horizon.steps / parts.plan.epoch_steps)} epochs"
-    reporter.say(f"training: {how_long}, {train.step_tokens:,} tokens per step ({rows})")
+        length = f"{horizon.steps:,} steps, {times(horizon.steps / parts.plan.epoch_steps)} epochs"
+    reporter.say(f"training: {length}, {train.step_tokens:,} tokens per step ({rows})")
     reporter.say(_evaluations(parts))
     if dataset.TRUNCATES and (cut := parts.train.n_too_long):
         reporter.warn(
-            f"{cut:,} of {text.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are truncated"
+            f"{cut:,} of {data.train.n_documents:,} {dataset.UNIT} are longer than train.context {train.context} and are truncated"
         )
-    if parts.train.n_rows < most:
-        reporter.warn(f"the training data has {parts.train.n_rows} rows, fewer than the {most} of a step; rows repeat within a step")
-    if told := _vocabulary(parts):
-        reporter.warn(told)
+    if parts.train.n_rows < batch_size:
+        reporter.warn(
+            f"the training data fill {parts.train.n_rows} rows, fewer than the {batch_size} of a batch; rows repeat within a batch"
+        )
+    if warning := _vocabulary_warning(parts):
+        reporter.warn(warning)
 
 
-RISES = 0.5
-"""--extend prints a warning if the schedule ended below this fraction of the peak learning rate."""
+LOW_LR = 0.5
+"""--extend prints a warning if the schedule ended below this share of the peak learning rate."""
 
 
 def report_extension(recipe: Recipe, reporter: Reporter) -> None:
-    """Warn that further steps raise the learning rate again."""
+    """Warn if --extend raises the learning rate again, and with it the loss."""
     end = factor(recipe.schedule, 999, 1000)
-    if end < RISES:
+    if end < LOW_LR:
         reporter.warn(
-            f"--extend runs the schedule ({recipe.schedule.kind}) once more: the learning rate rises from {end:.0%} of optimizer.lr to all "
-            "of it, so the loss first rises; runs with schedule.kind=constant continue unchanged"
+            f"--extend restarts the schedule ({recipe.schedule.kind}): the learning rate rises from {end:.0%} to 100% of optimizer.lr, and "
+            "the loss rises with it before both fall again; a run trained with schedule.kind=constant from the start avoids this"
         )
 
 
 def _evaluations(parts: Parts) -> str:
-    """When the run is evaluated, and on how many tokens."""
+    """The line on how often the run is evaluated, and on how many validation tokens."""
     horizon, count = parts.schedule.horizon, parts.evaluations.count(parts.schedule.horizon)
-    all_of, few = f"all {parts.held_out_tokens:,} validation tokens", parts.sample_size
+    all_tokens = f"all {parts.validation_tokens:,} validation tokens"
     if count == 1:
-        return f"evaluation: at the end, on {all_of}"
+        return f"evaluation: at the end, on {all_tokens}"
     when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.every(horizon.steps):,} steps"
     if parts.sample_tokens is None:
-        return f"evaluation: {when}, on {all_of}"
-    return f"evaluation: {when}, on a fixed sample of {few:,} of {parts.held_out_tokens:,} validation tokens; at the end, on all of them"
+        return f"evaluation: {when}, on {all_tokens}"
+    sample = f"a fixed sample of {parts.sample_size:,} of {parts.validation_tokens:,} validation tokens"
+    return f"evaluation: {when}, on {sample}; at the end, on all of them"
 
 
-RARE = 20
-"""Training tokens per vocabulary entry; with fewer most entries are too rare."""
+MIN_TOKENS_PER_ENTRY = 20
+"""Training tokens per vocabulary entry, below which most entries are too rare to learn."""
 
 
-def _vocabulary(parts: Parts) -> str | None:
-    """A warning if the vocabulary is large for the data."""
+def _vocabulary_warning(parts: Parts) -> str | None:
+    """A warning if the vocabulary of a newly trained tokenizer is large for the training data."""
     settings, size, tokens = parts.recipe.tokenizer, parts.data.tokenizer.vocabulary.size, len(parts.data.train)
-    if settings.path is not None or not settings.chooses_size or tokens >= RARE * size:
+    if settings.path is not None or not settings.chooses_size or tokens >= MIN_TOKENS_PER_ENTRY * size:
         return None
-    fitting = max(300, round(tokens // RARE, -2))
+    fitting = max(300, round(tokens // MIN_TOKENS_PER_ENTRY, -2))
     if fitting >= size:
         return None
-    asked = "" if size >= settings.vocab_size else f" (tokenizer.vocab_size is {settings.vocab_size:,}, but the data yields no more)"
-    return f"a vocabulary of {size:,}{asked} is large for {tokens:,} training tokens: most are rare; try tokenizer.vocab_size={fitting}"
+    limit = "" if size >= settings.vocab_size else f" (tokenizer.vocab_size is {settings.vocab_size:,}, but the data yield no more)"
+    problem = f"a vocabulary of {size:,}{limit} is large for {tokens:,} training tokens: most entries are rare"
+    return f"{problem}; try tokenizer.vocab_size={fitting}"

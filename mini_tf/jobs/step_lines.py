@@ -1,4 +1,4 @@
-"""The line of a step: loss, speed, the latest evaluation, time left; and both losses as curves."""
+"""Progress lines: loss, validation metrics, learning rate, throughput and ETA of a step; loss curves at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,39 +7,38 @@ from mini_tf.training.loop import Progress, Report
 from mini_tf.training.schedule import Horizon
 
 LOSSES = {"training loss": "loss", "validation loss": "val.loss"}
-"""Names of curves, and their keys in metrics.jsonl."""
-_ON_BAR = {"val.loss": "val {:.3f}", "val.bits_per_byte": "{:.3f} bpb"}
+"""Curve name -> key in metrics.jsonl."""
+_POSTFIX = {"val.loss": "val {:.3f}", "val.bits_per_byte": "{:.3f} bpb"}
 
 
 class StepLines:
-    """start: progress at the start of this process; horizon: end of training."""
+    """start: progress at the start of this process; horizon: the end of training."""
 
     def __init__(self, start: Progress, horizon: Horizon) -> None:
         self.start, self.horizon = start, horizon
         self._newest: Mapping[str, float] = {}
 
-    def line(self, report: Report, held_out: str) -> str:
-        """`step 26/250 | loss 4.9427 | val.loss 4.8567 | lr 0.04 | 21.3k tok/s | ETA 1:02`. held_out: formatted
-        metrics, or "".
+    def line(self, report: Report, metrics: str) -> str:
+        """`step 26/250 | loss 4.9427 | val.loss 4.8567 | lr 0.04 | 21.3k tok/s | ETA 1:02`.
 
-        loss: of the step's batch; tokens per second: since this process started.
+        loss: of the batch; tok/s: mean since this process started. metrics: of an evaluation, comma-separated, or "".
         """
         steps = "" if self.horizon.steps is None else f"/{self.horizon.steps}"
-        parts = [f"step {report.step}{steps}", f"loss {report.loss:.4f}", *held_out.split(", "), *self._pace(report), self._eta(report)]
+        parts = [f"step {report.step}{steps}", f"loss {report.loss:.4f}", *metrics.split(", "), *self._speed(report), self._eta(report)]
         return " | ".join(filter(None, parts))
 
-    def on_bar(self, report: Report, evaluated: Mapping[str, float]) -> str:
-        """Metrics of the step and the latest evaluation, abbreviated."""
+    def bar_postfix(self, report: Report, evaluated: Mapping[str, float]) -> str:
+        """The step's loss, learning rate and throughput, and the newest validation metrics, for the progress bar."""
         self._newest = evaluated or self._newest
-        held_out = [told.format(self._newest[name]) for name, told in _ON_BAR.items() if name in self._newest]
-        return " | ".join([f"loss {report.loss:.3f}", *held_out, *self._pace(report)])
+        metrics = [text.format(self._newest[name]) for name, text in _POSTFIX.items() if name in self._newest]
+        return " | ".join([f"loss {report.loss:.3f}", *metrics, *self._speed(report)])
 
-    def _pace(self, report: Report) -> list[str]:
-        speed = (report.tokens - self.start.tokens) / max(report.seconds - self.start.seconds, 1e-9)
-        return [f"lr {report.lr:.2g}", f"{speed / 1000:.3g}k tok/s"]
+    def _speed(self, report: Report) -> list[str]:
+        tokens_per_second = (report.tokens - self.start.tokens) / max(report.seconds - self.start.seconds, 1e-9)
+        return [f"lr {report.lr:.2g}", f"{tokens_per_second / 1000:.3g}k tok/s"]
 
     def _eta(self, report: Report) -> str:
-        """The time left, from the tenth step on."""
+        """The remaining time, from the tenth step on."""
         done = report.step - self.start.step
         if self.horizon.steps is None:
             left = (self.horizon.seconds or 0.0) - report.seconds
@@ -49,7 +48,7 @@ class StepLines:
 
 
 def curves(points: Mapping[str, Sequence[tuple[int, float]]]) -> Iterator[str]:
-    """Each (step, loss) curve on one line, with its first and last loss."""
+    """One line per curve of (step, loss): its first loss, a sparkline, its last loss."""
     for name, curve in points.items():
         losses = [loss for _, loss in curve]
         if len(losses) > 1:

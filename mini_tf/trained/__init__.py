@@ -1,1 +1,1 @@
-"""Models from run folders."""
+"""Trained models, loaded from run folders."""

@@ -1,4 +1,4 @@
-"""Builds a model from recipe, vocabulary sizes and labels, for training and for loading."""
+"""Builds a model from its recipe, vocabularies and labels, for training and for loading a run."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from mini_tf.recipe.recipe import Recipe
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model before it has weights, and its objective.
+    """The sizes and settings of a model, and its objective; no weights.
 
-    source_vocabulary_size: if the source has its own vocabulary, else None. context: longest row in tokens.
+    source_vocabulary_size: None unless the source has its own vocabulary. context: maximum row length in tokens.
     """
 
     recipe: Recipe
@@ -29,7 +29,7 @@ class Architecture:
     def of(
         cls, recipe: Recipe, tokenizer: Tokenizer, source_tokenizer: Tokenizer, labels: Labels | None = None, context: int | None = None
     ) -> "Architecture":
-        """source_tokenizer: equal to `tokenizer` with one vocabulary. context: default the recipe's.
+        """source_tokenizer: `tokenizer` itself if the vocabulary is shared. context: default is `train.context`.
 
         Raises DataFault if the vocabulary lacks a token that the objective needs.
         """
@@ -38,14 +38,14 @@ class Architecture:
         return cls(recipe, objective, *sizes, context or recipe.train.context)
 
     def build(self) -> Model:
-        """The model with new weights from torch's generator."""
+        """The model, initialized from torch's global random generator."""
         model = self.recipe.model.build(self.vocabulary_size, self.context, self.source_vocabulary_size)
         assert isinstance(model, Model)
         self.objective.equip(model)
         return model
 
     def initialize(self, seed: int) -> Model:
-        """The model with weights that depend on the seed alone."""
+        """The model, initialized from the seed alone."""
         torch.manual_seed(seed)
         return self.build()
 
@@ -55,5 +55,5 @@ class Architecture:
 
 
 def vocabulary_sizes(tokenizer: Tokenizer, source_tokenizer: Tokenizer) -> tuple[int, int | None]:
-    """Sizes of the target vocabulary, and of the source vocabulary if that is another."""
+    """The size of the (target) vocabulary, and of the source vocabulary or None if it is shared."""
     return tokenizer.vocabulary.size, None if source_tokenizer is tokenizer else source_tokenizer.vocabulary.size

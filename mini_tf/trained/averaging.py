@@ -1,7 +1,7 @@
-"""The average of several checkpoints of one run.
+"""Checkpoint averaging: the mean parameters of several checkpoints of one run.
 
-Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1: the last 5 checkpoints of the base models, 20 of the big
-ones. Needs memory for one checkpoint and for the sum in float64.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1: the last 5 checkpoints (base) or 20 (big).
+Memory: one checkpoint and one float64 sum, for any number of checkpoints.
 """
 
 import re
@@ -21,15 +21,15 @@ def average(
     folder: Path,
     which: int | str,
     expected: Mapping[str, Spec] | None = None,
-    plain: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
+    transform: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda weights: weights,
     buffers: Collection[str] = (),
 ) -> dict[str, Tensor]:
-    """The mean parameters of the last `which` kept checkpoints, or, for `best`, of those kept for their validation
-    loss.
+    """The mean parameters of a run's last `which` checkpoints, or of its `best` ones by validation loss.
 
-    RunFault if one is damaged or has other tensors than `expected` (default: those of the first). Each goes through
-    `plain` first, since a mean of products is not the product of means. UsageFault if fewer are kept. `buffers` and
-    tensors that are not floating-point are those of the newest.
+    expected: specs of the tensors, by default those of the first checkpoint read. transform: applied to each checkpoint
+    before summing (an adapter is merged first: the mean of products differs from the product of means). buffers: not
+    averaged (a random projection, a count); like non-float tensors they come from the newest checkpoint. RunFault if a
+    checkpoint is damaged or does not match `expected`, UsageFault if there are too few.
     """
     checkpoints = Checkpoints.of(folder)
     steps = sorted(steps_of(folder, which), reverse=True)
@@ -40,11 +40,11 @@ def average(
         model = tensors.read(path, expected)
         tensors.refuse_not_finite(model, path)
         expected = specs(model)
-        model = plain(model)
+        model = transform(model)
         found = specs(model)
         averaged = {name for name, spec in found.items() if spec.dtype.is_floating_point and name not in buffers}
         for name, tensor in model.items():
-            if name not in sums:  # of tensors that are not averaged, the newest remain
+            if name not in sums:  # others come from the first checkpoint read, the newest
                 sums[name] = tensor.double() if name in averaged else tensor
             elif name in averaged:
                 sums[name] += tensor
@@ -53,16 +53,16 @@ def average(
 
 
 def steps_of(folder: Path, which: int | str) -> list[int]:
-    """The steps that `average` uses; UsageFault if fewer are kept."""
+    """The steps of the checkpoints that `average` reads; UsageFault if there are too few."""
     checkpoints = Checkpoints.of(folder)
-    checkpoints.find("last")  # refuses a run without any
+    checkpoints.find("last")  # raises if the run has none
     return _best(checkpoints, folder) if which == "best" else _last(checkpoints, folder, str(which))
 
 
 def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
-    """The newest `n` steps kept, for whatever reason."""
+    """The newest `n` steps."""
     if not re.fullmatch("[1-9][0-9]{0,11}", n):
-        raise UsageFault(f"--average {n[:40]!r}: must be a number of checkpoints, at least 1, or `best`")
+        raise UsageFault(f"--average {n[:40]!r}: must be the number of last checkpoints, at least 1, or `best`")
     steps = checkpoints.steps()
     if len(steps) < int(n):
         hint = "train with a larger checkpoint.keep_last"
@@ -71,11 +71,11 @@ def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
 
 
 def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
-    """The steps kept for their validation loss, the lowest first."""
+    """The `checkpoint.keep_best` steps of lowest validation loss, the lowest first."""
     keep_best = reading.read(folder).recipe.checkpoint.keep_best
-    kept = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would skip unreadable ones
-    steps = [one.step for one in sorted(kept, key=lambda one: one.rank) if one.score is not None][:keep_best]
+    found = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would skip unreadable checkpoints
+    steps = [one.step for one in sorted(found, key=lambda one: one.rank) if one.score is not None][:keep_best]
     if not steps:
-        hint = "train with a larger checkpoint.keep_best; `--average N` uses the last N"
-        raise UsageFault(f"--average best: {folder} keeps no checkpoint for its validation loss", hint=hint)
+        hint = "a larger checkpoint.keep_best keeps them while training; `--average N` averages the last N"
+        raise UsageFault(f"--average best: {folder} keeps no checkpoint by validation loss", hint=hint)
     return steps

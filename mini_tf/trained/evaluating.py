@@ -1,4 +1,4 @@
-"""Evaluation of a trained model: the data and the metrics."""
+"""Evaluation of a trained model: its data and its metrics."""
 
 from mini_tf.data.opening import Report, encode_data, reopen
 from mini_tf.data.store import Store, Tokenizers
@@ -10,7 +10,7 @@ from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator, evaluate, pack, rows_at_once
 
 
-def text_of(
+def evaluation_data(
     trained: Trained,
     data: str | None,
     split: str,
@@ -18,11 +18,10 @@ def text_of(
     fields: str | None = None,
     note: Report = lambda line: None,
 ) -> Store:
-    """The data to evaluate on: a split of the run's own data, or other data in the form of data.train (fields: and
-    data.fields).
+    """The data to evaluate on: a split of the run's own data, or `data` in the syntax of data.train.
 
-    note: called with notes on other data, such as characters unknown to the tokenizer. RunFault if the run's own data
-    changed.
+    fields: column names of `data` in the syntax of data.fields. note: called with notes on `data`, such as characters
+    unknown to the tokenizer. Raises RunFault if the run's own data have changed since training.
     """
     used, objective = Tokenizers(trained.source_tokenizer, trained.tokenizer), trained.recipe.objective
     if data is not None:
@@ -30,20 +29,20 @@ def text_of(
     record = manifest.read(trained.folder)
     recorded = record.hashes
     if not manifest.hashes_ids(record):
-        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE evaluates on a file")
-    text = reopen(trained.recipe.data, used, objective, recorded, say)
-    if not text.hashes.items() <= recorded.items():
-        raise RunFault(f"the data of {trained.folder} has changed since training", hint="--data FILE evaluates on another file")
-    return text.splits[split]
+        raise RunFault(f"{trained.folder} {manifest.OTHER_HASHES}", hint="--data FILE evaluates on data given by name")
+    tokenized = reopen(trained.recipe.data, used, objective, recorded, say)
+    if not tokenized.hashes.items() <= recorded.items():
+        raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")
+    return tokenized.sides[split]
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:
-    """The section `data` for other data, read as the run's own unless `fields` names their columns."""
+    """The recipe section `data` for other data; the run's own settings apply, except the columns given in `fields`."""
     return read_data(trained.recipe.data, trained.recipe.objective, data, fields)
 
 
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
-    """`evaluate` for a trained model, with its own objective and batch sizes."""
+    """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training."""
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
     rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
     return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)

@@ -1,4 +1,4 @@
-"""Initialization from a run (model.init_from): which tensors are loaded, and what does not fit."""
+"""Initialization of a model from another run (model.init_from): matches tensors and refuses incompatible settings."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,71 +11,72 @@ from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
-from mini_tf.recipe.kind_settings import attended_tokens
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SideTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
-from mini_tf.trained.opening import SOURCE_TOKENIZER, Loaded, load_trained
+from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained
 
 _TOKENIZER = "tokenizer.json"
 _FREE = ("init_from", "dropout_rate", "init", "init_std", "n_types")
-"""Model settings that do not change the meaning of tensors."""
+"""Model keys that may differ: they do not change the meaning of tensors."""
 
 
 @dataclass(frozen=True)
 class LoadedTensors:
-    """Names of tensors: loaded ones, new ones of the model, unused ones of the run.
+    """Names of the tensors loaded from a run, of the model's new tensors, and of the run's unused tensors.
 
-    reads: a warning if attention has another direction than in training.
+    warning: on layers whose attention direction changes, or "".
     """
 
     run: str
     loaded: tuple[str, ...]
     new: tuple[str, ...]
-    left: tuple[str, ...]
-    reads: str = ""
+    unused: tuple[str, ...]
+    warning: str = ""
 
     def describe(self) -> str:
-        """A summary in one line."""
+        """One line with counts and the first names."""
         parts = [f"{len(self.loaded)} tensors loaded"]
-        parts += [f"{len(names)} {what} ({listed(names)})" for names, what in ((self.new, "new"), (self.left, "unused")) if names]
+        parts += [f"{len(names)} {what} ({shorten(names)})" for names, what in ((self.new, "new"), (self.unused, "unused")) if names]
         return f"initialized from {self.run}: {', '.join(parts)}"
 
-    def lists(self) -> Iterator[str]:
-        """All names, one line per kind."""
-        for what, names in (("loaded", self.loaded), ("new", self.new), ("unused", self.left)):
+    def list_names(self) -> Iterator[str]:
+        """All names: one line each for loaded, new and unused."""
+        for what, names in (("loaded", self.loaded), ("new", self.new), ("unused", self.unused)):
             yield f"{what}: {', '.join(names) or 'none'}"
 
 
 @dataclass(frozen=True)
 class Initialization:
-    """The tensors that are loaded, by the model's names."""
+    """The tensors to load, by their names in the new model, and the report on them."""
 
-    taken: LoadedTensors
+    report: LoadedTensors
     weights: Mapping[str, Tensor]
 
     @torch.no_grad()
     def load_into(self, model: Model) -> None:
-        """New tensors keep their initial values."""
-        ours = model.weights()
+        """Copy the tensors into the model; new tensors keep their random initialization."""
+        own = model.weights()
         for name, tensor in self.weights.items():
-            ours[name].copy_(tensor)
+            own[name].copy_(tensor)
 
 
-def contents(recipe: Recipe, begun: Path | None = None) -> dict[str, str]:
-    """What identifies a run besides recipe and data: the hash of the weights it was initialized from. RunFault without
-    weights.
+def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
+    """{"init": sha256 of the weights of model.init_from}, a part of the run's identity; {} without init_from.
 
-    begun: a folder of the same run; if the other run is gone, the hash recorded there is used.
+    run_folder: the new run's own folder, if any; it supplies the hash if the run of init_from no longer exists.
+    RunFault if that run has no model.
     """
     if recipe.model.init_from is None:
         return {}
-    if _is_gone(recipe):
-        noted = manifest.read(begun).hashes.get("init") if begun is not None and (begun / _TOKENIZER).is_file() else None
-        if noted is None:
-            raise _gone(recipe)
-        return {"init": noted}
+    if _is_missing(recipe):
+        recorded = None
+        if run_folder is not None and (run_folder / _TOKENIZER).is_file():
+            recorded = manifest.read(run_folder).hashes.get("init")
+        if recorded is None:
+            raise _missing(recipe)
+        return {"init": recorded}
     folder = finding.find(recipe.model.init_from)
     published = manifest.read(folder).model
     if published is None:
@@ -83,138 +84,136 @@ def contents(recipe: Recipe, begun: Path | None = None) -> dict[str, str]:
     return {"init": str(published["sha256"])}
 
 
-def with_own_tokenizer(recipe: Recipe, begun: Path | None) -> Recipe:
-    """If the run of model.init_from is gone: the recipe with the tokenizers saved in `begun`."""
-    if begun is None or recipe.model.init_from is None or not _is_gone(recipe):
+def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
+    """The recipe, with the tokenizers saved in `run_folder` if the run of model.init_from no longer exists."""
+    if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe):
         return recipe
-    source = None if recipe.tokenizer.source is None else SideTokenizer(path=str(begun / SOURCE_TOKENIZER))
-    return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(begun / _TOKENIZER), source=source)})
+    source = None if recipe.tokenizer.source is None else SideTokenizer(path=str(run_folder / SOURCE_TOKENIZER))
+    return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(run_folder / _TOKENIZER), source=source)})
 
 
-def _is_gone(recipe: Recipe) -> bool:
+def _is_missing(recipe: Recipe) -> bool:
     name = str(recipe.model.init_from)
     return not any(os.path.lexists(path) for path in (name, finding.OUTPUTS / name))
 
 
-def _gone(recipe: Recipe) -> RunFault:
+def _missing(recipe: Recipe) -> RunFault:
     name = str(recipe.model.init_from)
-    return RunFault(f"model.init_from: the run {name} is gone", hint="-d FOLDER continues a run that was initialized from it", where=[name])
+    hint = "-d FOLDER continues a run that was initialized from it"
+    return RunFault(f"model.init_from: the run {name} no longer exists", hint=hint, where=[name])
 
 
 def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
-    """RunFault if the weights changed since `contents` was called: another process trains that run."""
-    if not contents(recipe).items() <= hashes.items():
-        hint = "wait until it is trained, then give the same command"
-        raise RunFault(f"model.init_from: {recipe.model.init_from} was changed just now", hint=hint, where=[str(recipe.model.init_from)])
+    """RunFault if the weights of model.init_from changed since `init_hash` was called: that run is training."""
+    if not init_hash(recipe).items() <= hashes.items():
+        hint = "wait until its training ends, then give the same command again"
+        raise RunFault(f"model.init_from: {recipe.model.init_from} has just changed", hint=hint, where=[str(recipe.model.init_from)])
 
 
-def begin(meta: Model, recipe: Recipe, text: TokenizedData) -> Initialization:
-    """The tensors to load from the run of model.init_from; meta: the model on the meta device.
+def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initialization:
+    """Match the tensors of the run of model.init_from to those of `meta`, the new model on the meta device.
 
-    RecipeFault if tokenizer, settings or shapes differ from the run's, so that tensors would have another meaning.
+    RecipeFault if tokenizer, settings or shapes differ from the run's, which would change the meaning of the tensors.
     """
-    if _is_gone(recipe):  # the run was initialized from it, but has no checkpoint to continue from
-        raise _gone(recipe)
+    if _is_missing(recipe):  # and the new run has no checkpoint to continue from
+        raise _missing(recipe)
     trained = load_trained(str(recipe.model.init_from))
-    _refuse_other_meaning(recipe, trained, text)
-    theirs, ours = trained.model.weights(), meta.weights()
-    sources = {
-        name: _source(name, meta.init_prefixes, theirs)
-        for name in ours
-        if not name.startswith("head.") or _same_answers(recipe, trained, text)
-    }
-    loaded = {name: theirs[source] for name, source in sources.items() if source is not None}
+    _refuse_incompatible(recipe, trained, data)
+    available, own = trained.model.weights(), meta.weights()
+    head_fits = _same_head_outputs(recipe, trained, data)
+    sources = {name: _source(name, meta.found_in, available) for name in own if not name.startswith("head.") or head_fits}
+    loaded = {name: available[source] for name, source in sources.items() if source is not None}
     if not loaded:
-        raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor for this model")
+        raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model can load")
     for name, tensor in loaded.items():
-        if tensor.shape != ours[name].shape:
+        if tensor.shape != own[name].shape:
             raise RecipeFault(
-                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(ours[name].shape)} in this model",
-                hint="remove the model's sizes from the recipe",
+                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(own[name].shape)} here",
+                hint="leave the model's size keys out of the recipe",
             )
     used = {source for source in sources.values() if source is not None}
-    new, left = tuple(name for name in ours if name not in loaded), tuple(name for name in theirs if name not in used)
-    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, left, _other_side(recipe, trained)), loaded)
+    new, unused = tuple(name for name in own if name not in loaded), tuple(name for name in available if name not in used)
+    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _direction_warning(recipe, trained)), loaded)
 
 
-def _other_side(recipe: Recipe, trained: Loaded) -> str:
-    """A warning if attention has another direction than in the run's training."""
-    here, there = recipe.model, trained.recipe.model
-    if here.causal == there.causal:
+def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
+    """A warning if the attention direction of the layers changes, else ""."""
+    own, other = recipe.model, trained.recipe.model
+    if own.causal == other.causal:
         return ""
-    who, sees = "the decoder" if here.SOURCE else "this model", attended_tokens(here.DIRECTIONS & {"causal", "bidirectional"}, False)
-    name = trained.folder.name
+    layers = "the decoder" if own.SOURCE else "this model"
+    direction = " or ".join(one for one in ("causal", "bidirectional") if one in own.DIRECTIONS)
+    trained_direction = "causal" if other.causal else "bidirectional"
     return (
-        f"the layers of {name} were trained with attention to {there.attended_tokens}, but {who} attends to {sees}: this must be relearned"
+        f"the layers of {trained.folder.name} were trained with {trained_direction} attention, but attention in {layers} is {direction}: "
+        "they need further training"
     )
 
 
-def _source(name: str, init_prefixes: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
-    """The run's tensor for a name of the model."""
-    if name in theirs:
+def _source(name: str, found_in: Mapping[str, str], available: Mapping[str, Tensor]) -> str | None:
+    """The name of the run's tensor for a tensor of the new model; found_in: prefixes of names, new -> old."""
+    if name in available:
         return name
-    for side, one in init_prefixes.items():
-        if name.startswith(side) and (other := one + name.removeprefix(side)) in theirs:
+    for prefix, replacement in found_in.items():
+        if name.startswith(prefix) and (other := replacement + name.removeprefix(prefix)) in available:
             return other
     return None
 
 
-def _same_answers(recipe: Recipe, trained: Loaded, text: TokenizedData) -> bool:
-    """Whether both heads predict the same: tokens of the same vocabulary, the same classes, or numbers in the same
-    unit.
-    """
-    mine, theirs = recipe.objective, trained.recipe.objective
-    if mine.PREDICTS_TOKENS and theirs.PREDICTS_TOKENS:
+def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> bool:
+    """Whether both heads predict the same: tokens, the same classes, or numbers with the same mean and scale."""
+    own, other = recipe.objective, trained.recipe.objective
+    if own.PREDICTS_TOKENS and other.PREDICTS_TOKENS:
         return True
-    answers = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in (text.labels, trained.labels)}
-    return mine.kind == theirs.kind and len(answers) == 1
+    outputs = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in (data.labels, trained.labels)}
+    return own.kind == other.kind and len(outputs) == 1
 
 
-def _refuse_other_meaning(recipe: Recipe, trained: Loaded, text: TokenizedData) -> None:
+def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> None:
     name = trained.folder.name
     for key in ("tokenizer", "source_tokenizer"):
-        if getattr(text, key).hash != getattr(trained, key).hash:
+        if getattr(data, key).hash != getattr(trained, key).hash:
             what = key.replace("_", " ")
-            raise RecipeFault(f"tokenizer: differs from the {what} of {name} (model.init_from)", hint="remove that section")
-    mine, theirs = recipe.model, trained.recipe.model
-    if not mine.can_init_from(theirs):
-        what = f"{name} is of kind {theirs.kind}; it cannot initialize a model of kind {mine.kind}"
-        raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={theirs.kind}")
-    for key, *values in mine.compare_with(theirs):
+            raise RecipeFault(f"tokenizer: is not the {what} of {name}, the run of model.init_from", hint="leave that section out")
+    own, other = recipe.model, trained.recipe.model
+    if not own.can_start_from(other):
+        what = f"model.kind={own.kind} cannot be initialized from {name}, whose model.kind is {other.kind}"
+        raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={other.kind}")
+    for key, *values in own.compared(other):
         contexts = (recipe.train.context, trained.recipe.train.context)
-        here, there = (_meaning(value, context) for value, context in zip(values, contexts, strict=True))
-        for inner, ours, other in () if key in _FREE else _differing(f"model.{key}", here, there):
-            what = f"is {ours}, but {other} in {name} (model.init_from)"
-            raise RecipeFault(f"{inner}: {what}", hint=f"remove model.{key}")
+        own_value, other_value = (_comparable(value, context) for value, context in zip(values, contexts, strict=True))
+        for inner, one, another in () if key in _FREE else _differing(f"model.{key}", own_value, other_value):
+            what = f"is {one}, but {another} in {name}, the run of model.init_from"
+            raise RecipeFault(f"{inner}: {what}", hint=f"leave model.{key} out")
 
 
-def _meaning(value: Any, context: int) -> Any:
-    """A value without dropout, which does not change the meaning of tensors; `auto` becomes the context."""
+def _comparable(value: Any, context: int) -> Any:
+    """A setting without dropout_rate, which may differ, and with `length: auto` replaced by the context."""
     if isinstance(value, dict):
-        kept = {key: _meaning(item, context) for key, item in value.items() if key != "dropout_rate"}
-        return kept | {"length": context} if kept.get("length") == "auto" else kept
-    return [_meaning(item, context) for item in value] if isinstance(value, list) else value
+        settings = {key: _comparable(item, context) for key, item in value.items() if key != "dropout_rate"}
+        return settings | {"length": context} if settings.get("length") == "auto" else settings
+    return [_comparable(item, context) for item in value] if isinstance(value, list) else value
 
 
-def _differing(key: str, here: Any, there: Any) -> Iterator[tuple[str, str, str]]:
-    """The innermost keys that differ, with both values; for different kinds, the kinds."""
-    if isinstance(here, dict) and isinstance(there, dict) and here.get("kind") == there.get("kind"):
-        for name in here:
-            yield from _differing(f"{key}.{name}", here[name], there.get(name))
-    elif isinstance(here, list) and isinstance(there, list) and len(here) == len(there):
-        for n, (one, other) in enumerate(zip(here, there, strict=True)):
-            yield from _differing(f"{key}[{n}]" if len(here) > 1 else key, one, other)
-    elif here != there:
-        yield key, _shown(here), _shown(there)
+def _differing(key: str, own: Any, other: Any) -> Iterator[tuple[str, str, str]]:
+    """The innermost keys that differ, with both values; for settings of different kinds, the kinds."""
+    if isinstance(own, dict) and isinstance(other, dict) and own.get("kind") == other.get("kind"):
+        for name in own:
+            yield from _differing(f"{key}.{name}", own[name], other.get(name))
+    elif isinstance(own, list) and isinstance(other, list) and len(own) == len(other):
+        for n, (one, another) in enumerate(zip(own, other, strict=True)):
+            yield from _differing(f"{key}[{n}]" if len(own) > 1 else key, one, another)
+    elif own != other:
+        yield key, _format(own), _format(other)
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_format, value))}]"
     return str(value.get("kind")) if isinstance(value, dict) else str(value)
 
 
-def listed(names: Iterable[str]) -> str:
-    """The first names, and the number of others."""
+def shorten(names: Iterable[str]) -> str:
+    """The first six names and the number of further ones."""
     names = list(names)
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -1,4 +1,4 @@
-"""Opens a trained model from a run folder: recipe, tokenizer and weights."""
+"""Loads a trained model from a run folder: recipe, tokenizers, weights and device setup."""
 
 import json
 from collections.abc import Iterable
@@ -29,14 +29,15 @@ from mini_tf.training.machine.device import Setup, settle
 
 FORMAT = 1
 SOURCE_TOKENIZER = "source_tokenizer.json"
-"""The source tokenizer of a run with its own source vocabulary."""
+"""File in the run folder of an encoder-decoder whose source has its own vocabulary."""
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A run's model in memory, and how it was trained; auto: the setup of its first start.
+class LoadedModel:
+    """A run's model on the CPU, and the recipe, tokenizers, labels and objective of its training.
 
-    source_tokenizer: equal to `tokenizer` with one vocabulary. labels: of a task; objective: of its training.
+    source_tokenizer: `tokenizer` itself if the vocabulary is shared. auto: machine settings of the run's first start.
+    labels: None if the objective has none.
     """
 
     folder: Path
@@ -48,27 +49,29 @@ class Loaded:
     labels: Labels | None
     objective: Objective
     step: int | str
-    """The checkpoint with the objective's own network; for averages the newest."""
+    """The checkpoint that holds the objective's own network; of averaged checkpoints the newest."""
 
 
 @dataclass(frozen=True)
-class Trained(Loaded):
-    """A run ready for inference: `model` is in eval on the device of `setup`."""
+class Trained(LoadedModel):
+    """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`."""
 
     setup: Setup
 
     def task(self) -> nn.Module:
-        """The objective's task on this model, in eval. RunFault if its own network is in no kept checkpoint."""
+        """The objective with this model, in eval mode. RunFault if no checkpoint holds its own network."""
         task = self.objective.task(self.model).to(self.setup.device)
         own = loading.load_objective(self.folder, self.step, specs(objective_network.objective_tensors(self.model, task)))
         objective_network.load_objective(self.model, task, own)
         return task.eval()
 
 
-def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, whole: Iterable[str] | None = None) -> str:
-    """config.json: what the model is built from besides resolved.yaml.
+def write_config(
+    recipe: Recipe, sizes: tuple[int, int | None], labels: Labels | None = None, fully_trainable: Iterable[str] | None = None
+) -> str:
+    """The text of config.json: what is needed to build the model and is not in resolved.yaml.
 
-    sizes: of the vocabularies. whole: fully trainable parameters beside an adapter.
+    sizes: of vocabulary and source vocabulary. fully_trainable: parameters trained directly, beside an adapter.
     """
     vocabulary_size, source_vocabulary_size = sizes
     config: dict[str, Any] = {"minitf_format": FORMAT, "vocabulary_size": vocabulary_size, "context": recipe.train.context}
@@ -76,77 +79,79 @@ def write_config(recipe: Recipe, sizes: tuple[int, int | None], labels: Labels |
         config["labels"] = labels.to_json()
     if source_vocabulary_size is not None:
         config["source_vocabulary_size"] = source_vocabulary_size
-    if whole is not None:
-        config["whole"] = list(whole)
+    if fully_trainable is not None:
+        config["whole"] = list(fully_trainable)
     return json.dumps(config, indent=1) + "\n"
 
 
 def open_trained(run: str | Path, step: int | str | None = None, device: str = "auto", average: int | str | None = None) -> Trained:
-    """`load_trained` for inference: in eval, in the run's precision if the device type is the same."""
+    """`load_trained`, in eval mode on `device`, in the run's own precision if the device type is the same."""
     folder = finding.find(run)
-    setup = _setup(device, manifest.read(folder).auto)  # before the weights, whose loading may take long
+    setup = _setup(device, manifest.read(folder).auto)  # before the weights, which may take long to load
     setup.apply()
     loaded = load_trained(folder, step, average)
     loaded.model.to(setup.device).eval()
     return Trained(**vars(loaded), setup=setup)
 
 
-def load_trained(run: str | Path, step: int | str | None = None, average: int | str | None = None) -> Loaded:
-    """The model of a run (a folder, a name, `last`), on the CPU; `step` N, `best` or `last`, None = model.safetensors.
+def load_trained(run: str | Path, step: int | str | None = None, average: int | str | None = None) -> LoadedModel:
+    """The model of a run (a folder, a name, `last`), on the CPU; an adapter is merged into it.
 
-    average: the mean of the last N kept checkpoints, or of the `best`. torch's settings are unchanged.
+    step: N, `best` or `last`; None: model.safetensors. average: in place of `step`, the mean of the last N checkpoints
+    or of the `best`. Leaves torch's global settings unchanged.
     """
     if step is not None and average is not None:
         raise UsageFault(f"--step {step} and --average {average} exclude each other", hint="remove one of them")
     folder = finding.find(run)
     record = manifest.read(folder)
     if record.model is None and finding.seed_folder(folder).is_dir():
-        hint = f"the same command continues it; {finding.seed_folder(folder)} is a run of its own"
+        hint = f"the same command continues it; {finding.seed_folder(folder)} is the run of one seed"
         raise RunFault(f"{folder} has no model yet: not all of its seeds are trained", hint=hint, where=[str(folder)])
-    recipe, tokenizer, source_tokenizer = read_made_with(folder)
+    recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
     config = _read_config(folder / "config.json", vocabulary_sizes(tokenizer, source_tokenizer))
     labels = _read_labels(folder / "config.json", config, recipe)
     architecture = Architecture.of(recipe, tokenizer, source_tokenizer, labels, config["context"])
     meta, adapter = architecture.on_meta(), recipe.adapter
     if adapter is not None and adapter.merge and step is None and average is None and (folder / MODEL).exists():
-        adapter = None  # the weights already contain it
+        adapter = None  # already merged into the weights
     if adapter is not None:
         try:
-            adapt(meta, adapter, _whole(folder / "config.json", config))
+            adapt(meta, adapter, _fully_trainable(folder / "config.json", config))
         except RecipeFault as error:
             raise RunFault(f"{folder} is damaged: {error.message}", where=[str(folder)]) from error
-    expected = specs(meta.weights())  # unfitting tensors are refused before memory is allocated
+    expected = specs(meta.weights())  # mismatches are refused before memory is allocated
 
-    def plain(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    def merge(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         return weights if adapter is None else merged_weights(weights, adapter)
 
-    of: int | str = "best" if step is None else step
+    used_step: int | str = "best" if step is None else step
     if average is not None:
-        weights = averaging.average(folder, average, expected, plain, [name for name, _ in meta.named_buffers()])
-        of = max(averaging.steps_of(folder, average))
+        weights = averaging.average(folder, average, expected, merge, [name for name, _ in meta.named_buffers()])
+        used_step = max(averaging.steps_of(folder, average))
     else:
-        weights = plain(loading.load_model(folder, step, expected))
-        of = int(record.model["step"]) if step is None and record.model is not None else of
+        weights = merge(loading.load_model(folder, step, expected))
+        if step is None and record.model is not None:
+            used_step = int(record.model["step"])
     model = architecture.build()
     model.load_weights(weights)
-    return Loaded(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective, of)
+    return LoadedModel(folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, architecture.objective, used_step)
 
 
-def _whole(path: Path, config: dict[str, Any]) -> list[str]:
-    whole = config.get("whole")
-    if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
-        raise RunFault(f"{path}: lacks the fully trainable parameters beside the adapter", where=[str(path)])
-    return whole
+def _fully_trainable(path: Path, config: dict[str, Any]) -> list[str]:
+    names = config.get("whole")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RunFault(f"{path}: `whole`, the parameters trained beside the adapter, must be a list of names", where=[str(path)])
+    return names
 
 
-def read_whole(folder: Path) -> list[str]:
-    """Fully trainable parameters beside the adapter of a run. RunFault if config.json lacks them."""
+def read_fully_trainable(folder: Path) -> list[str]:
+    """The parameters of a run trained directly, beside its adapter. RunFault if config.json does not list them."""
     path = folder / "config.json"
-    return _whole(path, _read_config(path))
+    return _fully_trainable(path, _read_config(path))
 
 
 def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels | None:
-    """The labels of a task; RunFault without any."""
+    """The labels of a task, None for objectives without; RunFault if they are missing."""
     try:
         labels: Labels | None = recipe.objective.dataset().read_labels(config)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -155,10 +160,10 @@ def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels |
     return labels
 
 
-def read_made_with(folder: Path) -> tuple[Recipe, Tokenizer, Tokenizer]:
-    """Recipe, tokenizer and source tokenizer (the same with one vocabulary) of a run.
+def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokenizer]:
+    """A run's recipe, tokenizer and source tokenizer (`tokenizer` itself if the vocabulary is shared).
 
-    RunFault if they are damaged, since they are files of the run, or if a kind is not installed.
+    RunFault if one is damaged (not DataFault: they are files of the run) or a kind of the recipe is not installed.
     """
     recipe = read_recipe(folder)
     try:
@@ -180,19 +185,19 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
 
 
 def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)) -> dict[str, Any]:
-    """sizes: vocabulary sizes that the file must contain; None: not checked."""
+    """config.json as a dict; sizes: of vocabulary and source vocabulary, which the file must match unless None."""
     try:
         config = json.loads(read_record(path))
         if not isinstance(config, dict):
             raise ValueError("it is not a JSON object")
-        written, context = config["minitf_format"], config["context"]
-        if written > FORMAT:
-            raise RunFault(f"{path}: written by a newer minitf (format {str(written)[:20]}; this one reads {FORMAT})")
+        version, context = config["minitf_format"], config["context"]
+        if version > FORMAT:
+            raise RunFault(f"{path}: written by a newer minitf (format {str(version)[:20]}; this one reads {FORMAT})")
         for name, size in zip(("vocabulary_size", "source_vocabulary_size"), sizes, strict=True):
             if size is not None and config[name] != size:
                 raise ValueError(f"{name} {str(config[name])[:40]} differs from the tokenizer's {size}")
         if not isinstance(context, int) or not 0 < context <= 2**20:
-            raise ValueError(f"context {str(context)[:40]} must be a whole number up to {2**20}")
+            raise ValueError(f"context {str(context)[:40]} must be an integer from 1 to {2**20}")
     except FileNotFoundError as error:
         raise RunFault(f"{path}: file not found", hint="the run has not started training", where=[str(path)]) from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:

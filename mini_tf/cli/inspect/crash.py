@@ -47,11 +47,11 @@ def crash(
     from mini_tf.run import manifest
     from mini_tf.run.dump import read_facts
     from mini_tf.run.finding import find, state_of
-    from mini_tf.trained.opening import read_made_with
+    from mini_tf.trained.opening import read_recipe_and_tokenizers
 
     folder = find(run)
     facts, record = read_facts(folder), manifest.read(folder)
-    recipe, tokenizer, source_tokenizer = read_made_with(folder)
+    recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
     used = Tokenizers(source_tokenizer, tokenizer)
     parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), facts, device)
     training, start = _before(folder, parts, record.extensions)
@@ -86,7 +86,7 @@ def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts"
     from mini_tf.training.machine.device import settle
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
-    return build(recipe, text, settle(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), begun=folder)
+    return build(recipe, text, settle(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), resumed=folder)
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":

@@ -1,1 +1,1 @@
-"""Cost of a run: FLOPs of its steps, memory, time. Measured, without keeping results."""
+"""Cost of a run, measured on a few steps: FLOPs, memory, time. No run folder is written."""

@@ -1,10 +1,10 @@
-"""Measures the cost of a recipe: builds its run and times a few steps."""
+"""Estimates the cost of a recipe's run from its start-up and a few training steps."""
 
 import time
 
 from mini_tf.data.opening import reopen
-from mini_tf.jobs.assembling import build, opened
-from mini_tf.jobs.cost.whole import Cost, cost_of
+from mini_tf.jobs.assembling import build, open_data
+from mini_tf.jobs.cost.run_cost import Cost, measure_cost
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.start_messages import report_start
 from mini_tf.recipe.recipe import Recipe
@@ -12,10 +12,10 @@ from mini_tf.training.machine.device import settle
 
 
 def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -> Cost:
-    """The cost of a run, from building it and `seconds` of its steps."""
-    text = opened(recipe, reporter)
-    began = time.monotonic()
-    reopen(recipe.data, text.tokenizers, recipe.objective, text.hashes)  # from the cache, as the run will do
-    parts = build(recipe, text, settle(recipe.runtime), reporter.detail)
+    """Build the parts of the run, train for `seconds` (default 5), and extrapolate; the weights are discarded."""
+    data = open_data(recipe, reporter)
+    start = time.monotonic()
+    reopen(recipe.data, data.used, recipe.objective, data.hashes)  # timed from the cache, as in a run
+    parts = build(recipe, data, settle(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
-    return cost_of(parts, time.monotonic() - began, seconds)
+    return measure_cost(parts, time.monotonic() - start, seconds)

@@ -1,4 +1,4 @@
-"""Overhead of a run besides its steps: evaluations, samples, checkpoints and the loss plot, each timed once."""
+"""Overhead of a run beside its training steps: evaluations, samples, checkpoints, plots; each timed once."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ import torch
 
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.samples import Samples
-from mini_tf.jobs.session import save
+from mini_tf.jobs.session import save_checkpoint
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
@@ -21,118 +21,120 @@ from mini_tf.system.cache import cache_folder
 from mini_tf.system.drafts import draft_of, remove
 from mini_tf.training.due import Evaluations
 
-EVALUATED_SECONDS = 1.0
-"""An evaluation is timed for about so many seconds and extrapolated."""
-WRITTEN_TOKENS = 256
-"""Of a longer sample only so many tokens are timed."""
-SAVED_BYTES = 1 << 26
-"""Of a larger checkpoint only so many bytes are timed."""
-DRAWN_STEPS = 100
+EVALUATION_SECONDS = 1.0
+"""Duration of the timed evaluation, which is extrapolated to all validation data."""
+MAX_SAMPLE_TOKENS = 256
+"""Maximum length of the timed sample; the time of a longer one is extrapolated."""
+MAX_SAVED_BYTES = 1 << 26
+"""Maximum size of the timed checkpoint; the time of a larger one is extrapolated."""
+PLOTTED_STEPS = 100
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds of each. whole: an evaluation on all validation data; evaluation: one during training."""
+    """Seconds of each, done once.
+
+    evaluation: during training. full_evaluation: on all validation data. closing: plots, final scores, closing lines.
+    """
 
     evaluation: float
-    whole: float
+    full_evaluation: float
     sample: float
     save: float
     closing: float
 
 
-def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
-    """state_bytes: size of the optimizer state in a checkpoint. Files written are removed."""
-    tokens = parts.held_out_tokens
-    rate = _evaluated_per_second(parts, tokens)
+def measure_overhead(parts: Parts, state_bytes: int) -> Overhead:
+    """Time each kind of overhead; state_bytes: size of the optimizer state. Written files are removed."""
+    tokens = parts.validation_tokens
+    rate = _evaluation_tokens_per_second(parts, tokens)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and pipeline.GENERATION_METRICS:
-        (sample, last), text = _answer(parts), ""
+    if pipeline is not None and pipeline.WRITTEN:
+        (sample, last), text = _time_scored_texts(parts), ""
     else:
-        (sample, text), last = _continue(parts), 0.0
-    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()])
+        (sample, text), last = _time_sample(parts), 0.0
+    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
     return Overhead(
         evaluation=parts.sample_size / rate,
-        whole=tokens / rate,
+        full_evaluation=tokens / rate,
         sample=sample,
-        save=_save(weights, state_bytes, parts.recipe.checkpoint),
-        closing=_draw() + last + _seconds(partial(Samples(parts, lambda line: None).copied, text)),
+        save=_time_save(weights, state_bytes, parts.recipe.checkpoint),
+        closing=_time_plots() + last + _seconds(partial(Samples(parts, lambda line: None).copied, text)),
     )
 
 
-def how_often(due: Evaluations, steps: int, seconds: float | None) -> tuple[int, int]:
-    """Number of evaluations and checkpoints, both also after the last step; every evaluation is assumed to be the best
-    so far.
+def count_evaluations_and_saves(due: Evaluations, steps: int, seconds: float | None) -> tuple[int, int]:
+    """Numbers of evaluations and checkpoints of a run, including those after the last step.
 
-    seconds: of a run with a time limit.
+    Every evaluation counts as the best so far, which saves a checkpoint. seconds: the time limit of the run, or None.
     """
     recipe = due.recipe
-    clocked = seconds is not None and recipe.eval.every_steps == "auto"
-    period = max(1, steps // due.within(seconds or 0.0)) if clocked else due.every(steps)
+    timed = seconds is not None and recipe.eval.every_steps == "auto"
+    period = max(1, steps // due.within(seconds or 0.0)) if timed else due.every(steps)
     evaluations = math.ceil(steps / period)
     saves = recipe.checkpoint.every_steps
     others = steps // saves - steps // math.lcm(saves, period) if isinstance(saves, int) else 0
     return evaluations, evaluations + others
 
 
-def _evaluated_per_second(parts: Parts, tokens: int) -> float:
-    """Tokens per second of evaluation, after a warmup batch."""
+def _evaluation_tokens_per_second(parts: Parts, tokens: int) -> float:
+    """Measured after a warmup batch."""
     batch = parts.setup.micro_batch_size * parts.recipe.train.context
-    few = min(tokens, batch * max(1, int(EVALUATED_SECONDS / _evaluate(parts, min(tokens, batch)))))
-    return few / _evaluate(parts, few)
+    n_tokens = min(tokens, batch * max(1, int(EVALUATION_SECONDS / _time_evaluation(parts, min(tokens, batch)))))
+    return n_tokens / _time_evaluation(parts, n_tokens)
 
 
-def _evaluate(parts: Parts, tokens: int) -> float:
+def _time_evaluation(parts: Parts, tokens: int) -> float:
     return _seconds(partial(parts.evaluate, tokens))
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def _continue(parts: Parts) -> tuple[float, str]:
-    """Seconds of a sample, and the sample; none if the model does not generate."""
+def _time_sample(parts: Parts) -> tuple[float, str]:
+    """Seconds of one sample, and its text; (0.0, "") if the model generates no text."""
     recipe = parts.recipe
-    length = min(recipe.generate.max_new_tokens, WRITTEN_TOKENS)
-    for tokens in (2, length):  # a few to warm up
+    length = min(recipe.generate.max_new_tokens, MAX_SAMPLE_TOKENS)
+    for tokens in (2, length):  # two tokens as warmup
         shorter = recipe.model_copy(update={"generate": recipe.generate.model_copy(update={"max_new_tokens": tokens})})
-        samples, began = Samples(replace(parts, recipe=shorter), lambda line: None), time.perf_counter()
+        samples, start = Samples(replace(parts, recipe=shorter), lambda line: None), time.perf_counter()
         text = samples.text()
-        taken = time.perf_counter() - began
-    return (0.0, "") if text is None else (taken * recipe.generate.max_new_tokens / length, text)
+        seconds = time.perf_counter() - start
+    return (0.0, "") if text is None else (seconds * recipe.generate.max_new_tokens / length, text)
 
 
-def _answer(parts: Parts) -> tuple[float, float]:
-    """Seconds of generated texts and their metrics at one evaluation, and on all validation data at the end."""
-    pipeline_of(parts).scores(iter([("a", ["a"])]))  # imports of the metric packages count once
+def _time_scored_texts(parts: Parts) -> tuple[float, float]:
+    """Seconds to generate, score and sample texts at one evaluation, and to score those of all validation examples."""
+    pipeline_of(parts).scores(iter([("a", ["a"])]))  # imports the packages of the metrics beforehand
     samples = Samples(parts, lambda line: None)
-    judged, shown = _seconds(samples.scores), _seconds(samples.text)
-    few = min(parts.recipe.eval.translations, parts.val.n_rows)
-    return judged + shown, judged * parts.val.n_rows / few if few else 0.0
+    scoring, sampling = _seconds(samples.scores), _seconds(samples.text)
+    scored = min(parts.recipe.eval.translations, parts.val.n_rows)
+    return scoring + sampling, scoring * parts.val.n_rows / scored if scored else 0.0
 
 
-def _save(weights: int, state: int, keep: Checkpoint) -> float:
-    """Seconds to save and publish a checkpoint of so many bytes, in the cache."""
-    share = min(1.0, SAVED_BYTES / (weights + state))
+def _time_save(weights: int, state: int, settings: Checkpoint) -> float:
+    """Seconds to save and publish a checkpoint of these sizes in bytes, in the cache folder."""
+    share = min(1.0, MAX_SAVED_BYTES / (weights + state))
     model, moments = ({"all": torch.zeros(int(size * share), dtype=torch.uint8)} for size in (weights, state))
-    with _run() as run:
-        return _seconds(lambda: save(run, 0, Tensors(model, moments, {}), {}, 0.0, keep)) / share
+    with _temporary_run() as run:
+        return _seconds(lambda: save_checkpoint(run, 0, Tensors(model, moments, {}), {}, 0.0, settings)) / share
 
 
 @cache
-def _draw() -> float:
-    """Seconds of the loss plot, mostly imports, so only the first call counts."""
-    with _run() as run:
-        for step in range(DRAWN_STEPS):
+def _time_plots() -> float:
+    """Seconds of the plots, mostly for imports; cached, since only the first call includes those."""
+    with _temporary_run() as run:
+        for step in range(PLOTTED_STEPS):
             run.record({"step": step, "loss": 1.0, "val.loss": 1.0})
         return _seconds(run.draw)
 
 
 @contextlib.contextmanager
-def _run() -> Iterator[Run]:
-    """A temporary run; if this process is killed, the next one removes it."""
+def _temporary_run() -> Iterator[Run]:
+    """A run in a temporary folder, which is removed at the end; after a kill, by the next call."""
     folder = draft_of(cache_folder() / "cost")
     folder.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Cost of training steps: FLOPs, memory and time of real steps on real data, without side effects."""
+"""FLOPs, memory and time of training steps, measured with the run's own model and data."""
 
 import resource
 import statistics
@@ -13,17 +13,16 @@ from mini_tf.training.flops import TRAINING_PASSES, flops_of
 from mini_tf.training.loop import Training, train
 from mini_tf.training.machine.memory import saved_bytes
 
-WARM_UP = 2
-"""Steps not counted: memory allocation and torch.compile."""
-FEWEST = 5
-"""Minimum number of timed steps, if the run has so many."""
-SEEN = 8
-"""Steps inspected to find a typical one, and the largest: sizes differ with train.batch_tokens."""
+WARMUP_STEPS = 2
+"""Not timed: memory is allocated, and torch.compile compiles."""
+MIN_TIMED_STEPS = 5
+INSPECTED_STEPS = 8
+"""Steps searched for the median and the largest batch: with train.batch_tokens their sizes differ."""
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes in training; activations: what the backward pass of one micro-batch needs."""
+    """Bytes that training holds at the same time; activations: tensors saved for backward of one micro-batch."""
 
     weights: int
     gradients: int
@@ -37,41 +36,41 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class StepFlops:
-    """Of one step. flops: matrix products, forward and backward. tokens: without padding."""
+    """One step. flops: matrix products of forward and backward pass. tokens: without padding."""
 
     flops: int
     tokens: int
 
 
 @dataclass(frozen=True)
-class Pace:
-    """seconds: of a typical step (median). warm_up: extra time of the first steps. peak_bytes: see `peak_bytes`."""
+class StepTiming:
+    """seconds: the median step. warmup: extra seconds of the first steps in total. peak_bytes: see `peak_bytes`."""
 
     seconds: float
-    warm_up: float
+    warmup: float
     peak_bytes: int
 
 
-def usual_step(training: Training) -> int:
-    """The first step with the median number of tokens."""
-    tokens = [sum(batch.counts["tokens"] for batch in training.feed.micro_batches(step)) for step in range(SEEN)]
+def median_step(training: Training) -> int:
+    """The index of the first step with the median number of tokens, among the first INSPECTED_STEPS."""
+    tokens = [sum(batch.counts["tokens"] for batch in training.feed.micro_batches(step)) for step in range(INSPECTED_STEPS)]
     return tokens.index(statistics.median_low(tokens))
 
 
-@torch.no_grad()  # with gradients enabled a forward pass may do part of the backward pass
+@torch.no_grad()  # with gradients, a forward pass may compute a part of the backward pass
 def step_flops(parts: Parts, training: Training) -> StepFlops:
-    """FLOPs of a typical step; the output layer works at targets only. A stream is counted without its state."""
+    """FLOPs of the median step; the head counts at target positions only, a stream without its memory."""
     parts.task.train()
-    batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(usual_step(training))]
+    batches = [batch.to(parts.setup.device) for batch in training.feed.micro_batches(median_step(training))]
     with parts.setup.autocast():
         flops = flops_of(lambda: [parts.task(batch, None) for batch in batches])
     return StepFlops(TRAINING_PASSES * flops, sum(batch.counts["tokens"] for batch in batches))
 
 
 def memory_of(parts: Parts, training: Training) -> MemoryUse:
-    """Memory before training: sizes of tensors, without the process, torch and temporary buffers."""
-    seen = [batch for step in range(SEEN) for batch in training.feed.micro_batches(step)]
-    batch = max(seen, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
+    """Sizes of tensors before training; excludes the process, torch and temporary buffers."""
+    batches = [batch for step in range(INSPECTED_STEPS) for batch in training.feed.micro_batches(step)]
+    batch = max(batches, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return MemoryUse(
         weights=sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]),
@@ -81,20 +80,21 @@ def memory_of(parts: Parts, training: Training) -> MemoryUse:
     )
 
 
-def pace_of(training: Training, seconds: float) -> Pace:
-    """Train for about so many seconds, at least `FEWEST` steps after the warmup, at most to the end of the run."""
+def measure_steps(training: Training, seconds: float) -> StepTiming:
+    """Train for `seconds`, at least `MIN_TIMED_STEPS` steps after warmup, at most to the end of the run."""
     ends = [0.0]
     for report in train(training):
-        ends.append(report.seconds)  # since training began
-        if len(ends) > WARM_UP + FEWEST and ends[-1] - ends[WARM_UP] >= seconds:
+        ends.append(report.seconds)  # since the start of training
+        if len(ends) > WARMUP_STEPS + MIN_TIMED_STEPS and ends[-1] - ends[WARMUP_STEPS] >= seconds:
             break
-    each = [end - begin for begin, end in pairwise(ends)]
-    usual = statistics.median(each[WARM_UP:] or each)
-    return Pace(usual, max(0.0, sum(each[:WARM_UP]) - usual * min(WARM_UP, len(each))), peak_bytes(training.setup.device))
+    durations = [end - begin for begin, end in pairwise(ends)]
+    median = statistics.median(durations[WARMUP_STEPS:] or durations)
+    warmup = sum(durations[:WARMUP_STEPS]) - median * min(WARMUP_STEPS, len(durations))
+    return StepTiming(median, max(0.0, warmup), peak_bytes(training.setup.device))
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Peak memory so far: of tensors on a GPU, else of the process."""
+    """Peak memory so far: of tensors on a GPU, else the resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,1 +1,1 @@
-"""Test of exact resume (`minitf doctor --resume`): runs are killed, continued and compared."""
+"""The check of `minitf doctor --resume`: tiny runs are killed, resumed and compared with an uninterrupted one."""

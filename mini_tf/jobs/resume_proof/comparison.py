@@ -10,13 +10,13 @@ COMPARED = ("metrics.jsonl", "model.safetensors", "optimizer.safetensors")
 
 
 def differences(one: Path, other: Path) -> dict[str, str | None]:
-    """For each of the COMPARED files: None if all bytes are equal, else the first place that differs."""
+    """File name -> None if equal, else the line or tensor of the first difference, for the COMPARED files."""
     return {name: _first_difference(_file(one, name), _file(other, name)) for name in COMPARED}
 
 
 def _file(run: Path, name: str) -> Path:
-    last = f"checkpoints/step-{manifest.read(run).step:08d}"
-    return run / last / name if name == "optimizer.safetensors" else run / name
+    checkpoint = f"checkpoints/step-{manifest.read(run).step:08d}"
+    return run / checkpoint / name if name == "optimizer.safetensors" else run / name
 
 
 def _first_difference(one: Path, other: Path) -> str | None:

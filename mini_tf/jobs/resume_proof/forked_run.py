@@ -1,7 +1,6 @@
-"""One run of the test: a fork of this process that can be killed at any moment and continued.
+"""A tiny run in a fork of this process, which can be killed at any moment and resumed.
 
-The forking process has torch imported but has not computed anything: neither GNU's OpenMP nor CUDA can be used after a
-fork once they ran in the parent.
+The parent process has imported torch but computed nothing: GNU OpenMP and CUDA fail in a fork after use in the parent.
 """
 
 import os
@@ -15,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
-import mini_tf.drawing.loss_curve  # noqa: F401  every fork would import it anew: a second each
+import mini_tf.drawing.loss_curve  # noqa: F401  imported once here rather than in every fork, which takes a second
 from mini_tf.jobs.pretrain import Options, pretrain
 from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading
@@ -37,46 +36,47 @@ generate: {max_new_tokens: 16}
 
 
 class Failed(Exception):
-    """A run ended with this exit code and this last line."""
+    """A run ended with an error; the message has its exit code and its last output line."""
 
 
-class KilledRun:
-    """A run with its own folder and cache, so that it tokenizes its data itself."""
+class ForkedRun:
+    """A run with its own run folder and cache folder, so that it tokenizes its data itself."""
 
-    def __init__(self, stage: Path, name: str, reporter: Reporter, overrides: Sequence[str] = ()) -> None:
-        self.place, self.reporter, self.overrides = stage / name, reporter, overrides
-        self.folder, self._log = self.place / "run", self.place / "said.txt"
-        self.place.mkdir()
-        (self.place / "rehearsal.yaml").write_text(RECIPE)
+    def __init__(self, parent: Path, name: str, reporter: Reporter, overrides: Sequence[str] = ()) -> None:
+        self.root, self.reporter, self.overrides = parent / name, reporter, overrides
+        self.folder, self._log = self.root / "run", self.root / "output.txt"
+        self.root.mkdir()
+        (self.root / "tiny.yaml").write_text(RECIPE)
 
     def run(self) -> float:
-        """Run or continue to the end; returns the seconds."""
-        began = time.monotonic()
+        """Start or resume the run, to its end; returns its seconds, raises Failed."""
+        start = time.monotonic()
         with self._forked() as child:
             child.join()
         if child.exitcode:
             last = (self._log.read_text(errors="replace").splitlines() or ["no output"])[-1]
             raise Failed(f"exit code {child.exitcode}: {last[:300]}")
-        return time.monotonic() - began
+        return time.monotonic() - start
 
     def kill(self, moment: float | None) -> tuple[float, str, bool] | None:
-        """kill -9 after so many seconds; None: as soon as a save that is not the first has begun.
+        """Kill the run `moment` seconds after its start; None: as soon as it writes a checkpoint other than its first.
 
-        Returns seconds, what was found on disk, and whether a save had begun; None if the run had already ended.
+        Returns the seconds, the state of the run folder in words, and whether it was writing a checkpoint; None if it
+        had ended.
         """
-        began = time.monotonic()
+        start = time.monotonic()
         with self._forked() as child:
-            while (time.monotonic() - began < moment) if moment is not None else not (self._saving() and self._saved()):
+            while (time.monotonic() - start < moment) if moment is not None else not (self._saving() and self._saved()):
                 if not child.is_alive():
                     return None
                 time.sleep(1e-4)
-            after = time.monotonic() - began
-        return after, self._found(), bool(self._saving())
+            seconds = time.monotonic() - start
+        return seconds, self._state(), bool(self._saving())
 
     @contextmanager
     def _forked(self) -> Iterator[BaseProcess]:
-        """The run in a process of its own; killed at the end of the block if still alive."""
-        child = get_context("fork").Process(target=self._live)
+        """The run in a forked process; killed at the end of the block if still running."""
+        child = get_context("fork").Process(target=self._run_in_fork)
         child.start()
         try:
             yield child
@@ -84,13 +84,12 @@ class KilledRun:
             child.kill()
             child.join()
 
-    def _live(self) -> NoReturn:
-        """The body of the fork; an error is printed as a traceback."""
-        said = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        os.environ["MINITF_CACHE"] = str(self.place / "cache")
-        resolved = reading.read(self.place / "rehearsal.yaml", self.overrides)
+    def _run_in_fork(self) -> NoReturn:
+        output = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.environ["MINITF_CACHE"] = str(self.root / "cache")
+        resolved = reading.read(self.root / "tiny.yaml", self.overrides)
         sys.exit(pretrain(resolved, Options(RunLocation(self.folder)), self.reporter).exit_code)
 
     def _saving(self) -> list[str]:
@@ -99,9 +98,9 @@ class KilledRun:
     def _saved(self) -> list[str]:
         return sorted(glob("step-*", root_dir=self.folder / "checkpoints"))
 
-    def _found(self) -> str:
+    def _state(self) -> str:
         if unfinished := self._saving():
-            return f"during the save of step {_step(unfinished[0])}"
+            return f"while saving step {_step(unfinished[0])}"
         if saved := self._saved():
             return f"step {_step(saved[-1])} saved"
         return "nothing saved yet" if (self.folder / manifest.NAME).exists() else "no run folder yet"

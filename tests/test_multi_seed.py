@@ -16,9 +16,8 @@ import yaml
 from commands import EXACT, TINY, minitf, refused, trained
 
 from mini_tf.cli.finetune import finetune, task_recipes
-from mini_tf.cli.gate_checks import check_gates
-from mini_tf.jobs.cost import whole as whole_cost
-from mini_tf.jobs.repeats import main_figure, median_run, spread
+from mini_tf.jobs.cost import run_cost
+from mini_tf.jobs.multi_seed import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.gates import Gate
 from mini_tf.recipe.kinds import settings_of
@@ -102,10 +101,10 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert f"val.loss.mean is {measured['val.loss.mean']:.6g}, but must be < 0.1\n" in done.stderr
     told = done.stderr.splitlines()[-6:]
     assert [line.split("  ")[:2] for line in told[:3]] == [[name, f"train.seed {1 + i}"] for i, name in enumerate(FOLDERS)]
-    [median] = [line for line in told[:3] if line.endswith("  (median)")]
+    [median] = [line for line in told[:3] if line.endswith("  <- median")]
     assert f"val.loss {measured['val.loss']:.4f}, " in median
     assert told[3] == (
-        f"median of each metric over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
+        f"median over 3 seeds: val.loss {measured['val.loss']:.4f} (mean {measured['val.loss.mean']:.4f}, "
         f"standard deviation {measured['val.loss.std']:.4f}, {measured['val.loss.min']:.4f} to {measured['val.loss.max']:.4f})"
     )
 
@@ -124,7 +123,7 @@ def test_the_end_is_told_in_a_table_and_a_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_the_main_figure_is_that_of_the_task(objective: str, measured: dict[str, float], main: str) -> None:
-    assert main_figure(measured, settings_of("objectives", objective)()) == main  # type: ignore[arg-type]
+    assert main_metric(measured, settings_of("objectives", objective)()) == main  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 4, 5, 10])
@@ -291,12 +290,12 @@ def test_extending_is_for_the_seeds_one_by_one(whole: Path, tmp_path: Path) -> N
 
 
 def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_cost, "MEASURED_SECONDS", 0.1)
+    monkeypatch.setattr(run_cost, "MEASURED_SECONDS", 0.1)
     done = minitf("pretrain", TINY, *SEEDS, "--dry-run", "--json", "-d", tmp_path / "run")
     measured = json.loads(done.stdout)["metrics"]
     assert measured["seconds"] == pytest.approx(sum(value for name, value in measured.items() if name.startswith("seconds.")))
     assert measured["seconds.training"] == pytest.approx(3 * 4 * measured["seconds_per_step"])
-    assert f"{measured['minutes']:.1f} minutes for 3 seeds; nothing was saved\n" in done.stderr
+    assert f"{measured['minutes']:.1f} minutes in total for 3 seeds; nothing was saved\n" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -1,0 +1,114 @@
+"""The cost of a whole run: parameters, FLOPs, memory, throughput, MFU, and the time of each part."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
+from mini_tf.jobs.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
+from mini_tf.jobs.parts import Parts, training_of
+from mini_tf.training.due import Evaluations
+from mini_tf.training.machine.peak import peak_flops
+from mini_tf.training.optimizer import build as build_optimizer
+from mini_tf.training.schedule import Horizon
+
+MEASURED_SECONDS = 5.0
+"""Default duration of the timed steps."""
+IMPORT_SECONDS = time.process_time()
+"""CPU time of this process up to this import; single-threaded, so about the elapsed time of all imports."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """found: device, precision and other settings (`Setup.found`). peak: FLOP/s of the fastest matrix product.
+
+    counts, seconds: by part of a run; `counts` of one seed, `seconds` summed over all `seeds`.
+    """
+
+    found: dict[str, Any]
+    parameters: int
+    step_flops: StepFlops
+    memory: MemoryUse
+    timing: StepTiming
+    peak: float
+    counts: dict[str, int]
+    seconds: dict[str, float]
+    seeds: int
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start of the first run to the end of the last one."""
+        return sum(self.seconds.values())
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        step, flops = self.timing.seconds, self.step_flops
+        return {
+            "parameters": self.parameters,
+            "flops_per_token": flops.flops / flops.tokens,
+            "flops_per_step": flops.flops,
+            "tokens_per_step": flops.tokens,
+            "tokens_per_second": flops.tokens / step,
+            "seconds_per_step": step,
+            "mfu": flops.flops / step / self.peak,
+            "peak_flops": self.peak,
+            "memory_bytes": self.memory.total,
+            **{f"memory_bytes.{name}": size for name, size in vars(self.memory).items()},
+            "peak_bytes": self.timing.peak_bytes,
+            "steps": self.counts["training"],
+            "seeds": self.seeds,
+            "seconds": self.total,
+            **{f"seconds.{name}": seconds for name, seconds in self.seconds.items()},
+            "minutes": self.total / 60,
+        }
+
+
+def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
+    """Train for `seconds` and time the overhead; opening: seconds to read the data and build the model."""
+    recipe, setup = parts.recipe, parts.setup
+    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.products))
+    flops, memory = step_flops(parts, training), memory_of(parts, training)
+    timing = measure_steps(training, MEASURED_SECONDS if seconds is None else seconds)
+    overhead = measure_overhead(parts, memory.optimizer)
+    counts, times = run_time(parts.evaluations, parts.schedule.horizon, timing.seconds, overhead)
+    times = {"start": IMPORT_SECONDS + opening, "warm_up": timing.warmup, **times}
+    return Cost(
+        found=setup.found,
+        parameters=sum(p.numel() for p in parts.trainable.parameters()),
+        step_flops=flops,
+        memory=memory,
+        timing=timing,
+        peak=peak_flops(setup.device, setup.products),
+        counts=counts,
+        seconds={name: recipe.train.seeds * each for name, each in times.items()},
+        seeds=recipe.train.seeds,
+    )
+
+
+def run_time(due: Evaluations, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
+    """Counts and total seconds by part of a run; step: seconds of a training step.
+
+    With a time limit, evaluations, samples and checkpoints during training count against it.
+    """
+    steps = horizon.steps or _steps_within(due, horizon.seconds or 0.0, step, overhead)
+    evaluations, saves = count_evaluations_and_saves(due, steps, horizon.seconds)
+    samples = evaluations if overhead.sample else 0
+    seconds = {
+        "training": steps * step,
+        "evaluation": evaluations * overhead.evaluation,
+        "last_evaluation": 0.0 if due.tokens(horizon) is None else overhead.full_evaluation,
+        "samples": samples * overhead.sample,
+        "saving": saves * overhead.save,
+        "closing": overhead.closing,
+    }
+    return {"training": steps, "evaluation": evaluations, "samples": samples, "saving": saves}, seconds
+
+
+def _steps_within(due: Evaluations, seconds: float, step: float, overhead: Overhead) -> int:
+    """Steps within a time limit, less the evaluations, samples and checkpoints before the last ones."""
+    steps = max(1, int(seconds / step))
+    for _ in range(20):  # fixed-point iteration: the overhead depends on the number of steps
+        evaluations, saves = count_evaluations_and_saves(due, steps, seconds)
+        between = (evaluations - 1) * (overhead.evaluation + overhead.sample) + (saves - 1) * overhead.save
+        steps = max(1, int(seconds / (step + between / steps)))
+    return steps

@@ -1,0 +1,161 @@
+"""Checks that tiny runs, killed with kill -9 and resumed, end byte-identical to an uninterrupted run.
+
+Each run is killed at a different time, one of them while it writes a checkpoint.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mini_tf.jobs.resume_proof.comparison import COMPARED, differences
+from mini_tf.jobs.resume_proof.forked_run import Failed, ForkedRun
+from mini_tf.jobs.session import Reporter
+from mini_tf.run import manifest
+from mini_tf.run.finding import try_to_hold
+from mini_tf.system.cache import cache_folder
+from mini_tf.system.errors import Unavailable
+
+SECONDS = 20.0
+MIN_KILLS = 3
+SAVE_TRIES = 5
+"""Maximum number of attempts to kill a run while it writes a checkpoint, which takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One killed run. seconds: from start to kill; found: its state then; inside_save: while writing a checkpoint.
+
+    differs: by COMPARED file, None or the first difference from the uninterrupted run. failed: error on resuming.
+    """
+
+    seconds: float
+    found: str
+    inside_save: bool
+    differs: dict[str, str | None]
+    failed: str | None = None
+
+
+@dataclass(frozen=True)
+class ResumeProof:
+    """seconds: of the uninterrupted run; auto: its machine settings.
+
+    repeats: if there are differences, whether two uninterrupted runs are equal on this machine; else None.
+    """
+
+    steps: int
+    seconds: float
+    auto: dict[str, Any]
+    kills: list[Kill]
+    repeats: bool | None = None
+
+    @property
+    def first_difference(self) -> str | None:
+        """The killed run, the file and the place in it; None if all bytes are equal."""
+        for number, kill in enumerate(self.kills, start=1):
+            if kill.failed is not None:
+                return f"kill {number} ({kill.found}): the resumed run failed with {kill.failed}"
+            for name, place in kill.differs.items():
+                if place is not None:
+                    return f"kill {number} ({kill.found}): {name} differs, first in {place}"
+        return None
+
+
+def prove_resume(reporter: Reporter, say: Callable[[str], None]) -> ResumeProof:
+    """Kill and resume as many runs as fit into SECONDS, at least MIN_KILLS. reporter: of the runs; say: for progress.
+
+    Raises Unavailable if the system cannot fork, another check is running, or an uninterrupted run fails.
+    """
+    if not hasattr(os, "fork"):
+        raise Unavailable("doctor --resume forks processes, which this system cannot do", hint="use Linux or macOS")
+    start = time.monotonic()
+    with _temporary_folder() as folder:
+        reference = ForkedRun(folder, "uninterrupted", reporter)
+        seconds = _run_uninterrupted(reference)
+        record = manifest.read(reference.folder)
+        overrides = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")]
+        overrides.append(f"train.micro_batch_size={record.auto['micro_batch_size']}")  # `auto` depends on timings
+        say(f"an uninterrupted run of {record.step} steps took {seconds:.1f} s; now killing and resuming the same run")
+        kills: list[Kill] = []
+        for number, moment in enumerate(_moments(seconds, kills), start=1):
+            run = ForkedRun(folder, f"killed-{number}", reporter, overrides)
+            if kill := _kill_and_resume(run, moment, reference):
+                kills.append(kill)
+                say(f"kill {len(kills)}: {kill.found}, {kill.seconds:.1f} s after the start; {_outcome(kill)}")
+            shutil.rmtree(run.root)
+            enough = len(kills) >= MIN_KILLS and (number >= SAVE_TRIES or any(kill.inside_save for kill in kills))
+            if enough and time.monotonic() - start + 1.5 * seconds > SECONDS:
+                break
+        result = ResumeProof(record.step, seconds, record.auto, kills)
+        if result.first_difference is None:
+            return result
+        say("a difference was found; running once more without interruption to check that this machine is deterministic")
+        repetition = ForkedRun(folder, "repetition", reporter, overrides)
+        _run_uninterrupted(repetition)
+        return replace(result, repeats=not any(differences(repetition.folder, reference.folder).values()))
+
+
+def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
+    """Times of kills: None (during a save) until one succeeds, then 1/2, 1/4, 3/4, 1/8, ... of `seconds`."""
+    for _ in range(SAVE_TRIES):
+        if not any(kill.inside_save for kill in kills):
+            yield None
+    number = 0
+    while True:
+        number += 1
+        digits = f"{number:b}"
+        yield seconds * int(digits[::-1], 2) / 2 ** len(digits)
+
+
+def _kill_and_resume(run: ForkedRun, moment: float | None, reference: ForkedRun) -> Kill | None:
+    """None if the run ended before it could be killed."""
+    killed = run.kill(moment)
+    if killed is None:
+        return None
+    seconds, found, inside_save = killed
+    try:
+        run.run()
+    except Failed as failed:
+        return Kill(seconds, found, inside_save, dict.fromkeys(COMPARED), str(failed))
+    return Kill(seconds, found, inside_save, differences(run.folder, reference.folder))
+
+
+def _run_uninterrupted(run: ForkedRun) -> float:
+    """The seconds of the run; raises Unavailable if it fails."""
+    try:
+        return run.run()
+    except Failed as failed:
+        raise Unavailable(f"an uninterrupted run failed with {failed}") from failed
+
+
+def _outcome(kill: Kill) -> str:
+    if kill.failed is not None:
+        return f"the resumed run FAILED with {kill.failed}"
+    different = [name for name, place in kill.differs.items() if place is not None]
+    return f"{', '.join(different)} DIFFERENT after resuming" if different else "byte-identical after resuming"
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """The folder of all runs, in the cache folder; first emptied of what a killed check left."""
+    folder = cache_folder() / "resume-proof"
+    folder.mkdir(exist_ok=True)
+    lock = try_to_hold(folder)
+    if lock is None:
+        raise Unavailable(f"{folder} is in use by another `doctor --resume`", hint="wait until it is done")
+    try:
+        for leftover in folder.iterdir():
+            shutil.rmtree(leftover)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        os.close(lock)
+
+
+def as_json(proof: ResumeProof) -> dict[str, Any]:
+    """The fields of the proof, and `equal`."""
+    return {**asdict(proof), "equal": proof.first_difference is None}
