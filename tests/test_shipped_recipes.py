@@ -128,7 +128,7 @@ def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_positions(
     trained = open_trained(run)
     objective = trained.recipe.objective.build(trained.tokenizer.vocabulary)
     counts = BothNeighbours(np.asarray(evaluation_data(trained, None, "train").ids), trained.tokenizer.vocabulary.size)
-    losses, hits, places = np.zeros(2), np.zeros(2), 0
+    losses, hits, positions = np.zeros(2), np.zeros(2), 0
     for rows in pack(trained.recipe, evaluation_data(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
         batch = objective.prepare(rows)
         with torch.inference_mode():

@@ -22,20 +22,20 @@ RECIPES = Annotated[
     ),
 ]
 STAGES = {
-    "start": ("start", "imports, data, model"),
-    "warm_up": ("warmup", "extra time of the first steps"),
+    "start": ("start", "process, data, model"),
+    "warm_up": ("first steps", "warmup beyond the usual step time"),
     "training": ("training", "steps"),
     "evaluation": ("evaluation", "during training"),
     "last_evaluation": ("evaluation", "on all validation data, at the end"),
     "samples": ("samples", "times"),
     "saving": ("saving", "checkpoints"),
-    "closing": ("closing", "plots and closing report"),
+    "closing": ("closing", "loss plot and closing report"),
 }
 """Name of each part of a run's time, and its unit or meaning."""
 HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLOP", "parameters")
 MEANING = (
-    "minutes: of the whole run, with all its seeds; ms, GFLOP: per step; MFU: relative to the fastest matrix product in this precision; "
-    "MiB: weights, gradients, optimizer and activations."
+    "minutes: total, all seeds; ms, GFLOP: per step; MFU: of the fastest matrix product in this precision; "
+    "MiB: weights, gradients, optimizer state and activations."
 )
 
 
@@ -68,7 +68,7 @@ def cost(
 
     costs = []
     for one in resolved:
-        console.say(f"{one.name}: reading the data, then training for some seconds")
+        console.say(f"{one.name}: reading the data, then timing training steps")
         costs.append(estimate(one.recipe, console, seconds))
     names = [one.name for one in resolved]
     results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
@@ -82,20 +82,20 @@ def _record(name: str, cost: "Cost") -> dict[str, Any]:
     return {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
 
 
-def _told(name: str, cost: "Cost") -> list[str]:
-    """One recipe: a line for each figure, then one for each part of the time."""
+def _details(name: str, cost: "Cost") -> list[str]:
+    """One recipe: a line per quantity, then one per part of the time."""
     found, memory, step = cost.found, cost.memory, cost.timing.seconds
-    flops, runs = cost.step_flops.flops, "" if cost.seeds == 1 else f" for {cost.seeds} seeds"
+    flops, runs = cost.step_flops.flops, "in total" if cost.seeds == 1 else f"for all {cost.seeds} seeds"
     how = [found["device"], found["precision"], "compiled" if found["compile"] else "not compiled", f"threads {found['threads']}"]
     facts = {
         "recipe": f"{name}: {', '.join(map(str, how))}",
         "parameters": f"{cost.parameters:,}",
-        "work": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
+        "compute": f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward",
         "memory": f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items()),
-        "": f"activations of a micro-batch of {found['micro_batch_size']} rows; peak memory measured: {in_bytes(cost.timing.peak_bytes)}",
+        "": f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak {in_bytes(cost.timing.peak_bytes)}",
         "speed": f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)} tokens/s",
         "MFU": f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix product here",
-        "time": f"{duration(cost.total)} in total{runs}",
+        "time": f"{duration(cost.total)} {runs}",
     }
     lines = [f"{what:<11} {value}" for what, value in facts.items()]
     for part, seconds in cost.seconds.items():

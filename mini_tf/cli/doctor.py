@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 @command
 def doctor(
     console: Console,
-    resume: Annotated[bool, typer.Option("--resume", help="Kill and resume tiny runs; results must be byte-identical (20 s).")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Kill and continue small runs, and compare their files byte for byte (20 s).")
+    ] = False,
 ) -> None:
     """Report versions, devices and free space, and what works here."""
     if resume:
-        return _test_resume(console)
+        return _prove_resume(console)
     facts = {**_software(), "added kinds": _added(), **_devices(), **_space()}
     problems = [*(f"{key}: {facts[key]}" for key in ("cache", "outputs") if "not writable" in facts[key]), *_unusable()]
     for problem in problems:
@@ -34,7 +36,7 @@ def _prove_resume(console: Console) -> None:
     from mini_tf.system.errors import GateMissed
 
     proof = prove_resume(Console(quiet=True), console.say)
-    console.answer("\n".join([*_table(proof), _verdict(proof)]), result=as_json(proof))
+    console.output("\n".join([*_table(proof), _verdict(proof)]), result=as_json(proof))
     if proof.first_difference is not None:
         raise GateMissed(proof.first_difference, hint=_WAYS_OUT[bool(proof.repeats)])
 

@@ -57,7 +57,7 @@ def evaluate(
 
     from mini_tf.inspection.checkpoints import run_and_step
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import figures_of, left_out, packages_of
+    from mini_tf.scores import left_out, metrics_of, packages_of
     from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
     from mini_tf.trained.opening import open_trained
 

@@ -113,8 +113,8 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
     return bounds
 
 
-def _train(console: Console, resolved: "Resolved", options: "Options", held_to: "list[Gate]") -> int:
-    """The run, its folder as the command's product, and the gates judged at its end."""
+def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
+    """Train, print the run folder, and check the metric bounds."""
     from mini_tf.jobs.multi_seed import train
     from mini_tf.recipe.gates import failures
     from mini_tf.system.errors import GateMissed

@@ -34,9 +34,9 @@ from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import remembered
 
 
-def open_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
+def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
     """The tokenized data; prints notes on them."""
-    data = open_text(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
+    data = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail)
     for note in data.notes:
         reporter.say(note)
     context, tokens = recipe.train.context, len(data.train)
@@ -62,11 +62,11 @@ def write_model_files(parts: Parts, run: Run) -> None:
     objective = parts.recipe.objective
     pipeline = objective.pipeline()
     unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
-    metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
     run.update(parameters=sum(p.numel() for p in parts.model.parameters()), loss_unit=unit, figures=metrics)
 
 
-def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Say = lambda line: None, resumed: Path | None = None) -> Parts:
+def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Report = lambda line: None, resumed: Path | None = None) -> Parts:
     """Build objective, model and task, initialized from the seed alone, and complete `setup` by measurements.
 
     resumed: the folder of a run to continue, whose checkpoint is loaded later; model.init_from is then not read.
@@ -86,7 +86,7 @@ def build(recipe: Recipe, data: TokenizedData, setup: Setup, say: Say = lambda l
     if recipe.adapter is not None:
         full = fully_trainable(meta, recipe.objective.PREDICTS_TOKENS, loaded) if resumed is None else read_fully_trainable(resumed)
     restrict_trainable(meta, recipe, full)
-    refuse_too_large(trained_together(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
+    refuse_too_large(trained_module(meta, on_meta_device(lambda: objective.task(meta))), recipe.optimizer, setup.device)
     model = architecture.initialize(seed_of(recipe.train.seed, "weights"))
     if initialization is not None:
         initialization.load_into(model)
@@ -110,7 +110,7 @@ def restrict_trainable(model: Model, recipe: Recipe, full: Sequence[str] | None)
     return model
 
 
-def decide_setup(parts: Parts, say: Say) -> Setup:
+def decide_setup(parts: Parts, say: Report) -> Setup:
     """The setup, applied; settings that the recipe leaves open are measured with this model and these data."""
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
     single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)

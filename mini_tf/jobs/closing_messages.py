@@ -33,7 +33,7 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     train_loss: mean since the previous evaluation. val_loss: of the last evaluation, possibly on a sample.
     """
     start = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
-    unlike = " and ".join(words for name, words in objective.UNLIKE.items() if getattr(objective, name))
+    unlike = " and ".join(words for name, words in objective.TRAINING_ONLY.items() if getattr(objective, name))
     if unlike:
         return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss

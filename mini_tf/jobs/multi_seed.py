@@ -87,7 +87,7 @@ def single_seed_recipes(resolved: Resolved) -> Iterator[Resolved]:
 def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:
     """The metric that ranks runs: the pipeline's if it has one, else the loss. Higher is better but for the loss."""
     pipeline = objective.pipeline()
-    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN]
+    names = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
     return next((name for name in names if name in metrics), "val.loss")
 
 

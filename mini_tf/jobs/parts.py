@@ -45,7 +45,7 @@ class Parts:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the targets."""
-        return self.data.used.target
+        return self.data.tokenizers.target
 
     @property
     def source_tokenizer(self) -> Tokenizer:
@@ -58,11 +58,11 @@ class Parts:
     @cached_property
     def trainable(self) -> nn.Module:
         """The model, together with the objective's own network if there is one; the optimizer takes its parameters."""
-        return objective_network.trained_together(self.model, self.task)
+        return objective_network.trained_module(self.model, self.task)
 
-    def own_tensors(self) -> dict[str, Tensor]:
+    def objective_tensors(self) -> dict[str, Tensor]:
         """The tensors of the objective's own network, which is not part of the model; not copies."""
-        return objective_network.own_tensors(self.model, self.task)
+        return objective_network.objective_tensors(self.model, self.task)
 
     def load(self, model: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
         """Load the weights of the model and of the objective's own network."""
@@ -91,7 +91,7 @@ class Parts:
     @property
     def validation_tokens(self) -> int:
         """Tokens of an evaluation on all validation data."""
-        return int(self.val.held_out_tokens.sum())
+        return int(self.val.eval_row_tokens.sum())
 
     @cached_property
     def sample_tokens(self) -> int | None:
@@ -101,7 +101,7 @@ class Parts:
     @property
     def sample_size(self) -> int:
         """Tokens of an evaluation during training, which reads whole rows."""
-        return int(self.val.held_out_tokens[self.val.eval_numbers(self.sample_tokens)].sum())
+        return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.jobs.assembling import build, merge_function, open_data, write_model_files
+from mini_tf.jobs.assembling import build, load_data, merge_function, write_model_files
 from mini_tf.jobs.cost.estimating import estimate
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
@@ -80,5 +80,5 @@ def identify(resolved: Resolved, location: RunLocation, reporter: Reporter) -> t
     """
     folder = folder_of(location)
     init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
-    data = open_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter)
+    data = load_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter)
     return Identity.of(resolved, data.hashes | init), data

@@ -29,7 +29,9 @@ class Samples:
         n_examples = self.parts.data.val.n_documents if full else min(limit, self.parts.data.val.n_documents)
         try:
             with waiting(f"generating {n_examples:,} texts to score"):
-                return self.pipeline.scores(self.pipeline.written(self.parts.data.val, None if full else limit, each_chunk))
+                return self.pipeline.scores(
+                    self.pipeline.generate_with_references(self.parts.data.val, None if full else limit, each_chunk)
+                )
         except RunFault as fault:
             self.say(f"no generated texts to score: {fault.message}")
             return {}

@@ -242,7 +242,7 @@ class Session:
         metrics = self.full[1] if self.full is not None and model is not None and model["step"] == self.full[0] else None
         if metrics is None:
             merged = self.run.published_as is not None  # model.safetensors then has other tensors than the trained model
-            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.own_tensors()))
+            own = load_objective(self.run.folder, model["step"] if model else "best", specs(self.parts.objective_tensors()))
             self.parts.load(load_model(self.run.folder, model["step"] if model and merged else None), own)
             metrics = self._measure(None, stop.check)
         return metrics | {f"val.{name}": value for name, value in self.samples.scores(full=True, each_chunk=stop.check).items()}

@@ -33,7 +33,7 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     for line in dataset.summary(data):
         reporter.say(line)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and (missing := left_out(*packages_of(pipeline, pipeline.FIGURES))):
+    if pipeline is not None and (missing := left_out(*packages_of(pipeline, pipeline.METRICS))):
         reporter.say(missing)
     batch_size = parts.plan.batch_size
     size = f"{-(-batch_size // micro)} x {micro}" if micro < batch_size else f"{batch_size}"

@@ -33,7 +33,7 @@ def evaluation_data(
     tokenized = reopen(trained.recipe.data, used, objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
         raise RunFault(f"the data of {trained.folder} have changed since training", hint="--data FILE evaluates on other data")
-    return tokenized.sides[split]
+    return tokenized.splits[split]
 
 
 def other_data(trained: Trained, data: str | None = None, fields: str | None = None) -> Data:

@@ -121,7 +121,7 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     _refuse_incompatible(recipe, trained, data)
     available, own = trained.model.weights(), meta.weights()
     head_fits = _same_head_outputs(recipe, trained, data)
-    sources = {name: _source(name, meta.found_in, available) for name in own if not name.startswith("head.") or head_fits}
+    sources = {name: _source(name, meta.init_prefixes, available) for name in own if not name.startswith("head.") or head_fits}
     loaded = {name: available[source] for name, source in sources.items() if source is not None}
     if not loaded:
         raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model can load")
@@ -150,11 +150,11 @@ def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
     )
 
 
-def _source(name: str, found_in: Mapping[str, str], available: Mapping[str, Tensor]) -> str | None:
-    """The name of the run's tensor for a tensor of the new model; found_in: prefixes of names, new -> old."""
+def _source(name: str, init_prefixes: Mapping[str, str], available: Mapping[str, Tensor]) -> str | None:
+    """The name of the run's tensor for a tensor of the new model; init_prefixes: prefixes of names, new -> old."""
     if name in available:
         return name
-    for prefix, replacement in found_in.items():
+    for prefix, replacement in init_prefixes.items():
         if name.startswith(prefix) and (other := replacement + name.removeprefix(prefix)) in available:
             return other
     return None
@@ -176,10 +176,10 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
             what = key.replace("_", " ")
             raise RecipeFault(f"tokenizer: is not the {what} of {name}, the run of model.init_from", hint="leave that section out")
     own, other = recipe.model, trained.recipe.model
-    if not own.can_start_from(other):
+    if not own.can_init_from(other):
         what = f"model.kind={own.kind} cannot be initialized from {name}, whose model.kind is {other.kind}"
         raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={other.kind}")
-    for key, *values in own.compared(other):
+    for key, *values in own.compare_with(other):
         contexts = (recipe.train.context, trained.recipe.train.context)
         own_value, other_value = (_comparable(value, context) for value, context in zip(values, contexts, strict=True))
         for inner, one, another in () if key in _FREE else _differing(f"model.{key}", own_value, other_value):

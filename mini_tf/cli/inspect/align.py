@@ -104,7 +104,7 @@ def _pairs(console: Console, trained: "Trained", source: str | None, target: str
     return [Pair(text, own, "SOURCE")]
 
 
-def _held_out(trained: "Trained", data: str | None) -> "list[Pair]":
+def _validation_pairs(trained: "Trained", data: str | None) -> "list[Pair]":
     from mini_tf.trained.evaluating import evaluation_data
 
     return list(trained.recipe.objective.dataset().examples(evaluation_data(trained, data, "val")))

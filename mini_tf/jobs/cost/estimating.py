@@ -3,7 +3,7 @@
 import time
 
 from mini_tf.data.opening import reopen
-from mini_tf.jobs.assembling import build, open_data
+from mini_tf.jobs.assembling import build, load_data
 from mini_tf.jobs.cost.run_cost import Cost, measure_cost
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.start_messages import report_start
@@ -13,9 +13,9 @@ from mini_tf.training.machine.device import settle
 
 def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -> Cost:
     """Build the parts of the run, train for `seconds` (default 5), and extrapolate; the weights are discarded."""
-    data = open_data(recipe, reporter)
+    data = load_data(recipe, reporter)
     start = time.monotonic()
-    reopen(recipe.data, data.used, recipe.objective, data.hashes)  # timed from the cache, as in a run
+    reopen(recipe.data, data.tokenizers, recipe.objective, data.hashes)  # timed from the cache, as in a run
     parts = build(recipe, data, settle(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return measure_cost(parts, time.monotonic() - start, seconds)

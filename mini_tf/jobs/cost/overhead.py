@@ -49,11 +49,11 @@ def measure_overhead(parts: Parts, state_bytes: int) -> Overhead:
     tokens = parts.validation_tokens
     rate = _evaluation_tokens_per_second(parts, tokens)
     pipeline = parts.recipe.objective.pipeline()
-    if pipeline is not None and pipeline.WRITTEN:
+    if pipeline is not None and pipeline.GENERATION_METRICS:
         (sample, last), text = _time_scored_texts(parts), ""
     else:
         (sample, text), last = _time_sample(parts), 0.0
-    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.own_tensors().values()])
+    weights = sum(t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()])
     return Overhead(
         evaluation=parts.sample_size / rate,
         full_evaluation=tokens / rate,
