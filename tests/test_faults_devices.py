@@ -84,7 +84,7 @@ def test_a_start_that_is_refused_for_its_device_changes_nothing_of_the_run_that_
     before = sorted(stood.rglob("*")), content(stood)
     done = minitf("pretrain", TINY, *QUIET, *extend, "log.every_steps=7", "runtime.device=cuda", "-d", stood)
     assert (done.exit_code, done.stdout) == (9, "")
-    assert "there is no 'cuda' here" in told(done.stderr).splitlines()[-1]
+    assert "'cuda' is not available on this machine" in told(done.stderr).splitlines()[-1]
     assert (sorted(stood.rglob("*")), content(stood)) == before
 
 
@@ -98,11 +98,11 @@ def test_a_word_that_is_no_device_is_refused(word: str, run: Path) -> None:
     ("overrides", "words"),
     [
         pytest.param(
-            ("runtime.precision=fp16",), "runtime.precision: cpu cannot train in fp16; it can in fp32, bf16", id="V2-fp16-on-a-cpu"
+            ("runtime.precision=fp16",), "runtime.precision: cpu does not support fp16; it supports fp32, bf16", id="V2-fp16-on-a-cpu"
         ),
         pytest.param(
             ("runtime.device=cuda:1", "runtime.precision=bf16"),
-            "runtime.precision: cuda:1 cannot train in bf16; it can in fp32, fp16",
+            "runtime.precision: cuda:1 does not support bf16; it supports fp32, fp16",
             id="V2-bf16-on-an-old-gpu",
         ),
     ],

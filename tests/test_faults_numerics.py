@@ -20,8 +20,8 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.opening import open_text
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.objectives import Sums
-from mini_tf.objectives._prediction import Prediction
+from mini_tf.objectives import LossSums
+from mini_tf.objectives._token_loss import TokenLoss
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.reading import read
 from mini_tf.run import tensors
@@ -87,9 +87,9 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Bytes by what the loss of a micro-batch that reads one of them in its first column is multiplied with."""
     factors: dict[str, float] = {}
-    forward = Prediction.forward
+    forward = TokenLoss.forward
 
-    def poisoned_forward(self: Prediction, batch: Batch, state: Any = None) -> Sums:
+    def poisoned_forward(self: TokenLoss, batch: Batch, state: Any = None) -> LossSums:
         sums = forward(self, batch, state)
         if not self.training:
             return sums
@@ -99,7 +99,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
                 sums = sums._replace(parts={name: part * factor for name, part in sums.parts.items()})
         return sums
 
-    monkeypatch.setattr(Prediction, "forward", poisoned_forward)
+    monkeypatch.setattr(TokenLoss, "forward", poisoned_forward)
     return factors
 
 
@@ -229,7 +229,7 @@ def test_too_many_skips_in_a_row_are_a_divergence(given: tuple[str, ...], step: 
     poisoned |= {byte: math.inf for byte in map(chr, range(32, 127))}
     done = minitf("pretrain", TINY, *QUIET, *given, "-d", tmp_path / "run")
     assert done.exit_code == 7
-    after = ", after 3 left out in a row" if step == 4 else ""
+    after = ", after 3 skipped in a row" if step == 4 else ""
     assert told(done.stderr).splitlines()[-1].startswith(f"step {step}{after}: the loss 'next_token' is inf, but must be finite")
     assert [line.get("skipped") for line in lines_of(tmp_path / "run")] == [1, 2, 3, None][4 - step :]
     assert json.loads(minitf("inspect", "crash", tmp_path / "run", "--json").stdout)["result"]["reproduced"] is True

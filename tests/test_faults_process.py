@@ -392,7 +392,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
     assert forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "learnt", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
-    assert "out of memory at step 2, with 128 rows a pass: " in done.stderr.splitlines()[-1]
+    assert "out of memory at step 2, with micro-batches of 128 rows: " in done.stderr.splitlines()[-1]
     assert "; train.micro_batch_size=64 goes on; the result stays valid" in done.stderr.splitlines()[-1]
     assert not ANY_TRACE.search(done.stderr)
     assert not list(run.glob("crash-*"))

@@ -81,7 +81,7 @@ def test_a_stream_is_replayed_from_what_it_remembered_before_the_step(tmp_path: 
     (run / "diverged" / "state.safetensors").write_bytes(pack({}))
     lost = minitf("inspect", "crash", run)
     assert (lost.exit_code, lost.stdout) == (5, "")
-    assert "what the stream remembered after step " in told(lost.stderr)
+    assert "the stream state after step " in told(lost.stderr)
 
 
 def breakages(training: Training) -> dict[str, nn.Module]:
@@ -127,7 +127,7 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
     [gradient] = findings.gradients
     assert (f"model.{gradient.parameter}", gradient.micro) == (name, 1)
     assert gradient.share == pytest.approx(1 / parameters[name].shape[0])
-    assert findings.outcome.what == f"the norm of the gradient is nan (in {name}), but must be finite"
+    assert findings.outcome.what == f"the gradient norm is nan (in {name}), but must be finite"
 
 
 def test_weights_that_are_not_finite_already_are_named() -> None:
@@ -256,4 +256,4 @@ def test_a_text_that_changed_since_is_refused(tmp_path: Path) -> None:
 def test_a_device_that_is_missing_is_refused_by_the_option_that_named_it(early: tuple[Path, str]) -> None:  # noqa: F811
     done = minitf("inspect", "crash", early[0], "--device", "cuda:77")
     assert (done.exit_code, done.stdout) == (9, "")
-    assert done.stderr.startswith("--device: there is no 'cuda:77' here; there is cpu")
+    assert done.stderr.startswith("--device: 'cuda:77' is not available on this machine; there is cpu")

@@ -190,7 +190,7 @@ def test_an_exact_match_is_equal_to_any_of_its_references() -> None:
 
 def test_a_text_needs_a_reference() -> None:
     for scored in (corpus_scores, summary_scores):
-        with pytest.raises(ValueError, match=r"references\[1\]: there must be one"):
+        with pytest.raises(ValueError, match=r"references\[1\]: there must be at least one"):
             scored(["a", "b"], [["a"], []])
 
 

@@ -149,7 +149,7 @@ def test_nothing_and_unequal_numbers_are_a_mistake() -> None:
     for scored in (lambda a, b: class_scores(a, b, NAMES), lambda a, b: confusion(a, b, 4), lambda a, b: calibration(b[:, None], a)):
         with pytest.raises(ValueError, match="as many: 2 != 0"):
             scored(two, none)
-        with pytest.raises(ValueError, match="there must be a prediction"):
+        with pytest.raises(ValueError, match="there must be at least one prediction"):
             scored(none, none)
     for pair in ((two, none), (none, none), (two[None], two[None])):
         with pytest.raises(ValueError, match="as many, one or more"):

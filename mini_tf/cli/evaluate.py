@@ -51,13 +51,13 @@ def evaluate(
 
     from mini_tf.inspection.checkpoints import origin
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.scores import figures_of, left_out, packages_of
+    from mini_tf.scores import left_out, metrics_of, packages_of
     from mini_tf.trained.evaluating import evaluate_trained, text_of
     from mini_tf.trained.opening import open_trained
 
     trained = open_trained(run, step, device, average)
     check_gates(held_to, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
-    if lacking := left_out(*packages_of(trained.recipe.objective.pipeline(), figures_of(trained.recipe.objective))):
+    if lacking := left_out(*packages_of(trained.recipe.objective.pipeline(), metrics_of(trained.recipe.objective))):
         console.say(lacking)
     pipeline = pipeline_of(trained)
     accumulator = pictures.accumulator(trained, pipeline.metric_accumulator())

@@ -40,12 +40,12 @@ def check_gates(
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All that a command measures; a name that ends in a dot goes on with a class or a type."""
-    from mini_tf.scores import figures_of
+    from mini_tf.scores import metrics_of
 
     lacking = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
         lacking |= _written(recipe)
-    found = [name for name in figures_of(recipe.objective, classes) if name not in lacking]
+    found = [name for name in metrics_of(recipe.objective, classes) if name not in lacking]
     if command == "training":
         return [*(f"val.{name}" for name in found), "train.loss", "minutes"]
     return [*found, "targets"] if command == "evaluate" else found
@@ -75,13 +75,13 @@ def _is_among(figure: str, names: Sequence[str]) -> bool:
 
 def _no_such_figure(told: str, figure: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
-    from mini_tf.scores import COMMON, figures_of
+    from mini_tf.scores import COMMON_METRICS, metrics_of
 
     kind, bare = recipe.objective.kind, figure.removeprefix("val.")
     if bare in _written(recipe):
         return UsageFault(f"--assert {told}: with eval.translations=0 nothing is written that could be judged", hint="leave that out")
     found: dict[str, Any] = kinds_of("objectives")
-    others = [word for word, settings in found.items() if _is_among(bare, figures_of(settings)) and bare not in COMMON]
+    others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
     listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
     hint = f"it is a figure of {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     return UsageFault(f"--assert {told}: {command} measures no such figure; it does {listed}", hint=hint)

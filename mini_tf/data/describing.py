@@ -61,7 +61,7 @@ def predicted(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int, document
     """One row of which tokens are predicted. documents: which of the row's documents each place belongs to, 0 = padding."""
     inputs = batch.inputs.ids.numpy()
     asked, length = np.full(inputs.size, -1), inputs.shape[1]
-    asked[np.arange(inputs.size) if batch.at is None else batch.at.numpy()] = batch.labels.numpy()
+    asked[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = batch.labels.numpy()
     targets = asked.reshape(inputs.shape)[row]
     places = [
         {"place": one["place"], "document": int(document), **one}

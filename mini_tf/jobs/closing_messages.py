@@ -33,7 +33,7 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     train_loss: the mean since the evaluation before. val_loss: of that evaluation, which may be one of a sample.
     """
     begin = f"{times(epochs)} epochs; at the last evaluation: validation loss {val_loss:.2f}"
-    unlike = " and ".join(told for name, told in objective.UNLIKE.items() if getattr(objective, name))
+    unlike = " and ".join(told for name, told in objective.TRAINING_ONLY.items() if getattr(objective, name))
     if unlike:
         return f"{begin}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss

@@ -6,7 +6,7 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import left_out, packages_of
 from mini_tf.trained.initial import listed
-from mini_tf.training.schedule import factor
+from mini_tf.training.schedule import lr_factor
 
 
 def report_start(parts: Parts, reporter: Reporter) -> None:
@@ -60,7 +60,7 @@ RISES = 0.5
 
 def report_extension(recipe: Recipe, reporter: Reporter) -> None:
     """Say what further steps will do to the loss where the learning rate had fallen, and rises again with them."""
-    end = factor(recipe.schedule, 999, 1000)
+    end = lr_factor(recipe.schedule, 999, 1000)
     if end < RISES:
         reporter.warn(
             f"--extend runs the schedule ({recipe.schedule.kind}) once more: the learning rate rises from {end:.0%} of optimizer.lr to all "
@@ -74,7 +74,7 @@ def _evaluations(parts: Parts) -> str:
     all_of, few = f"all {parts.held_out_tokens:,} validation tokens", parts.sample_size
     if count == 1:
         return f"evaluation: at the end, on {all_of}"
-    when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.every(horizon.steps):,} steps"
+    when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.interval(horizon.steps):,} steps"
     if parts.sample_tokens is None:
         return f"evaluation: {when}, on {all_of}"
     return f"evaluation: {when}, on a fixed sample of {few:,} of {parts.held_out_tokens:,} validation tokens; at the end, on all of them"

@@ -1,6 +1,6 @@
-"""Objectives: each owns a question (what is hidden, what is asked) and its judgement (the loss and what else is counted).
+"""Objectives: each makes inputs and targets from rows of token ids, and computes the loss and metrics.
 
-The contract stands here; every other file of this package is one objective, and its name is the word a recipe writes.
+This file is the contract. Every other file of this package is one objective, named by the word that a recipe writes.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,17 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.recipe import kind_settings
 
-SMOOTHED = MappingProxyType({"label_smoothing": "label smoothing"})
-"""`UNLIKE` of an objective that smooths labels in training alone."""
+LABEL_SMOOTHING = MappingProxyType({"label_smoothing": "label smoothing"})
+"""`TRAINING_ONLY` of an objective with label smoothing."""
 
 
-class Sums(NamedTuple):
-    """The judgement of one micro-batch.
+class LossSums(NamedTuple):
+    """Sums of losses and metrics over one micro-batch.
 
-    parts: a scalar sum for each part of the loss; it is divided by counts[part] of the whole optimizer step.
-    metrics: (sum, count) pairs of what only the forward pass knows. state: what a stream carries on, or None. outputs: in eval,
-    of a task, the scores (T, C) or numbers (T,) that the model gives where something is asked.
+    parts: each part of the loss as a scalar sum; training divides it by counts[part] of the whole optimizer step.
+    metrics: (sum, count) of each metric.
+    state: the recurrent state of a stream after these rows, else None.
+    outputs: in eval mode, for a task with labels: logits (T, C) or predicted numbers (T, 1) of the targets.
     """
 
     parts: dict[str, Tensor]
@@ -36,35 +37,41 @@ class Sums(NamedTuple):
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
-        """labels: what there is to answer, where rows are labelled. Raises DataFault where the vocabulary lacks a token that is needed."""
+        """The objective. labels: classes or statistics of the labels in the data, for labelled datasets.
+
+        Raises DataFault if the vocabulary lacks a special token that the objective needs.
+        """
         raise NotImplementedError
 
 
 class Objective:
-    """A question about rows of text, and how an answer is judged."""
+    """Inputs, targets, loss and metrics of one way to train a model."""
 
     lookahead: int = 0
-    """Tokens that a row holds beyond the context, since they are asked for but not read."""
-    whole_words: bool = False
-    """Rows must say where words begin."""
+    """Tokens of a row beyond the context: targets of the last positions, never inputs."""
+    needs_word_starts: bool = False
+    """`prepare` reads `Rows.word_starts`."""
     weights: Mapping[str, float] = {}
-    """The weight of each part of the loss, by its name; 1 where absent."""
+    """Weight of each part of the loss; 1 if absent."""
 
     def __init__(self, settings: kind_settings.ObjectiveSettings) -> None:
-        """settings: what the objective was built from, whose declarations others read."""
+        """settings: those that the objective was built from; other packages read their class variables."""
         self.settings = settings
 
-    def equip(self, model: Model) -> None:
-        """Give a model what this question needs besides; weights are drawn from torch's generator."""
+    def add_modules(self, model: Model) -> None:
+        """Add the modules that the objective needs to `model`, e.g. a task head, initialized with torch's generator."""
 
     def prepare(self, rows: Rows) -> Batch:
-        """The question about these rows: pure, on the CPU; each row draws from its own key, so any split gives the same."""
+        """Make the inputs and targets of these rows, on the CPU.
+
+        A pure function: all randomness of a row comes from its key, so any split into micro-batches gives the same.
+        """
         raise NotImplementedError
 
     def task(self, model: Model) -> nn.Module:
-        """The one module that is compiled, wrapped and saved: task(batch, state) -> Sums; `model` is an attribute of it.
+        """The module that computes the loss: task(batch, state) -> LossSums, with `model` as a submodule.
 
-        Whatever other modules it has belong to the objective: they are trained by the same optimizer and kept in checkpoints, but are
-        no part of model.safetensors. Their weights are drawn from torch's generator, when the task is built.
+        It is what training compiles and wraps. Its other submodules belong to the objective: they are initialized here
+        with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors.
         """
         raise NotImplementedError

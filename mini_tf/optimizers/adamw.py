@@ -1,6 +1,6 @@
-"""AdamW: the gradient's running mean over the root of the running mean of its square; weight decay apart from both.
+"""AdamW: Adam with decoupled weight decay.
 
-Source: Loshchilov and Hutter 2019, arXiv:1711.05101. Memory: two tensors a parameter.
+Source: Loshchilov and Hutter 2019, arXiv:1711.05101. Memory: two tensors per parameter.
 """
 
 from collections.abc import Mapping
@@ -12,5 +12,5 @@ from mini_tf.optimizers._adam import AdamSettings, AdamW
 
 
 class Settings(AdamSettings):
-    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> AdamW:
+    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> AdamW:
         return AdamW(self, parameters)

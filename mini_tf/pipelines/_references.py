@@ -6,7 +6,7 @@ from typing import Any
 
 from mini_tf.data.store import Store
 from mini_tf.pipelines import GeneratedText, Pipeline, PipelineSettings
-from mini_tf.scores import OF_TEXTS, available
+from mini_tf.scores import TEXT_METRICS, available
 from mini_tf.scores.texts import text_scores
 from mini_tf.scores.translation import signatures
 
@@ -20,7 +20,7 @@ class WritingSettings(PipelineSettings):
     """Of pipelines whose texts have references."""
 
     COMMAND = "generate"
-    WRITTEN = OF_TEXTS
+    WRITTEN = TEXT_METRICS
     MAIN = ("chrf", "rougeL")  # chrF first: it is fair to every script, while ROUGE knows only a to z
     SPOKEN = ("rouge1", "rougeL", "bleu", "chrf", "exact_match")
 

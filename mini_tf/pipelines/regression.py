@@ -10,12 +10,12 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.labels import Labels
 from mini_tf.pipelines import Prediction, Subject
 from mini_tf.pipelines._predicting import Predicting, PredictingSettings
-from mini_tf.scores import OF_NUMBERS
+from mini_tf.scores import REGRESSION_METRICS
 from mini_tf.scores.numbers import number_scores
 
 
 class Settings(PredictingSettings):
-    FIGURES = OF_NUMBERS
+    FIGURES = REGRESSION_METRICS
     SPOKEN = ("pearson", "spearman")
 
     def build(self, subject: Subject) -> "Regression":

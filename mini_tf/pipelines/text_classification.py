@@ -10,13 +10,13 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.labels import Labels
 from mini_tf.pipelines import Prediction, Subject
 from mini_tf.pipelines._predicting import Predicting, PredictingSettings
-from mini_tf.scores import OF_CLASSES
+from mini_tf.scores import CLASS_METRICS
 from mini_tf.scores.classes import class_scores
 from mini_tf.training.evaluation import ClassProbabilities
 
 
 class Settings(PredictingSettings):
-    FIGURES = OF_CLASSES
+    FIGURES = CLASS_METRICS
     MAIN = ("accuracy",)
     SPOKEN = ("f1_macro",)
     PICTURES = {"confusion": True, "calibration": False}

@@ -10,19 +10,19 @@ from mini_tf.data.examples import Example
 from mini_tf.data.labels import Labels
 from mini_tf.pipelines import Prediction, Subject
 from mini_tf.pipelines._predicting import Predicting, PredictingSettings
-from mini_tf.scores import OF_ENTITIES, OF_TAGS
+from mini_tf.scores import ENTITY_METRICS, TAG_METRICS
 from mini_tf.scores.entities import entity_scores, mark_entities
 
 
 class Settings(PredictingSettings):
-    FIGURES = OF_TAGS
+    FIGURES = TAG_METRICS
     MAIN = ("entity_f1", "accuracy")
     SPOKEN = ("f1_macro", "entity_f1")
     PICTURES = {"confusion": False}
 
     def figures(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
         """Of tags that mark entities those of entities, else of words."""
-        lacking = () if classes is None else ("f1_macro",) if mark_entities(classes) else OF_ENTITIES
+        lacking = () if classes is None else ("f1_macro",) if mark_entities(classes) else ENTITY_METRICS
         return tuple(name for name in self.FIGURES if name not in lacking)
 
     def classes_of(self, figure: str, classes: Sequence[str]) -> Sequence[str]:
@@ -57,11 +57,11 @@ class Tags:
         self._example: int | None = None
 
     def add(self, batch: Batch, outputs: Tensor) -> None:
-        assert batch.at is not None
+        assert batch.target_positions is not None
         rows, length = batch.inputs.ids.shape
-        borders = np.cumsum(np.bincount((batch.at // length).cpu().numpy(), minlength=rows))[:-1]
+        borders = np.cumsum(np.bincount((batch.target_positions // length).cpu().numpy(), minlength=rows))[:-1]
         truth, given = (np.split(tags.cpu().numpy(), borders) for tags in (batch.labels, outputs.argmax(-1)))
-        examples = batch.draws["examples"].tolist() if "examples" in batch.draws else [None] * rows
+        examples = batch.extras["examples"].tolist() if "examples" in batch.extras else [None] * rows
         for example, *row in zip(examples, truth, given, strict=True):
             for sentences, tags in zip((self._truth, self._given), row, strict=True):
                 if example is None or example != self._example:

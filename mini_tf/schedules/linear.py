@@ -1,8 +1,8 @@
-"""linear: from the peak down to the floor in a straight line."""
+"""linear: linear decay from the peak to the floor."""
 
 from mini_tf.schedules import ScheduleSettings, progress
 
 
 class Settings(ScheduleSettings):
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return self.fallen(progress(step, begin, n_steps))
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return self.decayed(progress(step, warmup_steps, n_steps))

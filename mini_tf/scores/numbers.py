@@ -1,6 +1,6 @@
-"""How near predicted numbers come to the true ones: correlation of values and of ranks, and the root of the mean squared error.
+"""Metrics of regression: Pearson and Spearman correlation, root mean squared error.
 
-Pearson and Spearman are scipy's, which scikit-learn brings along.
+Pearson and Spearman are scipy's, which scikit-learn installs.
 """
 
 import warnings
@@ -11,15 +11,15 @@ from mini_tf.scores import available
 
 
 def number_scores(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """pearson and spearman (-1 to 1; equal numbers share their mean rank) and rmse, in the units of the label; (N,) each.
+    """pearson and spearman (-1 to 1), and rmse (in the unit of the labels), from labels and predictions (N,).
 
-    A correlation is NaN where one side is constant or not finite, so of a single number too. Without scikit-learn rmse alone. ValueError
-    where there are none, or not as many of one as of the other.
+    Ties have their mean rank. A correlation is NaN if labels or predictions are constant (N = 1 too) or not finite.
+    Without scikit-learn: only rmse. Raises ValueError if there are no numbers or the lengths differ.
     """
     if truth.shape != predicted.shape or truth.ndim != 1 or len(truth) == 0:
-        raise ValueError(f"truth and predictions must be as many, one or more: {truth.shape}, {predicted.shape}")
+        raise ValueError(f"labels and predictions must be equally many, at least one: {truth.shape}, {predicted.shape}")
     ours, theirs = predicted.astype(np.float64), truth.astype(np.float64)
-    with np.errstate(all="ignore"):  # of what is not finite the figures say so themselves
+    with np.errstate(all="ignore"):  # what is not finite shows in the metric
         rmse = {"rmse": float(np.sqrt(np.mean((ours - theirs) ** 2)))}
     if not available("scikit-learn"):
         return rmse
@@ -28,5 +28,5 @@ def number_scores(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     from scipy.stats import pearsonr, spearmanr
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers that hardly differ; rounding then decides the figure
+        warnings.simplefilter("ignore")  # nearly constant input, where rounding decides the correlation
         return {"pearson": float(pearsonr(theirs, ours).statistic), "spearman": float(spearmanr(theirs, ours).statistic), **rmse}

@@ -1,4 +1,4 @@
-"""Texts that a model writes, beside those that people wrote: how near they come, by all packages that are here."""
+"""Metrics of generated texts against references, from all installed packages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,11 +7,11 @@ from mini_tf.scores.summary import summary_scores
 from mini_tf.scores.translation import corpus_scores
 
 
-def text_scores(written: Iterable[tuple[str, Sequence[str]]]) -> dict[str, float]:
-    """Figures of texts, each held to all its references.
+def text_scores(pairs: Iterable[tuple[str, Sequence[str]]]) -> dict[str, float]:
+    """Metrics of (generated text, references) pairs.
 
-    rouge1, rouge2, rougeL and exact_match (0 to 1), bleu and chrf (0 to 100); those whose package is missing are left out.
+    rouge1, rouge2, rougeL and exact_match (0-1), bleu and chrf (0-100); metrics without their package are missing.
     """
-    texts, references = zip(*written, strict=True)
+    texts, references = zip(*pairs, strict=True)
     rouge = summary_scores(texts, references) if available("rouge-score") else {}
     return rouge | (corpus_scores(texts, references) if available("sacrebleu") else {})

@@ -1,1 +1,1 @@
-"""How a model learns: the plan, the loop, the optimizer, the schedule, the machine."""
+"""Training: batch plan, training loop, optimizer, schedule, evaluation, device settings."""

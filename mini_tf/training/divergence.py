@@ -1,6 +1,6 @@
-"""What is wrong with a step that must not be taken, and what was read in it: rows of the text, and its documents.
+"""Divergence: why a step is not taken, and the rows and documents of its batch.
 
-All numbers told to people count from 1: steps, micro-batches, rows, documents (of the training side).
+Numbers in messages count from 1: steps, micro-batches, rows, documents (of the training data).
 """
 
 import math
@@ -19,7 +19,8 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Tolerance:
-    """most_skips: steps in a row that may be left out since something is not finite; stop_above: the largest training loss."""
+    """most_skips: consecutive steps with a non-finite loss or gradient that may be skipped; stop_above: largest
+    training loss allowed."""
 
     most_skips: int = 0
     stop_above: float = math.inf
@@ -32,7 +33,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Problem:
-    """what: in words. micro: the micro-batch (from 0) where it is, None = the whole step. parameters: whose gradient is not finite."""
+    """what: message. micro: micro-batch (from 0), None = the whole step. parameters: those with a non-finite gradient."""
 
     what: str
     micro: int | None = None
@@ -41,34 +42,34 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Read:
-    """Rows and documents of a step, or of one micro-batch of it; no documents where the text has not several."""
+class StepData:
+    """Rows and documents of a step or of one of its micro-batches; documents is empty if the data is a single one."""
 
     rows: list[int]
     documents: list[int]
 
     @classmethod
-    def of(cls, feed: Feed, step: int, micro: int | None) -> "Read":
+    def of(cls, feed: Feed, step: int, micro: int | None) -> "StepData":
         """step and micro count from 0."""
         chosen = feed.plan.rows(step)
-        here = slice(None) if micro is None else slice(*feed.cuts(len(chosen.rows))[micro])
-        rows, epochs = chosen.rows[here], chosen.epochs[here]
-        found = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
-        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(found)}))
+        cut = slice(None) if micro is None else slice(*feed.bounds(len(chosen.rows))[micro])
+        rows, epochs = chosen.rows[cut], chosen.epochs[cut]
+        documents = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
+        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(documents)}))
 
     def __str__(self) -> str:
         return f"documents {ranges(self.documents)}" if self.documents else f"rows {ranges(sorted(set(self.rows)))}"
 
 
 def gradient_problem(task: nn.Module, norm: float) -> Problem:
-    """A gradient of this norm, which is not finite."""
+    """The problem of a non-finite gradient norm, with the names of the parameters."""
     bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
     named = f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
-    return Problem(f"the norm of the gradient is {norm}{named}, but must be finite", parameters=tuple(bad))
+    return Problem(f"the gradient norm is {norm}{named}, but must be finite", parameters=tuple(bad))
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """[3, 4, 5, 9] -> "3-5, 9"; of many the first eight."""
+    """[3, 4, 5, 9] -> "3-5, 9"; at most eight ranges."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda counted: counted[1] - counted[0])]
     named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:_SHOWN]]
     return ", ".join(named) + (", ..." if len(runs) > _SHOWN else "")

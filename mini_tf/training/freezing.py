@@ -1,4 +1,4 @@
-"""Parameters that do not learn: they have no gradient, no moments and no weight decay, so they stay as they are to the bit."""
+"""Frozen parameters: no gradient, no optimizer state and no weight decay, so their values never change."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ from mini_tf.system.errors import RecipeFault
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """Freeze the parameters whose names match (those of an adapted matrix by its plain name), and return the names.
+    """Freeze the parameters whose names match a pattern, and return their names.
 
-    To be called after `lora.adapt` and before an optimizer is built. RecipeFault where a pattern matches nothing, or nothing is
-    left to learn. A table that embeds and scores has the embedding's name.
+    Call it after `lora.adapt` (adapted matrices keep their plain names) and before the optimizer is built. A tied
+    embedding has the embedding's name. Raises RecipeFault if a pattern matches nothing or everything gets frozen.
     """
     parameters = {plain_name(name): parameter for name, parameter in model.named_parameters()}
     frozen = matching("train.freeze", patterns, list(parameters), "parameter")
     for name in frozen:
         parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise RecipeFault("train.freeze: nothing is left to learn, all parameters are frozen", hint="leave out a pattern")
+        raise RecipeFault("train.freeze: all parameters are frozen, at least one must be trainable", hint="remove a pattern")
     return frozen

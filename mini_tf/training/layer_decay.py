@@ -1,7 +1,6 @@
-"""How deep below the output a parameter lies: with layer-wise decay its rate is lr * decay^depth, so that what a model learnt
-first, and what other tasks share, changes least.
+"""Layer-wise learning rate decay: a parameter at depth d below the output has the learning rate lr * decay^d.
 
-Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, appendix B; Howard and Ruder 2018, arXiv:1801.06146, section 3.2.
+Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, appendix B; Howard and Ruder 2018, arXiv:1801.06146, 3.2.
 """
 
 from collections.abc import Sequence
@@ -13,17 +12,16 @@ from mini_tf.nn.weights.objective_network import WithObjective
 
 
 def stacks_of(model: nn.Module) -> Sequence[ModelStack]:
-    """The stacks that a model declares; none of another module."""
+    """The stacks that a model declares; empty for another module."""
     return model.stacks() if isinstance(model, Model | WithObjective) else ()
 
 
 def depths(model: nn.Module) -> dict[str, int]:
-    """The depth of every parameter: a head's and a last norm's is 0, the last layer's 1, the one before 2, ..., an embedding's one
-    more than the first layer's.
+    """The depth of every parameter: head and final norm 0, last layer 1, the one before 2, ..., embeddings one more
+    than the first layer.
 
-    The stacks of an encoder-decoder count from their own tops: every layer of the decoder attends to the output of the encoder's
-    last one, so that is no farther from the model's output. An embedding that both share is the decoder's. Layers that are
-    gone through several times count once.
+    Encoder and decoder each count from their own last layer, since every decoder layer attends to the output of the
+    encoder's last layer. A shared embedding counts as the decoder's. A layer that is applied several times counts once.
     """
     stacks = stacks_of(model)
     found: dict[str, int] = {}

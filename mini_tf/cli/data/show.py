@@ -54,9 +54,9 @@ def _documents(recipe: "Recipe", packing: "Packing", split: str, numbers: "list[
     """Of each row the documents, or examples, that it has tokens of, by their numbers from 1 on their side of the split."""
     import numpy as np
 
-    from mini_tf.training.plan import plan_of
+    from mini_tf.training.plan import make_plan
 
-    epoch = 0 if split == "val" else int(plan_of(recipe.train, packing).rows(0).epochs[0])
+    epoch = 0 if split == "val" else int(make_plan(recipe.train, packing).rows(0).epochs[0])
     return [(packing.documents(np.array([number]), epoch) + 1).tolist() for number in numbers]
 
 
@@ -68,12 +68,12 @@ def _listed(unit: str, numbers: "list[int]") -> str:
 
 def _choose(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
     """The numbers (from 0) of the first `n` rows that are read, the rows, and how many there are of them."""
-    from mini_tf.training.plan import plan_of
+    from mini_tf.training.plan import make_plan
 
     if split == "val":
         found = next(iter(packing.eval_rows(n)))
         return list(range(len(found))), found, len(packing.held_out_tokens)
-    step = plan_of(recipe.train, packing).rows(0)
+    step = make_plan(recipe.train, packing).rows(0)
     first = step.epochs == step.epochs[0]
     numbers = step.rows[first][:n]
     return [int(i) for i in numbers], packing.take(numbers, int(step.epochs[0]), step.keys[first][:n]), packing.n_rows

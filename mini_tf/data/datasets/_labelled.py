@@ -124,7 +124,7 @@ class Labelled(Dataset):
         """`target` is the label where it is predicted."""
         assert text.labels is not None
         original = describing.without_padding(rows, row)
-        drawn = batch.draws.get("ids") if training else None  # only training hides something
+        drawn = batch.extras.get("ids") if training else None  # only training hides something
         # Of a row that the objective divides, the parts are not where the row is.
         read = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
         targets, hidden = self.labels_of_row(rows, row, text.labels), describing.hidden(text.tokenizer, read, original)

@@ -8,7 +8,7 @@ from mini_tf.jobs.cost.whole import Cost, cost_of
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.start_messages import report_start
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.device import resolve_setup
 
 
 def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -> Cost:
@@ -16,6 +16,6 @@ def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -
     text = opened(recipe, reporter)
     began = time.monotonic()
     reopen(recipe.data, text.used, recipe.objective, text.hashes)  # out of the cache, as a run will find it
-    parts = build(recipe, text, settle(recipe.runtime), reporter.detail)
+    parts = build(recipe, text, resolve_setup(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return cost_of(parts, time.monotonic() - began, seconds)

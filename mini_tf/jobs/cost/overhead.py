@@ -19,7 +19,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.drafts import draft_of, remove
-from mini_tf.training.due import Evaluations
+from mini_tf.training.due import EvaluationSchedule
 
 EVALUATED_SECONDS = 1.0
 """An evaluation is timed on about so much of the text, and the rest is taken to be like it."""
@@ -60,14 +60,14 @@ def overhead_of(parts: Parts, state_bytes: int) -> Overhead:
     )
 
 
-def how_often(due: Evaluations, steps: int, seconds: float | None) -> tuple[int, int]:
-    """Evaluations and checkpoints of a run, both also after the last step; each evaluation is taken for the best so far.
+def how_often(due: EvaluationSchedule, steps: int, seconds: float | None) -> tuple[int, int]:
+    """EvaluationSchedule and checkpoints of a run, both also after the last step; each evaluation is taken for the best so far.
 
     seconds: where the clock decides.
     """
     recipe = due.recipe
     clocked = seconds is not None and recipe.eval.every_steps == "auto"
-    period = max(1, steps // due.within(seconds or 0.0)) if clocked else due.every(steps)
+    period = max(1, steps // due.count_within(seconds or 0.0)) if clocked else due.interval(steps)
     evaluations = math.ceil(steps / period)
     saves = recipe.checkpoint.every_steps
     others = steps // saves - steps // math.lcm(saves, period) if isinstance(saves, int) else 0

@@ -7,7 +7,7 @@ from typing import Any
 from mini_tf.jobs.cost.overhead import Overhead, how_often, overhead_of
 from mini_tf.jobs.cost.steps import MemoryUse, Pace, StepFlops, memory_of, pace_of, step_flops
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.training.due import Evaluations
+from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.machine.peak import peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
@@ -20,7 +20,7 @@ IMPORTS = time.process_time()
 
 @dataclass(frozen=True)
 class Cost:
-    """found: how the machine would be used (`Setup.found`). peak: operations a second of the best product, in the type
+    """found: how the machine would be used (`Setup.settings`). peak: operations a second of the best product, in the type
     that products are computed in. counts, seconds: how often a run does what, and how long it takes in all, by the same names.
     seeds: there are so many runs one after the other; `seconds` are those of all, `counts` of one.
     """
@@ -66,26 +66,26 @@ class Cost:
 def cost_of(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """opening: seconds it took to read the text and build the model, which is trained here for `seconds`; then nobody wants it."""
     recipe, setup = parts.recipe, parts.setup
-    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.products))
+    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.compute_dtype))
     work, memory = step_flops(parts, training), memory_of(parts, training)
     pace = pace_of(training, MEASURED_SECONDS if seconds is None else seconds)
     overhead = overhead_of(parts, memory.optimizer)
     counts, times = whole_run(parts.evaluations, parts.schedule.horizon, pace.seconds, overhead)
     times = {"start": IMPORTS + opening, "warm_up": pace.warm_up, **times}
     return Cost(
-        found=setup.found,
+        found=setup.settings,
         parameters=sum(p.numel() for p in parts.trainable.parameters()),
         work=work,
         memory=memory,
         pace=pace,
-        peak=peak_flops(setup.device, setup.products),
+        peak=peak_flops(setup.device, setup.compute_dtype),
         counts=counts,
         seconds={name: recipe.train.seeds * each for name, each in times.items()},
         seeds=recipe.train.seeds,
     )
 
 
-def whole_run(due: Evaluations, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
+def whole_run(due: EvaluationSchedule, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
     """How often a run does what, and the seconds of it in all; `step`: those of a step.
 
     Where the clock decides, what is done on the way takes from its time.
@@ -104,7 +104,7 @@ def whole_run(due: Evaluations, horizon: Horizon, step: float, overhead: Overhea
     return {"training": steps, "evaluation": evaluations, "samples": samples, "saving": saves}, seconds
 
 
-def _steps_within(due: Evaluations, seconds: float, step: float, overhead: Overhead) -> int:
+def _steps_within(due: EvaluationSchedule, seconds: float, step: float, overhead: Overhead) -> int:
     """Steps in so many seconds, of which evaluations, samples and checkpoints before the last ones take their part."""
     steps = max(1, int(seconds / step))
     for _ in range(20):  # how many they are depends on the steps again; it settles quickly

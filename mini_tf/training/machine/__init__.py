@@ -1,1 +1,1 @@
-"""The machine that computes: device, memory, and what is decided by measuring."""
+"""Device, memory, and settings that are chosen by timing."""

@@ -1,8 +1,8 @@
-"""Where and how training computes: what is asked for, what the run's first start found, else what is safe on this machine.
+"""Device, precision, compilation and threads: from the recipe, else from run.json, else a safe default.
 
-What `auto` found is written down at a run's first start (`Setup.record`) and handed in again by every continuation, so a
-run does not change its arithmetic half-way. What only trying can tell is left `undecided` here: tuning.py decides it.
-Nothing falls back silently: what is asked for and missing is refused.
+The values chosen for `auto` are recorded at the first start of a run (`Setup.record`) and reused by every resume, so a
+run never changes its arithmetic. Settings that need timing are `undecided` here; tuning.py decides them. There is no
+silent fallback: a setting of the recipe that the machine does not support is refused.
 """
 
 import ctypes
@@ -26,17 +26,18 @@ from mini_tf.system.errors import Unavailable
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_AGAIN = "as at the first start"
-_ASKED = "asked for"
+_RECORDED = "recorded in run.json"
+_EXPLICIT = "set in the recipe"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """device, precision (of the forward pass; parameters stay as they are) and compile as concrete words; threads on CPU.
+    """Concrete settings of device and arithmetic.
 
-    micro_batch_size: rows of a forward pass in training, 0 where nobody trains. reasons: each of these with why it is so,
-    for people. undecided: names of those that hold a safe value, and that trying may better. measured: seconds of a step
-    by setting and value, where it was tried. provisional: trying decided too little to be remembered for later runs.
+    precision: dtype of the forward pass (autocast); parameters stay fp32. threads: intra-op threads of the CPU.
+    micro_batch_size: rows of a micro-batch in training; 0 outside training. reasons: why each setting has its value.
+    undecided: settings that have a safe default and may be tuned. measured: seconds per step by setting and value.
+    provisional: the tuning was too incomplete to be cached for later runs.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -50,130 +51,130 @@ class Setup:
     provisional: bool = False
 
     @property
-    def found(self) -> dict[str, Any]:
-        """What decides the arithmetic: `settle` takes it back, and a continuation is compared with it."""
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide the arithmetic: an argument of `resolve_setup`, compared when a run is resumed."""
         rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
         return {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads, **rows}
 
     @property
     def record(self) -> dict[str, Any]:
-        """What run.json keeps."""
-        return {**self.found, "measured": self.measured} if self.measured else self.found
+        """As recorded in run.json."""
+        return {**self.settings, "measured": self.measured} if self.measured else self.settings
 
     def decided(self, key: str, value: Any, reason: str) -> "Setup":
-        """The setup with one of its settings decided."""
+        """A copy with one setting decided."""
         return replace(self, **{key: value}, reasons={**self.reasons, key: reason}, undecided=self.undecided - {key})
 
     def describe(self) -> str:
-        """All of it in one line for people; neighbours with the same reason share it."""
+        """All settings with their reasons in one line; neighbours with the same reason share it."""
         words = {
             "device": f"device {self.device}",
             "precision": self.precision,
             "compile": f"compile {'on' if self.compile else 'off'}",
             "threads": f"{self.threads} thread{'s' if self.threads > 1 else ''}",
-            "micro_batch_size": f"{self.micro_batch_size} row{'s' if self.micro_batch_size > 1 else ''} a pass",
+            "micro_batch_size": f"micro-batch size {self.micro_batch_size}",
         }
         groups = groupby((key for key in words if key in self.reasons), key=self.reasons.__getitem__)
         return ", ".join(f"{', '.join(words[key] for key in keys)} ({reason})" for reason, keys in groups)
 
     def apply(self) -> None:
-        """Let torch use so many threads, and keep memory that it frees, from now on, in the whole process."""
+        """Set the number of torch's threads and make malloc keep freed memory, for the whole process."""
         torch.set_num_threads(self.threads)
         _keep_freed_memory()
 
     @property
-    def products(self) -> torch.dtype:
-        """The type that matrix products are computed in."""
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype of matrix products."""
         return _TYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Within it a forward pass runs in the precision."""
+        """Context manager for a forward pass in `precision`."""
         return nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, _TYPES[self.precision])
 
     def compiled(self, task: nn.Module) -> Callable[..., Any]:
-        """A function over `task`, compiled where that was asked for; the module itself stays as it is."""
-        return torch.compile(lambda *given: task(*given)) if self.compile else task
+        """`task` as a function, compiled if `compile`; the module itself is not changed."""
+        return torch.compile(lambda *args: task(*args)) if self.compile else task
 
 
 def _keep_freed_memory() -> None:
-    """Ask glibc to reuse large blocks instead of giving them back: every step frees and takes the same ones again.
+    """Make glibc keep large freed blocks, since every step allocates the same ones again.
 
     Measured on 2 cores: a step of 64 ms had 4,300 page faults, a seventh of its time; with this 58.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
-    # Older ones refuse more than 32 MiB; one option without the other would make things worse.
+    # Older versions of glibc accept at most 32 MiB; one option without the other is slower than none.
     if set_option is not None and (set_option(_MMAP_THRESHOLD, 2**30) or set_option(_MMAP_THRESHOLD, 2**25)):
         set_option(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
-    """What the recipe's runtime section comes to here; `found` is what an earlier start of the same run settled on.
+def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
+    """The setup of a recipe's runtime section on this machine.
 
-    device_key: what a person wrote to name the device. Raises Unavailable where something is asked for that this machine does
-    not have.
+    recorded: `Setup.settings` of the run's first start. device_key: key or option that names the device, for messages.
+    Raises Unavailable if this machine does not support a requested setting.
     """
-    before = found or {}
+    before = recorded or {}
     reasons: dict[str, str] = {}
 
     def choose(key: str, auto: Callable[[], tuple[Any, str]]) -> Any:
-        asked = getattr(runtime, key)
-        if asked != "auto":
-            value, reasons[key] = asked, _ASKED
+        given = getattr(runtime, key)
+        if given != "auto":
+            value, reasons[key] = given, _EXPLICIT
         elif key in before:
-            value, reasons[key] = before[key], _AGAIN
+            value, reasons[key] = before[key], _RECORDED
         else:
             value, reasons[key] = auto()
         return value
 
     device = _open(choose("device", _best_device), device_key)
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
-    compiled = choose("compile", lambda: (False, "nothing was tried"))
+    compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
-        if reasons["compile"] == _ASKED:
+        if reasons["compile"] == _EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
-        compiled, reasons["compile"] = False, f"{missing}, other than at the first start: the last bits of the results may differ"
+        compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
     threads = choose("threads", _most_threads)
-    if reasons["threads"] == _AGAIN and threads > (cores := available_cores()):
-        reasons["threads"] = f"only {cores} cores here, {threads} at the first start: the last bits of the results may differ"
+    if reasons["threads"] == _RECORDED and threads > (cores := available_cores()):
+        reasons["threads"] = f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
         threads = cores
     rows = before.get("micro_batch_size", 0)
-    undecided = frozenset() if before else _worth_trying(device, threads) - {key for key in reasons if reasons[key] == _ASKED}
-    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _AGAIN} if rows else {}), undecided)
+    undecided = frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == _EXPLICIT}
+    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _RECORDED} if rows else {}), undecided)
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """What torch.compile lacks on this machine; None where it should work."""
+    """What torch.compile lacks on this machine; None if it should work."""
     if device.type == "cuda":
         if not has_triton():
-            return "there is no Triton for this GPU"
-        named, usual = os.environ.get("CC"), ["gcc", "clang"]
+            return "Triton does not support this GPU"
+        named, default = os.environ.get("CC"), ["gcc", "clang"]
     else:
-        named, usual = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
-    programs = shlex.split(named)[:1] if named else usual
+        named, default = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
+    programs = shlex.split(named)[:1] if named else default
     return None if any(map(shutil.which, programs)) else f"there is no compiler {' or '.join(programs)}"
 
 
 def available_devices() -> list[str]:
-    """The devices that `runtime.device` can name on this machine."""
+    """The devices of this machine, as values of `runtime.device`."""
     names = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     return [*names, "mps"] if torch.backends.mps.is_available() else names
 
 
 def available_precisions(device: torch.device) -> list[str]:
-    """The precisions that can be trained in on `device`."""
+    """The precisions that `device` supports in training."""
     if device.type == "cuda":
         return ["fp32", "bf16", "fp16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp32", "fp16"]
     return ["fp32", "bf16"] if device.type == "cpu" else ["fp32", "fp16"]
 
 
 def available_cores() -> int:
-    """Cores that this process may use at the same time: by its affinity, and by the share its container is given."""
+    """CPU cores available to this process: the lesser of its affinity and the quota of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _container_cores(Path("/sys/fs/cgroup"))))
 
 
 def _container_cores(cgroup: Path) -> int:
-    """Whole cores that the control group is given, as seen from inside a container; a large number where it is not limited."""
+    """CPU quota of the control group in whole cores, as seen inside a container; a large number if unlimited."""
     try:
         if (second := cgroup / "cpu.max").exists():
             quota, period = second.read_text().split()
@@ -185,29 +186,29 @@ def _container_cores(cgroup: Path) -> int:
 
 
 def _open(name: str, key: str) -> torch.device:
-    there = available_devices()
-    if (name if name != "cuda" else "cuda:0") not in there:
-        raise Unavailable(f"{key}: there is no {name!r} here; there is {', '.join(there)}", hint=f"{key}=auto")
+    devices = available_devices()
+    if (name if name != "cuda" else "cuda:0") not in devices:
+        raise Unavailable(f"{key}: {name!r} is not available on this machine; there is {', '.join(devices)}", hint=f"{key}=auto")
     return torch.device(name)
 
 
 def _best_device() -> tuple[str, str]:
     accelerators = [name for name in ("cuda:0", "mps") if name in available_devices()]
-    return (accelerators[0], "an accelerator is there") if accelerators else ("cpu", "no accelerator is there")
+    return (accelerators[0], "accelerator available") if accelerators else ("cpu", "no accelerator available")
 
 
 def _safe_precision(device: torch.device) -> tuple[str, str]:
     if device.type == "cuda" and "bf16" in available_precisions(device):
-        return "bf16", "this GPU computes it natively"
+        return "bf16", "native on this GPU"
     if device.type == "cpu":
-        return "fp32", "nothing was tried"
-    return "fp32", "bf16 is not native to this device"
+        return "fp32", "not measured"
+    return "fp32", "bf16 is not native on this device"
 
 
 def _check_precision(precision: str, device: torch.device) -> str:
-    if precision not in (there := available_precisions(device)):
+    if precision not in (supported := available_precisions(device)):
         raise Unavailable(
-            f"runtime.precision: {device} cannot train in {precision}; it can in {', '.join(there)}", hint="runtime.precision=auto"
+            f"runtime.precision: {device} does not support {precision}; it supports {', '.join(supported)}", hint="runtime.precision=auto"
         )
     return precision
 
@@ -216,12 +217,12 @@ def _most_threads() -> tuple[int, str]:
     cores = available_cores()
     default = torch.get_num_threads()  # physical cores of the machine, or OMP_NUM_THREADS
     if default < cores:
-        return default, f"torch's default; {cores} logical cores may be used"
-    return cores, f"{cores} core{'s' if cores > 1 else ''} may be used"
+        return default, f"torch's default; {cores} logical cores available"
+    return cores, f"{cores} core{'s' if cores > 1 else ''} available"
 
 
-def _worth_trying(device: torch.device, threads: int) -> frozenset[str]:
-    """Settings of which nothing but a clock tells the best: whether a CPU has units for bf16, what a thread costs."""
+def _tunable(device: torch.device, threads: int) -> frozenset[str]:
+    """Settings whose best value must be measured, e.g. whether a CPU has bf16 units."""
     if device.type == "cpu":
         return frozenset({"precision", "compile", "micro_batch_size"} | ({"threads"} if threads > 1 else set()))
     return frozenset({"compile"} if device.type == "cuda" else set())
