@@ -393,7 +393,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
     assert "out of memory at step 2, with micro-batches of 128 rows: " in done.stderr.splitlines()[-1]
-    assert "; train.micro_batch_size=64 goes on; the result stays valid" in done.stderr.splitlines()[-1]
+    assert "; train.micro_batch_size=64 continues the run; results may differ" in done.stderr.splitlines()[-1]
     assert not ANY_TRACE.search(done.stderr)
     assert not list(run.glob("crash-*"))
     halved = minitf(*command, "train.micro_batch_size=64")

@@ -109,7 +109,7 @@ def test_every_target_token_and_its_end_is_asked_for_once_at_the_place_before_it
 
 
 def test_a_vocabulary_without_an_end_is_refused() -> None:
-    with pytest.raises(DataFault, match="no token that ends a text"):
+    with pytest.raises(DataFault, match="no separator token"):
         settings_of("objectives", "seq2seq")().build(Vocabulary(V, pad=PAD, unk=1, separator=None, mask=3))  # type: ignore[attr-defined]
 
 

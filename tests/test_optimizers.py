@@ -136,10 +136,10 @@ class Overflowing(Descent):
 
     def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> None:
         super().__init__(settings, parameters)
-        self.products = products
+        self.matmul_dtype = matmul_dtype
 
     def one(self, name: str, p: Parameter, lr: float) -> None:
-        p.tensor.sub_(lr * (p.grad.to(self.products) * 6e4) * 6e4)
+        p.tensor.sub_(lr * (p.grad.to(self.matmul_dtype) * 6e4) * 6e4)
 
 
 class NeedsMatrices(Descent):
@@ -170,7 +170,7 @@ def broken(optimizer: type[Descent]) -> OptimizerSettings:
 
     class Settings(Plain):
         def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> Optimizer:
-            return Overflowing(self, parameters, products) if optimizer is Overflowing else optimizer(self, parameters)
+            return Overflowing(self, parameters, matmul_dtype) if optimizer is Overflowing else optimizer(self, parameters)
 
     return Settings(lr=0.1)
 

@@ -28,14 +28,14 @@ class Line(ScheduleSettings):
     """To the floor in a line; the ones below differ from it in one thing."""
 
     def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
-        return self.decayed(self.way(step, begin, n_steps))
+        return self.decayed(self.way(step, warmup_steps, n_steps))
 
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return progress(step, warmup_steps, n_steps)
 
 
 class WastesASpan(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return min(1.0, 1.2 * progress(step, warmup_steps, n_steps))
 
 
@@ -49,32 +49,32 @@ class WarmsUpItself(Line):
 class CountsBySteps(Line):
     """Takes the warmup's key for its length."""
 
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return progress(step, self.warmup, n_steps)
 
 
 class FallsThrough(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return 1.1 * progress(step, warmup_steps, n_steps)
 
 
 class StopsShort(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return 0.9 * progress(step, warmup_steps, n_steps)
 
 
 class Waves(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return 0.5 - 0.5 * math.cos(7 * math.pi * progress(step, warmup_steps, n_steps))
 
 
 class Steps(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return int(progress(step, warmup_steps, n_steps) * 4) / 4
 
 
 class WholeOnly(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return progress(step, warmup_steps, n_steps) if n_steps == int(n_steps) else 0.0
 
 
@@ -83,7 +83,7 @@ class Remembers(Line):
 
     times: ClassVar[list[int]] = []
 
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         self.times.append(step)
         return progress(step, warmup_steps, n_steps) / len(self.times)
 
@@ -115,7 +115,7 @@ def test_what_is_not_claimed_is_not_asked_for() -> None:
         MONOTONE: ClassVar[bool] = False
         REACHES_FLOOR: ClassVar[bool] = False
 
-        def way(self, step: int, begin: float, n_steps: float) -> float:
+        def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
             return (int(progress(step, warmup_steps, n_steps) * 8) % 3) / 4
 
     for holds in contract.CONTRACT:

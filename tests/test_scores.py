@@ -124,9 +124,9 @@ def test_case_counts_and_so_does_which_sentence_stands_where() -> None:
 
 
 def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="as many: 1 != 2"):
+    with pytest.raises(ValueError, match="equally many: 1 != 2"):
         corpus_scores(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="must be a text"):
+    with pytest.raises(ValueError, match="must be at least one text"):
         corpus_scores([], [])
 
 

@@ -295,7 +295,7 @@ class Rows:
     def __len__(self) -> int:
         return self.n
 
-    def part(self, first: int, last: int) -> Ids:
+    def slice(self, first: int, last: int) -> Ids:
         return Ids(torch.arange(first * 5, last * 5).reshape(-1, 5) % 11)
 
 

@@ -102,8 +102,8 @@ class ClassSettings(TaskSettings):
         return self.labels
 
     def dataset(self) -> Any:
-        found = settings_of("data.datasets", self.DATASET)
-        return found.model_validate({"labels": self.labels} if "labels" in found.model_fields else {})
+        dataset = settings_of("data.datasets", self.DATASET)
+        return dataset.model_validate({"labels": self.labels} if "labels" in dataset.model_fields else {})
 
     def _unknown_weights(self, names: Sequence[str]) -> list[str]:
         """Keys of `class_weights` that are not in `names`."""
@@ -158,7 +158,7 @@ class TaskObjective(Objective):
         return Batch(inputs, labels, at, extras=self._token_dropout(rows), counts=counts)
 
     def _token_dropout(self, rows: Rows) -> dict[str, Tensor]:
-        """ "ids": the input ids of training, some of them replaced; empty without token dropout."""
+        """{"ids": input ids of training, some of them replaced}; empty without token dropout."""
         if not self.token_dropout_rate:
             return {}
         uniform = np.stack([np.random.Generator(np.random.Philox(key=int(key))).random(rows.ids.shape[1]) for key in rows.keys])

@@ -83,7 +83,7 @@ class Optimizer(ABC):
     def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
         """Update these parameters and their state in place, each with `lr` times its `lr_scale`.
 
-        All have a gradient, which may be overwritten. `step_count` is the number of this step, from 1. Runs under no_grad.
+        All have a gradient, which may be overwritten. `step_count` is this step, from 1. Runs under no_grad.
         """
 
     @torch.no_grad()
@@ -117,9 +117,9 @@ class Optimizer(ABC):
             shown = ", ".join(differing[:5])
             raise ValueError(f"optimizer state does not match the model: {shown} ({len(differing)} names missing or unexpected)")
         for name, tensor in own.items():
-            found = tensors[name]
-            if (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
-                raise ValueError(f"optimizer state {name}: {found.dtype} {list(found.shape)} must be {tensor.dtype} {list(tensor.shape)}")
+            given = tensors[name]
+            if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
+                raise ValueError(f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype} {list(tensor.shape)}")
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
         self.step_count = int(tensors["step"])

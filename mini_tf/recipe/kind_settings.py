@@ -295,7 +295,7 @@ class ObjectiveSettings(Kind):
 
     @classmethod
     def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:
-        """The direction of the model's self-attention under this objective, causal before prefix; None if incompatible."""
+        """Direction of the model's self-attention under this objective, causal before prefix; None if incompatible."""
         common = sorted(cls.DIRECTIONS & model.DIRECTIONS)
         return common[0] if common and cls.SOURCE == model.SOURCE else None
 

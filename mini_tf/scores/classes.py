@@ -65,7 +65,7 @@ def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
 def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) -> Calibration:
     """Calibration from probabilities (N, C) and true class ids (N,).
 
-    The confidence is the largest probability of an example. Bins have equal width over 0 to 1 and include their upper edge.
+    Confidence is an example's largest probability. Bins have equal width over 0 to 1 and include their upper edge.
     """
     _must_match(truth, probabilities)
     confidence, correct = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth

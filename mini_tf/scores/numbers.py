@@ -18,15 +18,15 @@ def number_scores(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """
     if truth.shape != predicted.shape or truth.ndim != 1 or len(truth) == 0:
         raise ValueError(f"labels and predictions must be equally many, at least one: {truth.shape}, {predicted.shape}")
-    ours, theirs = predicted.astype(np.float64), truth.astype(np.float64)
+    x, y = predicted.astype(np.float64), truth.astype(np.float64)
     with np.errstate(all="ignore"):  # what is not finite shows in the metric
-        rmse = {"rmse": float(np.sqrt(np.mean((ours - theirs) ** 2)))}
+        rmse = {"rmse": float(np.sqrt(np.mean((x - y) ** 2)))}
     if not available("scikit-learn"):
         return rmse
-    if any(not np.isfinite(side).all() or np.ptp(side) == 0 for side in (ours, theirs)):
+    if any(not np.isfinite(values).all() or np.ptp(values) == 0 for values in (x, y)):
         return {"pearson": np.nan, "spearman": np.nan, **rmse}
     from scipy.stats import pearsonr, spearmanr
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nearly constant input, where rounding decides the correlation
-        return {"pearson": float(pearsonr(theirs, ours).statistic), "spearman": float(spearmanr(theirs, ours).statistic), **rmse}
+        return {"pearson": float(pearsonr(y, x).statistic), "spearman": float(spearmanr(y, x).statistic), **rmse}

@@ -26,5 +26,5 @@ def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequenc
 
     # With an explicit tokenizer rouge-score logs nothing, so it adds no handler to the root logger.
     scorer = RougeScorer(_KINDS, tokenizer=DefaultTokenizer(use_stemmer=True))
-    found = [scorer.score_multi(theirs, ours) for ours, theirs in zip(summaries, each, strict=True)]
-    return {kind: sum(float(one[kind].fmeasure) for one in found) / len(found) for kind in _KINDS}
+    scores = [scorer.score_multi(own_references, summary) for summary, own_references in zip(summaries, each, strict=True)]
+    return {kind: sum(float(one[kind].fmeasure) for one in scores) / len(scores) for kind in _KINDS}

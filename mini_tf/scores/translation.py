@@ -22,7 +22,8 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str] | Seque
     """
     each = reference_lists(translations, references)
     scores = {name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()}
-    return scores | {"exact_match": sum(ours in theirs for ours, theirs in zip(translations, each, strict=True)) / len(each)}
+    n_exact = sum(text in own for text, own in zip(translations, each, strict=True))
+    return scores | {"exact_match": n_exact / len(each)}
 
 
 def signatures(references: Sequence[str] | Sequence[Sequence[str]] = ("",)) -> dict[str, str]:

@@ -33,7 +33,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Problem:
-    """what: message. micro: micro-batch (from 0), None = the whole step. parameters: those with a non-finite gradient."""
+    """what: message. micro: micro-batch (from 0), None = whole step. parameters: those with a non-finite gradient."""
 
     what: str
     micro: int | None = None

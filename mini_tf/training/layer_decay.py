@@ -24,14 +24,14 @@ def depths(model: nn.Module) -> dict[str, int]:
     encoder's last layer. A shared embedding counts as the decoder's. A layer that is applied several times counts once.
     """
     stacks = stacks_of(model)
-    found: dict[str, int] = {}
+    depth_by_name: dict[str, int] = {}
     for name, _ in model.named_parameters():
         for one in stacks:
             n_layers = len(one.stack.layers)
             if one.embedding is not None and f"{name}.".startswith(f"{one.embedding}."):
-                found.setdefault(name, one.n_above + n_layers + 1)
+                depth_by_name.setdefault(name, one.n_above + n_layers + 1)
             for layer in range(n_layers):
                 if name.startswith(f"{one.name}.layers.{layer}."):
-                    found.setdefault(name, one.n_above + n_layers - layer)
-        found.setdefault(name, 0)
-    return found
+                    depth_by_name.setdefault(name, one.n_above + n_layers - layer)
+        depth_by_name.setdefault(name, 0)
+    return depth_by_name

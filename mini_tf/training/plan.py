@@ -46,8 +46,7 @@ def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 class StepRows(NamedTuple):
-    """The rows of one step: rows (n,) in 0..n_rows-1; epochs (n,) from 0; keys (n,) uint64, the random seed of each
-    row."""
+    """Rows of one step: rows (n,) in 0..n_rows-1; epochs (n,) from 0; keys (n,) uint64, the seed of each row."""
 
     rows: np.ndarray
     epochs: np.ndarray
@@ -65,8 +64,7 @@ class RowLengths(Protocol):
 
 @dataclass(frozen=True)
 class RowPlan:
-    """A constant number of rows per step. n_rows: rows per epoch. stream: row i of a step continues row i of the step
-    before."""
+    """Equally many rows in every step. n_rows: per epoch. stream: row i of a step continues row i of the step before."""
 
     n_rows: int
     batch_size: int
@@ -101,12 +99,12 @@ class RowPlan:
 
 @dataclass(frozen=True, eq=False)
 class TokenPlan:
-    """Batches of at most `batch_tokens` tokens, padding included, from rows of similar length; lengths (n_rows,):
-    tokens of each row.
+    """Batches of at most `batch_tokens` tokens, padding included, from rows of similar length.
+
+    lengths (n_rows,): tokens of each row.
 
     Rows are put into buckets by length. In every epoch each bucket is shuffled and cut into batches, and the batches of
-    all buckets are shuffled. The number of batches of a bucket is constant, so the batch of any step is found in
-    constant time.
+    all buckets are shuffled. A bucket has equally many batches in every epoch, so the batch of any step is known.
     """
 
     lengths: np.ndarray

@@ -1,5 +1,4 @@
-"""Recurrent state of a stream (`train.stream`) at the start of training: initial, or from a checkpoint and
-validated."""
+"""Recurrent state of a stream (`train.stream`) at the start of training: initial, or from a checkpoint."""
 
 from copy import deepcopy
 

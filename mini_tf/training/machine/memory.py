@@ -1,5 +1,4 @@
-"""Memory: whether the model fits, from its number of parameters, and the largest micro-batch that fits, measured on one
-row.
+"""Memory: whether the model fits, from its parameters, and the largest micro-batch that fits, measured on one row.
 
 The micro-batch size changes memory and speed, not the result, so `auto` takes the largest.
 """
@@ -38,13 +37,13 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
     """Bytes of tensors that `forward` saves for the backward pass, without the parameters of `task`."""
     known = {p.untyped_storage().data_ptr() for p in task.parameters()}
     sizes: dict[int, int] = {}
-    held: list[Tensor] = []  # keeps storages alive, since a reused address would be counted once
+    alive: list[Tensor] = []  # keeps storages alive, since a reused address would be counted once
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
             sizes[storage.data_ptr()] = storage.nbytes()
-            held.append(tensor)
+            alive.append(tensor)
         return tensor
 
     devices = [setup.device] if setup.device.type == "cuda" else []

@@ -6,10 +6,9 @@ import torch
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
-    """The best rate over several sizes, each repeated for its part of `seconds`, at least once, with torch's current
-    threads."""
-    sides = (512, 1024, 2048) if device.type == "cpu" else (4096, 8192)
-    return max(_best_of(n, device, dtype, seconds / len(sides)) for n in sides)
+    """The best FLOP/s over several sizes, each repeated for its part of `seconds`, with torch's current threads."""
+    sizes = (512, 1024, 2048) if device.type == "cpu" else (4096, 8192)
+    return max(_best_of(n, device, dtype, seconds / len(sizes)) for n in sizes)
 
 
 def _best_of(n: int, device: torch.device, dtype: torch.dtype, seconds: float) -> float:

@@ -1,5 +1,4 @@
-"""Tuning of `auto` settings by timing: alternatives are measured on the run's own model, in at most 3 % of the time of
-the run.
+"""Tuning of `auto` settings: alternatives are timed on the run's own model, in at most 3 % of the run's time.
 
 Nothing is measured for a run under ten seconds or with other programs on the CPU. Settings are tuned one by one, by
 expected gain: precision, threads, micro-batch size and, for long runs, compilation. Every value is warmed up, then all
@@ -20,9 +19,9 @@ SHARE = 0.03
 """Largest share of the estimated time of a run for all measurements, without compilation."""
 LONGEST = 30.0
 """Largest number of seconds for all measurements."""
-CLEARLY = 0.9
+CLEAR_GAIN = 0.9
 """A value replaces the safe default if it takes at most this share of its time."""
-HOPELESS = 1.5
+TOO_SLOW = 1.5
 """A value that takes this many times as long as the safe default, once both are warm, is not measured again."""
 ROUNDS = 3
 """Measurements of each value, in turn, after a warm-up, which may prepare kernels."""
@@ -35,8 +34,7 @@ TOO_EXPENSIVE = "measuring would take too much of the run"
 BUSY = "machine too busy to measure"
 
 Measure = Callable[[Setup, int, int], float]
-"""(setup, rows, step) -> seconds of forward and backward passes on this many rows: a `StepTimer`, or a table in
-tests."""
+"""(setup, rows, step) -> seconds of forward and backward passes on this many rows, e.g. a `StepTimer`."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def tune(setup: Setup, length: RunLength, measure: Measure, contended: Callable[
         if key in setup.undecided:
             setup = _compare(key, setup, bench)
     setup = _compile(setup, bench) if "compile" in setup.undecided else setup
-    if contended():  # since the start
+    if contended():  # began during the measurements
         return replace(_all_safe(safe, BUSY), provisional=True)
     return replace(setup, provisional=bench.busy or (bench.too_expensive and not setup.measured))
 
@@ -82,15 +80,14 @@ def choose(key: str, seconds: Mapping[Any, float], how: str = "measured") -> tup
     """The value of a setting and the reason, from seconds per step by value; the safe default comes first."""
     safe, *others = seconds
     best = min(others, key=seconds.__getitem__)
-    chosen = best if seconds[best] <= CLEARLY * seconds[safe] else safe
+    chosen = best if seconds[best] <= CLEAR_GAIN * seconds[safe] else safe
     rest = ", ".join(f"{_ms(seconds[value])} {_WITH[key].format(value)}" for value in seconds if value != chosen)
     note = ", no clear gain" if chosen == safe and seconds[best] < seconds[safe] else ""
     return chosen, f"{_ms(seconds[chosen])} ms per step against {rest}, {how}{note}"
 
 
 def choose_compiling(eager: float, compiled: float, cost: float, run: float) -> tuple[bool, str]:
-    """Whether to compile and the reason, from seconds per step without and with it, of the compilation and of the whole
-    run."""
+    """Whether to compile and the reason, from seconds per step (eager, compiled), of compilation and of the run."""
     gain = (1 - compiled / eager) * run
     timing = f"{_ms(compiled)} ms per step against {_ms(eager)} without"
     if gain > cost:
@@ -105,8 +102,7 @@ _WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "with m
 class _Bench:
     """Measures setups within a time budget. step: seconds per step in the setup as decided so far. spent: seconds used.
 
-    busy: measurements were too noisy to decide. too_expensive: a setting was not measured because it would take too
-    long.
+    busy: measurements were too noisy. too_expensive: a setting was not measured because it would take too long.
     """
 
     measure: Measure
@@ -126,8 +122,7 @@ class _Bench:
         return seconds
 
     def estimate(self, setup: Setup) -> None:
-        """Estimate the time of a step from one row, which may be too high; unless the run is short, from up to a
-        micro-batch."""
+        """Estimate the time of a step from one row (an upper bound); unless the run is short, from more rows."""
         if self.length.horizon.steps is None and self.length.seconds(0) < SHORT:
             return
         row = self.seconds(setup, 1, 0)
@@ -137,9 +132,8 @@ class _Bench:
             self.step = min(self.seconds(setup, rows, step) for step in range(2)) * self.length.batch_size / rows
 
     def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
-        """Whether the budget allows to compare the safe default on `rows` rows with values of these worst-case
-        slowdowns."""
-        runs = 1 + ROUNDS + sum(max(2 * slow, HOPELESS * (1 + ROUNDS)) for slow in slowdowns)
+        """Whether the budget suffices to measure, on `rows` rows, values with these worst-case slowdowns."""
+        runs = 1 + ROUNDS + sum(max(2 * slow, TOO_SLOW * (1 + ROUNDS)) for slow in slowdowns)
         return runs * self.step * rows / self.length.batch_size <= self.left
 
     def compare(self, setups: Mapping[Any, Setup], rows: int, bounded: bool = True) -> dict[Any, float]:
@@ -155,7 +149,7 @@ class _Bench:
         safe, *_ = timed
         for step in range(ROUNDS):
             for value, times in timed.items():
-                promising = not times or min(times) <= HOPELESS * min(timed[safe])
+                promising = not times or min(times) <= TOO_SLOW * min(timed[safe])
                 if promising and (self.left > 0 or not bounded or not timed[safe]):
                     times.append(self.seconds(setups[value], rows, step))
         timed = {value: times for value, times in timed.items() if times}
@@ -173,8 +167,10 @@ def _others(key: str, setup: Setup) -> dict[Any, float]:
 
 
 def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
-    """Decide one setting. Fewer rows favour fp32, which is safe for precision, but also fewer threads; so threads are
-    timed on all rows."""
+    """Decide one setting.
+
+    Precision may be timed on fewer rows, which favours the safe fp32; but they would also favour fewer threads.
+    """
     others = _others(key, setup)
     sizes = _divisors(setup.micro_batch_size) if key == "precision" else [setup.micro_batch_size]
     while others and not any(bench.affords(others.values(), rows) for rows in sizes):
