@@ -64,7 +64,7 @@ def test_a_missing_device_is_refused_by_what_named_it_and_never_replaced(
         done = minitf(*command)
         assert (done.exit_code, done.stdout) == (9, ""), command
         last = told(done.stderr).splitlines()[-1]
-        assert last == f"{key}: there is no '{asked}' here; there is {there}; {key}=auto"
+        assert last == f"{key}: '{asked}' is not available on this machine; there is {there}; {key}=auto"
     assert list(tmp_path.iterdir()) == []
     assert content(run) == before
 
@@ -141,14 +141,14 @@ def test_a_device_that_fails_ends_the_run_and_the_same_command_continues(
     error: Exception, exit_code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(tmp_path / "whole", *UNFINISHED)
-    learn, steps = loop._learn, iter(range(100))
+    learn, steps = loop._accumulate_gradients, iter(range(100))
 
     def failing(*given: object) -> object:
         if next(steps) == 6:
             raise error
         return learn(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "_learn", failing)
+    monkeypatch.setattr(loop, "_accumulate_gradients", failing)
     run = tmp_path / "run"
     done = minitf("pretrain", TINY, *QUIET, *UNFINISHED, "-d", run)
     assert (done.exit_code, done.stdout) == (exit_code, "")
@@ -165,7 +165,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so_or_is_refused(exact: bool
     found = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8", "log.samples=0")
     recipe = (*found, *(("checkpoint.resume=exact",) if exact else ()))
     run = tmp_path / "run"
-    monkeypatch.setattr(device, "_worth_trying", lambda device, threads: frozenset())
+    monkeypatch.setattr(device, "_tunable", lambda device, threads: frozenset())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)  # a second one would only stand in others' way
     monkeypatch.setattr(device, "available_cores", lambda: 2)

@@ -264,7 +264,7 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
         assert done.exit_code == 7
         assert len(losses) == high + 1  # the raw value is written
         assert said.splitlines()[-1].startswith(f"step {high + 1}: the loss is {losses[high]:.6g}, but train.stop_above is 15 (documents ")
-        assert said.endswith("; raise train.stop_above where such a loss is no fault\n")
+        assert said.endswith("; raise train.stop_above if such a loss is normal\n")
         replayed = " ".join(minitf("inspect", "crash", run).stdout.split())
         assert "the same happens again" in replayed
         assert "try: a higher train.stop_above (it is 15), where such a loss is no fault" in replayed

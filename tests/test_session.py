@@ -43,7 +43,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def add_evaluation(run: Path) -> dict[int, dict[str, Any]]:
+def evaluated(run: Path) -> dict[int, dict[str, Any]]:
     return {line["step"]: line for line in lines(run) if "val.loss" in line}
 
 

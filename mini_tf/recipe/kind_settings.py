@@ -242,8 +242,8 @@ class ObjectiveSettings(Kind):
 
     PACKAGE = "objectives"
     DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions of self-attention that it can be trained with; the model must support one. `prefix`: rows have attention
-    orders of their own (`TokenPositions.orders`), and a prompt is a prefix."""
+    """Directions of self-attention that it can be trained with; the model must support one. `prefix`: rows have
+    attention orders of their own (`TokenPositions.orders`), and a prompt is a prefix."""
     SOURCE: ClassVar[bool] = False
     """Its rows have a source: it needs an encoder-decoder."""
     STREAMS: ClassVar[bool] = False

@@ -19,8 +19,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Tolerance:
-    """most_skips: consecutive steps with a non-finite loss or gradient that may be skipped; stop_above: largest
-    training loss allowed."""
+    """most_skips: consecutive non-finite steps that may be skipped. stop_above: largest training loss allowed."""
 
     most_skips: int = 0
     stop_above: float = math.inf

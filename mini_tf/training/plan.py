@@ -64,7 +64,7 @@ class RowLengths(Protocol):
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Equally many rows in every step. n_rows: per epoch. stream: row i of a step continues row i of the step before."""
+    """Equally many rows per step. n_rows: per epoch. stream: row i of a step continues row i of the step before."""
 
     n_rows: int
     batch_size: int
