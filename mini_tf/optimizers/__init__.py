@@ -16,8 +16,8 @@ from torch import Tensor
 from mini_tf.recipe import kind_settings
 
 Role = Literal["matrix", "embedding", "head", "adapter", "vector"]
-"""matrix: a 2D weight inside a layer; embedding: an embedding table; head: the output projection; adapter: A or B of LoRA;
-vector: norms, biases and all other parameters."""
+"""matrix: a 2D weight inside a layer; embedding: an embedding table; head: the output projection;
+adapter: A or B of LoRA; vector: norms, biases and all other parameters."""
 
 IMPLEMENTATION = 1
 """Incremented when the arithmetic of a step changes: a run from another implementation does not resume bit for bit."""
