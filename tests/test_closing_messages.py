@@ -13,7 +13,7 @@ from mini_tf.recipe.kinds import settings_of
     [
         ("classify", {"label_smoothing": 0.1}, "mean training loss with label smoothing 0.50"),
         ("tag", {"class_weights": "balanced"}, "mean training loss with class weights 0.50"),
-        ("regress", {"token_dropout_rate": 0.1}, "mean training loss with masked tokens 0.50"),
+        ("regress", {"token_dropout_rate": 0.1}, "mean training loss with token dropout 0.50"),
         ("tag", {"class_weights": {"O": 0.1}, "label_smoothing": 0.1}, "mean training loss with label smoothing and class weights 0.50"),
     ],
 )

@@ -12,7 +12,6 @@ import torch
 from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from mini_tf.data.opening import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
@@ -21,11 +20,11 @@ from mini_tf.jobs.cost.steps import INSPECTED_STEPS, measure_steps, median_step,
 from mini_tf.jobs.parts import Parts
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.due import Evaluations
+from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import flops_of
 from mini_tf.training.loop import Training
-from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.machine.memory import saved_bytes
 from mini_tf.training.machine.peak import _best_of, peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
@@ -52,8 +51,8 @@ def recipe_of(*changes: str) -> Recipe:
 
 def training_of(*changes: str) -> tuple[Parts, Training]:
     recipe = recipe_of(*changes)
-    text = open_data(recipe.data, recipe.tokenizer, recipe.objective)
-    parts = build(recipe, text, settle(recipe.runtime))
+    text = open_text(recipe.data, recipe.tokenizer, recipe.objective)
+    parts = build(recipe, text, resolve_setup(recipe.runtime))
     feed = Feed(parts.plan, parts.train, parts.objective.prepare, parts.setup.micro_batch_size)
     return parts, Training(parts.task, feed, build_optimizer(recipe.optimizer, parts.model), parts.schedule, parts.setup)
 
@@ -185,7 +184,7 @@ def test_a_product_is_measured_again_and_again_until_its_time_is_over() -> None:
 def test_the_peak_is_finite_and_of_the_type_that_products_have() -> None:
     assert 1e8 < peak_flops(CPU, torch.float32, 0) < 1e15
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        assert settle(recipe_of(f"runtime.precision={precision}").runtime).products == dtype
+        assert resolve_setup(recipe_of(f"runtime.precision={precision}").runtime).compute_dtype == dtype
 
 
 def due_by_hand(evaluates: int, saves: int, steps: int) -> tuple[int, int]:
@@ -197,9 +196,9 @@ MUCH = 1e12
 """Operations of a step so heavy that nothing is left out for being too near."""
 
 
-def due(*overrides: str, work: float = MUCH) -> Evaluations:
+def due(*overrides: str, work: float = MUCH) -> EvaluationSchedule:
     """Of a run of so much text that it may be evaluated as often as it likes."""
-    return Evaluations(recipe_of(*overrides), work, 1e6, 1000)
+    return EvaluationSchedule(recipe_of(*overrides), work, 1e6, 1000)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 60, 61, 100, 1234])

@@ -20,7 +20,7 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Train
 from mini_tf.system.errors import DataFault
 from mini_tf.training.feed import Feed
-from mini_tf.training.plan import RowPlan, TokenPlan, plan_of
+from mini_tf.training.plan import RowPlan, TokenPlan, make_plan
 
 CHAR = Tokenizer.train(sections.Tokenizer(kind="char"), ["abcdefgh "])
 SEP = CHAR.vocabulary.separator
@@ -151,7 +151,7 @@ def test_a_row_that_asks_for_nothing_is_left_out_and_a_store_of_such_is_refused(
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_says_which_example_it_is_a_part_of(form: str) -> None:
     packing = labelling(form, 13)
-    found = [rows.part(0, len(rows)).examples for rows in packing.eval_rows(7)]
+    found = [rows.slice(0, len(rows)).examples for rows in packing.eval_rows(7)]
     told = np.concatenate([one for one in found if one is not None])
     assert told.dtype == np.int64
     assert told.tolist() == [int(n) for row in range(packing.n_rows) for n in packing.documents(np.array([row]), 0)]
@@ -212,7 +212,7 @@ def test_rows_are_the_same_alone_and_in_company(form: str, context: int) -> None
         alone = [packing.take(chosen[n : n + 1], 0, keys[n : n + 1]) for n in range(11)]
         assert all(one.segments is None for one in alone)
         assert [row for one in alone for row in unpadded(one)] == unpadded(taken)
-        assert [row for first in (0, 4, 8) for row in unpadded(taken.part(first, first + 4))] == unpadded(taken)
+        assert [row for first in (0, 4, 8) for row in unpadded(taken.slice(first, first + 4))] == unpadded(taken)
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -263,7 +263,10 @@ def test_an_epoch_asks_for_every_label_once_by_either_plan(form: str) -> None:
     packing = labelling(form, 13)
     everything = judged([feed_of(form, RowPlan(1, 1, 0)).prepare(rows) for rows in packing.eval_rows(9)])
     assert len(everything) == sum(label is not None for _, labels in every_row(form, 13) for label in labels)
-    for plan in (plan_of(Train(batch_tokens=64, context=13, steps=1), packing), plan_of(Train(batch_size=5, context=13, steps=1), packing)):
+    for plan in (
+        make_plan(Train(batch_tokens=64, context=13, steps=1), packing),
+        make_plan(Train(batch_size=5, context=13, steps=1), packing),
+    ):
         assert isinstance(plan, RowPlan | TokenPlan)
         n_rows = packing.n_rows if plan.even else int(plan.epoch_steps)
         feed = feed_of(form, plan)

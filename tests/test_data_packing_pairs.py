@@ -125,7 +125,7 @@ def test_every_target_is_asked_for_once_by_the_objective(text: TokenizedData, co
         batch = objective.prepare(rows)
         asked += batch.labels.tolist()
         length, read = batch.inputs.ids.shape[1], batch.inputs.ids.flatten()
-        at = torch.arange(len(read)) if batch.at is None else batch.at
+        at = torch.arange(len(read)) if batch.target_positions is None else batch.target_positions
         assert ((at % length == 0) == (read[at] == text.tokenizer.vocabulary.separator)).all()
     assert asked == [id for _, target in expected for id in target[1:]]
     assert len(asked) == round(pairing.row_tokens * pairing.n_rows)
@@ -133,7 +133,7 @@ def test_every_target_is_asked_for_once_by_the_objective(text: TokenizedData, co
 
 def test_rows_are_cut_into_parts_with_their_sources(text: TokenizedData) -> None:
     rows = rows_of(text, 9).take(np.arange(8), 0, np.arange(8, dtype=np.uint64))
-    parts = [rows.part(0, 3), rows.part(3, 8)]
+    parts = [rows.slice(0, 3), rows.slice(3, 8)]
     for whole, cut in ((rows, parts), (rows.source, [part.source for part in parts])):
         assert whole is not None
         assert np.array_equal(np.concatenate([part.ids for part in cut if part is not None]), whole.ids)

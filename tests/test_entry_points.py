@@ -368,7 +368,7 @@ def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_
     word = f"no_{key.lower()}"
     (tmp_path / f"{word}.py").write_text(code)
     with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"objectives": {word: word}})):
-        told = f"cannot be used: it {said}, which there is not; "
+        told = f"cannot be used: it {said}, which does not exist; "
         refused(minitf("pretrain", tiny_model("encoder"), f"objective={word}", "--dry-run"), told, exit_code=3)
         assert any(told in line for line in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])
         refused(minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "not a metric of training", exit_code=2)

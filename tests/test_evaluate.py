@@ -16,9 +16,9 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.reading import read
-from mini_tf.training.evaluation import evaluate, rows_at_once
+from mini_tf.training.evaluation import eval_batch_size, evaluate
 from mini_tf.training.machine.device import Setup
 
 VOCABULARY, CONTEXT = 11, 6
@@ -55,13 +55,13 @@ class Guess(nn.Module):
         table = size * torch.randn(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.table, self.dropout, self.noise = nn.Parameter(table), nn.Dropout(dropout), noise
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
-        assert batch.at is not None
-        read = self.table[batch.inputs.ids.flatten()[batch.at]]
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        assert batch.target_positions is not None
+        read = self.table[batch.inputs.ids.flatten()[batch.target_positions]]
         scores = self.dropout(read + self.noise * torch.randn(read.shape) if self.noise else read)
         right = (scores.argmax(-1) == batch.labels).sum()
         parts = {"guess": F.cross_entropy(scores, batch.labels, reduction="sum"), "penalty": torch.tensor(1e6)}
-        return Sums(parts, {"accuracy": (right, len(batch.labels))}, None)
+        return LossSums(parts, {"accuracy": (right, len(batch.labels))}, None)
 
 
 def scores_of(task: nn.Module, batch_size: int = 4, tokens: int | None = None) -> dict[str, float]:
@@ -126,18 +126,20 @@ def test_only_a_loss_that_is_declared_the_cross_entropy_of_tokens_has_a_perplexi
 
 def test_a_figure_of_which_there_was_nothing_to_judge_is_0() -> None:
     class Idle(Guess):
-        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             sums = super().forward(batch, state)
-            return Sums(sums.parts, {"accuracy": (torch.tensor(0), 0)}, None)
+            return LossSums(sums.parts, {"accuracy": (torch.tensor(0), 0)}, None)
 
     assert scores_of(Idle())["accuracy"] == 0
 
 
 def test_of_several_parts_the_loss_is_the_weighted_sum_and_perplexity_and_bits_are_those_of_the_declared_one() -> None:
     class Small(Guess):
-        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             sums = super().forward(batch, state)
-            return sums._replace(parts=sums.parts | {"small": self.table[batch.inputs.ids.flatten()[batch.at]].square().mean(-1).sum()})
+            return sums._replace(
+                parts=sums.parts | {"small": self.table[batch.inputs.ids.flatten()[batch.target_positions]].square().mean(-1).sum()}
+            )
 
     class Weighed(Asked):
         weights = {"small": 0.3}
@@ -195,4 +197,4 @@ def test_what_is_called_before_each_batch_may_end_an_evaluation() -> None:
 )
 def test_no_more_rows_are_judged_together_than_learn_together(micro_batch_size: int, given: tuple[str, ...], rows: int) -> None:
     """The tiny recipe learns from 8 rows of 48 tokens."""
-    assert rows_at_once(read(TINY, list(given)).recipe, micro_batch_size) == rows
+    assert eval_batch_size(read(TINY, list(given)).recipe, micro_batch_size) == rows

@@ -886,12 +886,12 @@ def poisoned(state: dict[str, torch.Tensor]) -> None:
 
 
 STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
-    "C6-state-empty": (dict.clear, "the recurrent state of the stream after step 4 was not saved"),
+    "C6-state-empty": (dict.clear, "the stream state after step 4 is missing"),
     "C6-state-flat": (lambda state: (state.clear(), state.update({"0": torch.ones(3), "1": torch.ones(3)})), "does not fit the model"),
     "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not fit this run"),
-    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "micro-batch 2 of the stream remembered does not fit the model"),
+    "C6-state-missing": (lambda state: state.pop("1.layers.0.own.k"), "the stream state of micro-batch 2 does not fit the model"),
     "C6-state-no-layers": (lambda state: [state.pop(name) for name in [*state] if "layers" in name], "does not fit the model"),
-    "C6-state-narrow": (narrowed, "micro-batch 1 of the stream remembered does not fit the model"),
+    "C6-state-narrow": (narrowed, "the stream state of micro-batch 1 does not fit the model"),
     "C6-state-few-rows": (of_fewer_rows, "does not fit the model"),
     "C6-state-one-micro-batch": (
         lambda state: [state.pop(name) for name in [*state] if name.startswith("1.")],

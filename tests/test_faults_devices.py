@@ -64,7 +64,7 @@ def test_a_missing_device_is_refused_by_what_named_it_and_never_replaced(
         done = minitf(*command)
         assert (done.exit_code, done.stdout) == (9, ""), command
         last = told(done.stderr).splitlines()[-1]
-        assert last == f"{key}: '{asked}' on this machine; available: {there}; {key}=auto"
+        assert last == f"{key}: '{asked}' is not available on this machine; there is {there}; {key}=auto"
     assert list(tmp_path.iterdir()) == []
     assert content(run) == before
 
@@ -84,7 +84,7 @@ def test_a_start_that_is_refused_for_its_device_changes_nothing_of_the_run_that_
     before = sorted(stood.rglob("*")), content(stood)
     done = minitf("pretrain", TINY, *QUIET, *extend, "log.every_steps=7", "runtime.device=cuda", "-d", stood)
     assert (done.exit_code, done.stdout) == (9, "")
-    assert "no 'cuda' on this machine" in told(done.stderr).splitlines()[-1]
+    assert "'cuda' is not available on this machine" in told(done.stderr).splitlines()[-1]
     assert (sorted(stood.rglob("*")), content(stood)) == before
 
 
@@ -98,11 +98,11 @@ def test_a_word_that_is_no_device_is_refused(word: str, run: Path) -> None:
     ("overrides", "words"),
     [
         pytest.param(
-            ("runtime.precision=fp16",), "runtime.precision: cpu does not support fp16; supported: fp32, bf16", id="V2-fp16-on-a-cpu"
+            ("runtime.precision=fp16",), "runtime.precision: cpu does not support fp16; it supports fp32, bf16", id="V2-fp16-on-a-cpu"
         ),
         pytest.param(
             ("runtime.device=cuda:1", "runtime.precision=bf16"),
-            "runtime.precision: cuda:1 does not support bf16; supported: fp32, fp16",
+            "runtime.precision: cuda:1 does not support bf16; it supports fp32, fp16",
             id="V2-bf16-on-an-old-gpu",
         ),
     ],
@@ -141,14 +141,14 @@ def test_a_device_that_fails_ends_the_run_and_the_same_command_continues(
     error: Exception, exit_code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(tmp_path / "whole", *UNFINISHED)
-    learn, steps = loop._learn, iter(range(100))
+    learn, steps = loop._accumulate_gradients, iter(range(100))
 
     def failing(*given: object) -> object:
         if next(steps) == 6:
             raise error
         return learn(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "_learn", failing)
+    monkeypatch.setattr(loop, "_accumulate_gradients", failing)
     run = tmp_path / "run"
     done = minitf("pretrain", TINY, *QUIET, *UNFINISHED, "-d", run)
     assert (done.exit_code, done.stdout) == (exit_code, "")
@@ -165,7 +165,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so_or_is_refused(exact: bool
     found = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8", "log.samples=0")
     recipe = (*found, *(("checkpoint.resume=exact",) if exact else ()))
     run = tmp_path / "run"
-    monkeypatch.setattr(device, "_worth_trying", lambda device, threads: frozenset())
+    monkeypatch.setattr(device, "_tunable", lambda device, threads: frozenset())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)  # a second one would only stand in others' way
     monkeypatch.setattr(device, "available_cores", lambda: 2)

@@ -20,8 +20,8 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.opening import open_data
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.objectives import Sums
-from mini_tf.objectives._prediction import Prediction
+from mini_tf.objectives import LossSums
+from mini_tf.objectives._token_loss import TokenLoss
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.reading import read
 from mini_tf.run import tensors
@@ -87,9 +87,9 @@ def early(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Bytes by what the loss of a micro-batch that reads one of them in its first column is multiplied with."""
     factors: dict[str, float] = {}
-    forward = Prediction.forward
+    forward = TokenLoss.forward
 
-    def poisoned_forward(self: Prediction, batch: Batch, state: Any = None) -> Sums:
+    def poisoned_forward(self: TokenLoss, batch: Batch, state: Any = None) -> LossSums:
         sums = forward(self, batch, state)
         if not self.training:
             return sums
@@ -99,7 +99,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
                 sums = sums._replace(parts={name: part * factor for name, part in sums.parts.items()})
         return sums
 
-    monkeypatch.setattr(Prediction, "forward", poisoned_forward)
+    monkeypatch.setattr(TokenLoss, "forward", poisoned_forward)
     return factors
 
 
@@ -264,7 +264,7 @@ def test_a_loss_that_jumps_is_told_and_ends_the_run_only_if_asked(bears: bool, p
         assert done.exit_code == 7
         assert len(losses) == high + 1  # the raw value is written
         assert said.splitlines()[-1].startswith(f"step {high + 1}: the loss is {losses[high]:.6g}, but train.stop_above is 15 (documents ")
-        assert said.endswith(", or raise train.stop_above if such a loss is expected\n")
+        assert said.endswith("; raise train.stop_above if such a loss is normal\n")
         replayed = " ".join(minitf("inspect", "crash", run).stdout.split())
         assert "it diverges again in the same way" in replayed
         assert "try: a higher train.stop_above (it is 15), if such a loss is expected" in replayed

@@ -296,8 +296,8 @@ def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun:
         ((LORA.format("true"), "checkpoint.keep_best=0"), "which must be kept; use checkpoint.keep_best 1"),
         (("adapter.targets=[stack.*.qvk]",), "adapter.targets: no linear layer matches 'stack.*.qvk'; there are"),
         (("train.freeze=[layer.*]",), "train.freeze: no parameter matches 'layer.*'; there are"),
-        (("train.freeze=['*']",), "train.freeze: all parameters are frozen"),
-        ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: all parameters are frozen"),
+        (("train.freeze=['*']",), "train.freeze: all parameters are frozen, at least one must be trainable"),
+        ((LORA.format("false"), "train.freeze=['*']"), "train.freeze: all parameters are frozen, at least one must be trainable"),
     ],
 )
 def test_what_cannot_learn_is_refused(overrides: tuple[str, ...], words: str, begun: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.trained.opening import Trained
-from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.device import resolve_setup
 
 V, T = 12, 24
 D = V + T
@@ -84,7 +84,7 @@ def with_cross_heads(*layers: tuple[str, ...]) -> Model:
 def run_of(model: Model) -> Trained:
     text = tokenizer()
     recipe = reading.read("transformer-nano", []).recipe
-    setup = settle(Runtime(device="cpu", precision="fp32", threads=1))
+    setup = resolve_setup(Runtime(device="cpu", precision="fp32", threads=1))
     return Trained(Path("none"), recipe, text, text, model, {}, None, recipe.objective.build(text.vocabulary), 0, setup)
 
 

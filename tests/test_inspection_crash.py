@@ -81,7 +81,7 @@ def test_a_stream_is_replayed_from_what_it_remembered_before_the_step(tmp_path: 
     (run / "diverged" / "state.safetensors").write_bytes(pack({}))
     lost = minitf("inspect", "crash", run)
     assert (lost.exit_code, lost.stdout) == (5, "")
-    assert "the recurrent state of the stream after step " in told(lost.stderr)
+    assert "the stream state after step " in told(lost.stderr)
 
 
 def breakages(training: Training) -> dict[str, nn.Module]:
@@ -256,4 +256,4 @@ def test_a_text_that_changed_since_is_refused(tmp_path: Path) -> None:
 def test_a_device_that_is_missing_is_refused_by_the_option_that_named_it(early: tuple[Path, str]) -> None:  # noqa: F811
     done = minitf("inspect", "crash", early[0], "--device", "cuda:77")
     assert (done.exit_code, done.stdout) == (9, "")
-    assert done.stderr.startswith("--device: no 'cuda:77' on this machine; available: cpu")
+    assert done.stderr.startswith("--device: 'cuda:77' is not available on this machine; there is cpu")

@@ -68,6 +68,6 @@ def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_f
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     memory.refuse_too_large(sketch, adamw.Settings(), cpu)
     free -= 1
-    told = r"model: 99,614,720 parameters need at least 1\.5 GiB with their gradients and the optimizer; 1\.6 GiB are free"
+    told = r"model: 99,614,720 parameters need at least 1\.5 GiB with gradients and optimizer state; 1\.6 GiB are free"
     with pytest.raises(RecipeFault, match=told):
         memory.refuse_too_large(sketch, adamw.Settings(), cpu)

@@ -19,7 +19,7 @@ from mini_tf.data.windows import Windows
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
-from mini_tf.objectives.masked import Masked, _borders, _until
+from mini_tf.objectives.masked import Masked, _borders, _fill
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import settings_of
@@ -73,8 +73,8 @@ def free(rows: Rows) -> np.ndarray:
 def judged(batch: Batch) -> np.ndarray:
     """True at the positions (B, L) that are judged."""
     asked = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
-    if batch.at is not None:
-        asked = torch.zeros_like(asked).flatten().index_fill(0, batch.at, True).view_as(asked)
+    if batch.target_positions is not None:
+        asked = torch.zeros_like(asked).flatten().index_fill(0, batch.target_positions, True).view_as(asked)
     return asked.numpy()
 
 
@@ -180,8 +180,8 @@ def test_words_end_at_gaps_and_the_shortest_is_taken_where_none_fits() -> None:
     starts = np.array([True, False, False, True, False, False, False, False])
     assert _borders(np.array([0, 1, 2, 3, 6, 7]), starts).tolist() == [False, False, False, True, True, False]
     words = [np.array([1, 2, 3]), np.array([7, 8]), np.array([4, 5, 6])]
-    assert _until(1, words).tolist() == [7, 8]
-    assert _until(5, words).tolist() == [1, 2, 3, 7, 8]
+    assert _fill(1, words).tolist() == [7, 8]
+    assert _fill(5, words).tolist() == [1, 2, 3, 7, 8]
 
 
 @pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
@@ -208,7 +208,7 @@ def test_a_masked_token_is_guessed_from_both_sides_and_not_from_itself() -> None
         if changed is not None:
             ids[0, changed] = 4 + (ids[0, changed] - 3) % len(PLAIN)
         batch = objective.prepare(Rows(ids, rows.keys))
-        return model.logits(model(batch.inputs, at=batch.at).y)[0]
+        return model.logits(model(batch.inputs, at=batch.target_positions).y)[0]
 
     assert torch.equal(scores(place), scores(None))
     for neighbour in (place - 1, place + 1):
@@ -281,7 +281,7 @@ def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(stor
 def test_the_loss_of_masked_tokens_is_their_mean_surprise() -> None:
     model, rows, objective = model_of("encoder", context=40).double().eval(), rows_of(8, 40), objective_of("masked")
     batch = objective.prepare(rows)
-    assert batch.at is not None
+    assert batch.target_positions is not None
     everywhere = model.logits(model(batch.inputs).y).softmax(-1)
     surprises = [-everywhere[i, j, rows.ids[i, j]].log().item() for i, j in np.argwhere(judged(batch))]
     sums = objective.task(model)(batch, None)
@@ -296,7 +296,7 @@ def test_scores_in_half_precision_are_judged_in_full(training: bool) -> None:
     objective, model = objective_of("next_token"), model_of("decoder").bfloat16()
     batch, task = objective.prepare(rows_of(4, 17)), objective.task(model).train(training)
     with torch.no_grad():
-        scores = model.logits(model(batch.inputs, at=batch.at).y)
+        scores = model.logits(model(batch.inputs, at=batch.target_positions).y)
         sums = task(batch, None)
     assert scores.dtype == torch.bfloat16
     expected = F.cross_entropy(scores.double(), batch.labels, reduction="sum").item()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
-from mini_tf.objectives import Sums
+from mini_tf.objectives import LossSums
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import objectives as contract
 from mini_tf.testing.kinds import kinds_in
@@ -33,12 +33,12 @@ def test_every_objective_keeps_to_the_contract(kind: str, given: dict[str, Any],
     check(settings_of("objectives", kind)(**given))
 
 
-def loss(change: Callable[[Tensor, Batch], Tensor]) -> Callable[[Sums, Batch], Sums]:
+def loss(change: Callable[[Tensor, Batch], Tensor]) -> Callable[[LossSums, Batch], LossSums]:
     """The same sums with another loss."""
     return lambda sums, batch: sums._replace(parts={"margin": change(sums.parts["margin"], batch)})
 
 
-def metrics(**given: Any) -> Callable[[Sums, Batch], Sums]:
+def metrics(**given: Any) -> Callable[[LossSums, Batch], LossSums]:
     return lambda sums, batch: sums._replace(metrics=given)
 
 
@@ -56,12 +56,12 @@ ONE = (torch.tensor(1.0), 1)
 @pytest.mark.parametrize(
     ("check", "change", "told"),
     [
-        (contract.micro_batches_change_nothing, counts(margin=8), "counts: margin depends"),
-        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens must be all"),
+        (contract.cuts_change_nothing, counts(margin=8), "counts: margin depends"),
+        (contract.padding_changes_nothing, counts(tokens=72), "counts: tokens are all"),
         (
             contract.padding_changes_nothing,
-            lambda batch: replace(batch, at=torch.arange(len(batch.labels))),
-            "padding must not be a target",
+            lambda batch: replace(batch, target_positions=torch.arange(len(batch.labels))),
+            "padding is a target",
         ),
         (
             contract.padding_changes_nothing,
@@ -108,7 +108,7 @@ def test_an_objective_that_prepares_wrongly_is_found_out(
     ],
 )
 def test_a_task_that_sums_wrongly_is_found_out(
-    check: Any, change: Callable[[Sums, Batch], Sums], told: str, monkeypatch: pytest.MonkeyPatch
+    check: Any, change: Callable[[LossSums, Batch], LossSums], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contract, "STEPS", 5)
     with kinds_in("objectives", Path(__file__).parent / "strangers" / "objectives"):

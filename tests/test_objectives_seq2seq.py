@@ -66,8 +66,8 @@ def some_pairs(n: int, seed: int = 0) -> list[tuple[list[int], list[int]]]:
 def test_a_target_is_read_from_its_opening_separator_and_asked_for_up_to_its_closing_one() -> None:
     batch = seq2seq().prepare(rows_of([([7, 8, 9], [11, 12, 13]), ([5], [21])]))
     assert batch.inputs.ids.tolist() == [[SEP, 11, 12, 13], [SEP, 21, SEP, PAD]]
-    assert batch.at is not None
-    assert batch.at.tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch.target_positions is not None
+    assert batch.target_positions.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.labels.tolist() == [11, 12, 13, SEP, 21, SEP]
     assert batch.inputs.token_positions is not None
     # The second row's closing separator is asked for, but is not read: to the model it is padding.
@@ -84,7 +84,7 @@ def test_a_target_is_read_from_its_opening_separator_and_asked_for_up_to_its_clo
 def test_pairs_of_equal_lengths_take_no_tensor_of_positions() -> None:
     batch = seq2seq().prepare(rows_of([([7, 8], [11, 12, 13]), ([5, 6], [21, 22, 23])]))
     assert batch.source is not None
-    assert (batch.at, batch.inputs.token_positions, batch.source.token_positions) == (None, None, None)
+    assert (batch.target_positions, batch.inputs.token_positions, batch.source.token_positions) == (None, None, None)
     assert batch.labels.tolist() == [11, 12, 13, SEP, 21, 22, 23, SEP]
     assert batch.counts["seq2seq"] == 8
 
@@ -92,24 +92,24 @@ def test_pairs_of_equal_lengths_take_no_tensor_of_positions() -> None:
 def test_an_empty_target_is_asked_for_its_end_alone() -> None:
     batch = seq2seq().prepare(rows_of([([7], []), ([5], [21, 22])]))
     assert batch.labels.tolist() == [SEP, 21, 22, SEP]
-    assert batch.at is not None
-    assert batch.at.tolist() == [0, 3, 4, 5]
+    assert batch.target_positions is not None
+    assert batch.target_positions.tolist() == [0, 3, 4, 5]
 
 
 def test_every_target_token_and_its_end_is_asked_for_once_at_the_place_before_it() -> None:
     pairs = some_pairs(30)
     batch = seq2seq().prepare(rows_of(pairs))
-    assert batch.at is not None
+    assert batch.target_positions is not None
     length = batch.inputs.ids.shape[1]
     asked: list[list[tuple[int, int]]] = [[] for _ in pairs]
-    for place, label in zip(batch.at.tolist(), batch.labels.tolist(), strict=True):
+    for place, label in zip(batch.target_positions.tolist(), batch.labels.tolist(), strict=True):
         asked[place // length].append((place % length, label))
     assert asked == [list(enumerate([*target, SEP])) for _, target in pairs]
     assert batch.counts["seq2seq"] == batch.counts["tokens"] == sum(len(target) + 1 for _, target in pairs)
 
 
 def test_a_vocabulary_without_an_end_is_refused() -> None:
-    with pytest.raises(DataFault, match="no token that ends a text"):
+    with pytest.raises(DataFault, match="no separator token"):
         settings_of("objectives", "seq2seq")().build(Vocabulary(V, pad=PAD, unk=1, separator=None, mask=3))  # type: ignore[attr-defined]
 
 
@@ -135,7 +135,7 @@ def test_padding_and_company_change_no_pairs_loss(norm_place: str, smoothing: fl
     alone = torch.stack([sum_of(model, rows_of([pair]), label_smoothing=smoothing) for pair in pairs])
     torch.testing.assert_close(together, alone.sum(), **EXACT)
     torch.testing.assert_close(sum_of(model, rows_of(pairs, pad=17), label_smoothing=smoothing), together, **EXACT)
-    parts = [sum_of(model, rows_of(pairs).part(first, last), label_smoothing=smoothing) for first, last in ((0, 2), (2, 6))]
+    parts = [sum_of(model, rows_of(pairs).slice(first, last), label_smoothing=smoothing) for first, last in ((0, 2), (2, 6))]
     torch.testing.assert_close(parts[0] + parts[1], together, **EXACT)
 
 
@@ -217,4 +217,4 @@ def test_the_rate_of_the_2017_paper_is_an_inverse_root_with_its_peak_at_the_end_
     """Section 5.3: d_model^-0.5 min(step^-0.5, step warmup^-1.5), whose steps count from 1."""
     schedule = TrainingSchedule(inverse_sqrt.Settings(warmup=warmup), d_model**-0.5 * warmup**-0.5, Horizon(steps=100_000))
     for step in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 99_999):
-        assert schedule.rate(step - 1, 0.0) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12)
+        assert schedule.lr(step - 1, 0.0) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5), rel=1e-12)

@@ -17,8 +17,8 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, Sums
-from mini_tf.objectives._answering import Task
+from mini_tf.objectives import LossSums, Objective
+from mini_tf.objectives._task import TaskObjective
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
@@ -46,7 +46,7 @@ def model_of(arrangement: str, objective: Objective, **settings: Any) -> Model:
     torch.manual_seed(0)
     small = {"d_model": 16, "n_layers": 2, "n_heads": 2, "init_std": 0.4}
     model: Model = settings_of("models", arrangement)(**small | settings).build(V, 32)  # type: ignore[attr-defined]
-    objective.equip(model)
+    objective.add_modules(model)
     return model.double()
 
 
@@ -83,11 +83,11 @@ def accumulator_of(objective: Objective, labels: Labels) -> Any:
     return pipeline_of(SimpleNamespace(recipe=recipe, labels=labels)).metric_accumulator()  # type: ignore[arg-type]
 
 
-def sums_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> Sums:
+def sums_of(objective: Objective, model: Model, rows: Rows, training: bool = False) -> LossSums:
     task = objective.task(model)
     task.train(training)
     sums = task(objective.prepare(rows))
-    assert isinstance(sums, Sums)
+    assert isinstance(sums, LossSums)
     return sums
 
 
@@ -252,7 +252,7 @@ def test_the_loss_of_numbers_is_the_share_of_the_variance_that_is_not_explained(
         parameter.data.zero_()  # the mean, whatever the text
     assert loss_of(objective, model, rows).item() / 50 == pytest.approx(1, rel=1e-5)
     accumulator = accumulator_of(objective, labels)
-    for part in (rows.part(0, 30), rows.part(30, 50)):
+    for part in (rows.slice(0, 30), rows.slice(30, 50)):
         accumulator.add(objective.prepare(part), torch.from_numpy(part.row_labels) + 2.0)  # type: ignore[arg-type]
     assert accumulator.scores()["rmse"] == pytest.approx(2.0 * labels.scale, rel=1e-5)
 
@@ -280,11 +280,11 @@ def test_a_sentence_of_several_rows_is_judged_as_a_whole(size: int) -> None:
     rows = Rows(ids, np.arange(4, dtype=np.uint64), labels=labels, examples=np.array([5, 5, 6, 6]))
     accumulator = accumulator_of(objective, tags)
     for first in range(0, 4, size):
-        accumulator.add(objective.prepare(rows.part(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
+        accumulator.add(objective.prepare(rows.slice(first, first + size)), F.one_hot(chosen[first : first + size].flatten(), 3).float())
     sentences = [[[names[tag] for tag in words] for words in side] for side in ([true, [0, 1, 0, 1]], [named, [0, 1, 0, 1]])]
     assert accumulator.scores() == entity_scores(*sentences, names)
     alone = accumulator_of(objective, tags)
-    alone.add(objective.prepare(rows.part(0, 2)), F.one_hot(torch.tensor(named), 3).float())
+    alone.add(objective.prepare(rows.slice(0, 2)), F.one_hot(torch.tensor(named), 3).float())
     assert alone.scores()["entity_f1"] == 0
 
 
@@ -294,10 +294,10 @@ def test_figures_are_of_all_batches_together(kind: str) -> None:
     for wrong in (0, 1):
         accumulator = accumulator_of(objective, LABELS)
         for first in range(0, 20, 7):
-            batch = objective.prepare(rows.part(first, first + 7))
+            batch = objective.prepare(rows.slice(first, first + 7))
             accumulator.add(batch, F.one_hot((batch.labels + wrong * (first > 0)) % 3, 3).float())
         scores = accumulator.scores()
-        share = [len(objective.prepare(part).labels) for part in (rows.part(0, 7), rows)]
+        share = [len(objective.prepare(part).labels) for part in (rows.slice(0, 7), rows)]
         if kind == "classify":
             assert scores["accuracy"] == pytest.approx(share[0] / share[1] if wrong else 1.0)
         else:
@@ -310,7 +310,7 @@ def test_figures_are_of_all_batches_together(kind: str) -> None:
 def test_hidden_tokens_are_drawn_by_each_rows_key_and_never_are_separators() -> None:
     objective = objective_of("classify", token_dropout_rate=0.3)
     rows = rows_of("classify", 300, pair=True)
-    hidden = objective.prepare(rows).draws["ids"].numpy()
+    hidden = objective.prepare(rows).extras["ids"].numpy()
     changed = hidden != rows.ids
     assert rows.segments is not None
     assert set(hidden[changed]) == {MASK}
@@ -318,18 +318,18 @@ def test_hidden_tokens_are_drawn_by_each_rows_key_and_never_are_separators() -> 
     open_to_it = (rows.segments == 1) & (rows.ids != SEP)
     assert changed[open_to_it].mean() == pytest.approx(0.3, abs=4 * math.sqrt(0.21 / open_to_it.sum()))
     for n in (0, 5):
-        alone = objective.prepare(rows_of("classify", 300, pair=True, only=n)).draws["ids"].numpy()[0]
+        alone = objective.prepare(rows_of("classify", 300, pair=True, only=n)).extras["ids"].numpy()[0]
         np.testing.assert_array_equal(alone, hidden[n, : len(alone)])
     other = Rows(rows.ids, rows.keys + np.uint64(1000), rows.segments, labels=rows.labels, row_labels=rows.row_labels)
-    assert (objective.prepare(other).draws["ids"].numpy() != hidden).any()
-    assert not objective_of("classify").prepare(rows).draws
+    assert (objective.prepare(other).extras["ids"].numpy() != hidden).any()
+    assert not objective_of("classify").prepare(rows).extras
 
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "tag"])
 def test_tokens_are_hidden_in_training_alone(kind: str) -> None:
     objective, plain = objective_of(kind, token_dropout_rate=0.5), objective_of(kind)
     model, rows = model_of("encoder", objective), rows_of(kind)
-    hidden = Rows(objective.prepare(rows).draws["ids"].numpy(), rows.keys, rows.segments, labels=rows.labels, row_labels=rows.row_labels)
+    hidden = Rows(objective.prepare(rows).extras["ids"].numpy(), rows.keys, rows.segments, labels=rows.labels, row_labels=rows.row_labels)
     torch.testing.assert_close(loss_of(objective, model, rows), loss_of(plain, model, rows), rtol=0, atol=0)
     torch.testing.assert_close(loss_of(objective, model, rows, True), loss_of(plain, model, hidden, True), **CLOSE)
     assert abs(loss_of(objective, model, rows, True) - loss_of(plain, model, rows, True)) > 0.01
@@ -342,9 +342,9 @@ def test_tags_are_asked_for_at_the_first_token_of_their_words_alone() -> None:
     rows = rows_of("tag")
     batch = objective_of("tag").prepare(rows)
     assert rows.labels is not None
-    assert batch.at is not None
+    assert batch.target_positions is not None
     asked = [(place, label) for place, label in enumerate(rows.labels.flatten().tolist()) if not math.isnan(label)]
-    assert list(zip(batch.at.tolist(), batch.labels.tolist(), strict=True)) == asked
+    assert list(zip(batch.target_positions.tolist(), batch.labels.tolist(), strict=True)) == asked
     assert batch.counts["tag"] == len(asked)
 
 
@@ -386,8 +386,8 @@ def test_a_responses_loss_is_that_of_the_chain_rule_given_its_prompt() -> None:
     assert loss_of(objective, model, rows).item() == pytest.approx(expected, abs=1e-9)
     batch = objective.prepare(rows)
     assert batch.labels.tolist() == response
-    assert batch.at is not None
-    assert batch.at.tolist() == [4, 5, 6, 7]
+    assert batch.target_positions is not None
+    assert batch.target_positions.tolist() == [4, 5, 6, 7]
     assert batch.counts == {"instruct": 4, "tokens": 8, "penalty": 8}
     # Of what is asked nothing hangs on what comes later; the prompt is read, but never asked for.
     scores = model.logits(model(batch.inputs).y)
@@ -408,7 +408,7 @@ def test_two_texts_have_two_types_and_a_separator_that_of_the_text_it_closes(arr
     losses = []
     for n_types in (0, 1, 2, 3):
         objective = objective_of("classify")
-        assert isinstance(objective, Task)
+        assert isinstance(objective, TaskObjective)
         model = model_of(arrangement, objective, n_types=n_types)
         batch = objective.prepare(rows)
         if n_types < 2:
@@ -456,7 +456,7 @@ def trained(kind: str, rows: Rows, steps: int = 100) -> tuple[Objective, Model]:
     task = objective.task(model).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
-        batch: Batch = objective.prepare(rows.part(first := step * 32 % len(rows), first + 32))
+        batch: Batch = objective.prepare(rows.slice(first := step * 32 % len(rows), first + 32))
         optimizer.zero_grad()
         (task(batch).parts[kind] / batch.counts[kind]).backward()
         optimizer.step()
@@ -527,5 +527,5 @@ def test_a_tagger_reproduces_hugging_faces_token_classification() -> None:
         sums = sums_of(objective, ours, rows)
     batch = objective.prepare(rows)
     assert sums.outputs is not None
-    torch.testing.assert_close(sums.outputs, expected.logits.flatten(0, 1)[batch.at], rtol=0, atol=1e-5)
+    torch.testing.assert_close(sums.outputs, expected.logits.flatten(0, 1)[batch.target_positions], rtol=0, atol=1e-5)
     torch.testing.assert_close(sums.parts["tag"] / batch.counts["tag"], expected.loss, rtol=0, atol=1e-5)

@@ -38,7 +38,7 @@ class Plain(OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"mean": parameter.zeros()}
 
-    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Optimizer":
+    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Optimizer":
         return Descent(self, parameters)
 
 
@@ -47,12 +47,12 @@ class Descent(Optimizer):
         super().__init__(settings, parameters)
         self.settings = settings
 
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        for name, p in moving.items():
-            self.one(name, p, lr * p.rate)
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        for name, p in parameters.items():
+            self.one(name, p, lr * p.lr_scale)
 
     def one(self, name: str, p: Parameter, lr: float) -> None:
-        p.tensor.mul_(1 - lr * self.settings.decay_of(p))
+        p.tensor.mul_(1 - lr * self.settings.weight_decay_of(p))
         p.tensor.sub_(lr * self.state[name]["mean"].lerp_(p.grad, 0.5))
 
 
@@ -87,12 +87,12 @@ class Careless(Descent):
         for name, tensor in self.state_tensors().items():
             if name in tensors:
                 tensor.copy_(tensors[name].reshape(tensor.shape))
-        self.count = int(tensors["step"])
+        self.step_count = int(tensors["step"])
 
 
 class Restless(Descent):
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        super().move(moving, lr)
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        super().update(parameters, lr)
         for name, p in self.parameters.items():
             p.tensor.sub_(lr * self.state[name]["mean"])
 
@@ -110,8 +110,8 @@ class Unclipped(Descent):
 
 
 class OneRate(Descent):
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        for name, p in moving.items():
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        for name, p in parameters.items():
             self.one(name, p, lr)
 
 
@@ -134,12 +134,12 @@ class DecaysNothing(Descent):
 class Overflowing(Descent):
     """Multiplies in the type that it is given."""
 
-    def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> None:
+    def __init__(self, settings: OptimizerSettings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> None:
         super().__init__(settings, parameters)
-        self.products = products
+        self.matmul_dtype = matmul_dtype
 
     def one(self, name: str, p: Parameter, lr: float) -> None:
-        p.tensor.sub_(lr * (p.grad.to(self.products) * 6e4) * 6e4)
+        p.tensor.sub_(lr * (p.grad.to(self.matmul_dtype) * 6e4) * 6e4)
 
 
 class NeedsMatrices(Descent):
@@ -172,8 +172,8 @@ def broken(optimizer: type[Descent]) -> OptimizerSettings:
     """Settings that build `optimizer`."""
 
     class Settings(Plain):
-        def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> Optimizer:
-            return Overflowing(self, parameters, products) if optimizer is Overflowing else optimizer(self, parameters)
+        def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> Optimizer:
+            return Overflowing(self, parameters, matmul_dtype) if optimizer is Overflowing else optimizer(self, parameters)
 
     return Settings(lr=0.1)
 

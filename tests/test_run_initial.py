@@ -11,7 +11,6 @@ import torch
 from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
 from torch import Tensor
 
-from mini_tf.data.opening import open_data
 from mini_tf.jobs import assembling
 from mini_tf.jobs.assembling import build
 from mini_tf.jobs.parts import Parts
@@ -23,7 +22,7 @@ from mini_tf.system.limits import limits
 from mini_tf.trained import initial
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.machine import memory
-from mini_tf.training.machine.device import Setup, settle
+from mini_tf.training.machine.device import Setup, resolve_setup
 
 SHORT = (
     *EXACT,
@@ -62,14 +61,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def parts_of(run: Path, *overrides: str) -> Parts:
     recipe = read(TINY, [*SHORT, f"model.init_from={run}", *overrides]).recipe
-    return build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), settle(recipe.runtime))
+    return build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), resolve_setup(recipe.runtime))
 
 
 def without_run(run: Path, *overrides: str) -> Parts:
     """The same model, drawn anew as a whole."""
     recipe = read(TINY, [*SHORT, f"model.init_from={run}", *overrides]).recipe
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"init_from": None}), "adapter": None})
-    return build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), settle(recipe.runtime))
+    return build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), resolve_setup(recipe.runtime))
 
 
 def theirs(run: Path) -> dict[str, Tensor]:
@@ -384,7 +383,7 @@ def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch:
     monkeypatch.setattr(Setup, "apply", lambda setup: applied.append(setup))
     monkeypatch.setattr(assembling, "remembered", lambda shape, work, setup, *given: replace(setup, threads=1))
     recipe = read(TINY, [*SHORT, "runtime.threads=2", "train.batch_size=1"]).recipe
-    setup = replace(settle(recipe.runtime), undecided=frozenset({"threads"}))
-    parts = build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), setup)
+    setup = replace(resolve_setup(recipe.runtime), undecided=frozenset({"threads"}))
+    parts = build(recipe, open_text(recipe.data, recipe.tokenizer, recipe.objective), setup)
     assert [setup.threads for setup in applied] == [2, 1]
     assert parts.setup.threads == 1

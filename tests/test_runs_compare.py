@@ -78,7 +78,7 @@ def test_list_show_and_compare_say_the_same(runs: Path) -> None:
 def test_units_are_those_of_characters_and_of_labels_too(tmp_path: Path, classifier: Path, regressor: Path) -> None:
     run = trained(tmp_path / "run", "train.steps=1", tiny_model("encoder"), "tokenizer.kind=char")
     units = [record(one)["loss_unit"] for one in (run, classifier, regressor)]
-    assert units == ["nats per character", "nats per label", "share of the variance"]
+    assert units == ["nats per character", "nats per label", "unexplained variance"]
 
 
 def test_one_run_and_an_unknown_one_are_refused(runs: Path) -> None:

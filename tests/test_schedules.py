@@ -10,7 +10,7 @@ from strangers import strangers, words
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.schedules import ScheduleSettings, progress
 from mini_tf.testing import schedules as contract
-from mini_tf.training.schedule import factor
+from mini_tf.training.schedule import lr_factor
 
 __all__ = ["strangers"]
 
@@ -27,55 +27,55 @@ def test_every_schedule(kind: str, holds: Callable[[ScheduleSettings], None]) ->
 class Line(ScheduleSettings):
     """To the floor in a line; the ones below differ from it in one thing."""
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return self.fallen(self.way(step, begin, n_steps))
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return self.decayed(self.way(step, warmup_steps, n_steps))
 
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return progress(step, begin, n_steps)
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return progress(step, warmup_steps, n_steps)
 
 
 class WastesASpan(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return min(1.0, 1.2 * progress(step, begin, n_steps))
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return min(1.0, 1.2 * progress(step, warmup_steps, n_steps))
 
 
 class WarmsUpItself(Line):
     """Takes the steps of the warmup for its own."""
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return 0.5 * super().share(step, begin, n_steps)
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return 0.5 * super().lr_factor(step, warmup_steps, n_steps)
 
 
 class CountsBySteps(Line):
     """Takes the warmup's key for its length."""
 
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return progress(step, self.warmup, n_steps)
 
 
 class FallsThrough(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return 1.1 * progress(step, begin, n_steps)
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return 1.1 * progress(step, warmup_steps, n_steps)
 
 
 class StopsShort(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return 0.9 * progress(step, begin, n_steps)
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return 0.9 * progress(step, warmup_steps, n_steps)
 
 
 class Waves(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return 0.5 - 0.5 * math.cos(7 * math.pi * progress(step, begin, n_steps))
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return 0.5 - 0.5 * math.cos(7 * math.pi * progress(step, warmup_steps, n_steps))
 
 
 class Steps(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return int(progress(step, begin, n_steps) * 4) / 4
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return int(progress(step, warmup_steps, n_steps) * 4) / 4
 
 
 class WholeOnly(Line):
-    def way(self, step: int, begin: float, n_steps: float) -> float:
-        return progress(step, begin, n_steps) if n_steps == int(n_steps) else 0.0
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return progress(step, warmup_steps, n_steps) if n_steps == int(n_steps) else 0.0
 
 
 class Remembers(Line):
@@ -83,9 +83,9 @@ class Remembers(Line):
 
     times: ClassVar[list[int]] = []
 
-    def way(self, step: int, begin: float, n_steps: float) -> float:
+    def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
         self.times.append(step)
-        return progress(step, begin, n_steps) / len(self.times)
+        return progress(step, warmup_steps, n_steps) / len(self.times)
 
 
 BROKEN: dict[str, tuple[type[Line], str]] = {
@@ -115,8 +115,8 @@ def test_what_is_not_claimed_is_not_asked_for() -> None:
         MONOTONE: ClassVar[bool] = False
         REACHES_FLOOR: ClassVar[bool] = False
 
-        def way(self, step: int, begin: float, n_steps: float) -> float:
-            return (int(progress(step, begin, n_steps) * 8) % 3) / 4
+        def way(self, step: int, warmup_steps: float, n_steps: float) -> float:
+            return (int(progress(step, warmup_steps, n_steps) * 8) % 3) / 4
 
     for holds in contract.CONTRACT:
         holds(Wild())
@@ -126,4 +126,4 @@ def test_what_is_not_claimed_is_not_asked_for() -> None:
 def test_a_polynomial_of_power_two_is_the_square_of_what_is_left() -> None:
     settings = settings_of("schedules", "polynomial")(warmup=0)  # type: ignore[call-arg]
     assert isinstance(settings, ScheduleSettings)
-    assert [factor(settings, step, 8) for step in range(8)] == pytest.approx([(1 - step / 8) ** 2 for step in range(8)])
+    assert [lr_factor(settings, step, 8) for step in range(8)] == pytest.approx([(1 - step / 8) ** 2 for step in range(8)])

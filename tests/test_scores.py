@@ -124,9 +124,9 @@ def test_case_counts_and_so_does_which_sentence_stands_where() -> None:
 
 
 def test_nothing_and_unequal_numbers_of_sentences_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="the same length: 1 != 2"):
+    with pytest.raises(ValueError, match="equally many: 1 != 2"):
         corpus_scores(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="must be a text"):
+    with pytest.raises(ValueError, match="must be at least one text"):
         corpus_scores([], [])
 
 
@@ -190,7 +190,7 @@ def test_an_exact_match_is_equal_to_any_of_its_references() -> None:
 
 def test_a_text_needs_a_reference() -> None:
     for scored in (corpus_scores, summary_scores):
-        with pytest.raises(ValueError, match=r"references\[1\]: there must be one"):
+        with pytest.raises(ValueError, match=r"references\[1\]: there must be at least one"):
             scored(["a", "b"], [["a"], []])
 
 

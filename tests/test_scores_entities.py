@@ -137,5 +137,5 @@ def test_without_scikit_learn_words_of_other_tags_are_still_counted(monkeypatch:
 def test_texts_of_other_lengths_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="a tag for each word"):
         entity_scores([["O", "O"]], [["O"]])
-    with pytest.raises(ValueError, match="there must be a prediction"):
+    with pytest.raises(ValueError, match="there must be at least one prediction"):
         entity_scores([[]], [[]])

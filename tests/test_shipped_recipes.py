@@ -132,11 +132,11 @@ def test_bert_nano_beats_counts_of_both_neighbours_at_the_same_masked_positions(
     for rows in pack(trained.recipe, evaluation_data(trained, None, "val"), trained.tokenizer, objective).eval_rows(16):
         batch = objective.prepare(rows)
         with torch.inference_mode():
-            scores = trained.model.logits(trained.model(batch.inputs, at=batch.at).y).log_softmax(-1)
+            scores = trained.model.logits(trained.model(batch.inputs, at=batch.target_positions).y).log_softmax(-1)
         losses[0] -= float(scores.gather(1, batch.labels[:, None]).sum())
         hits[0] += int((scores.argmax(-1) == batch.labels).sum())
         ids = np.pad(batch.inputs.ids.numpy(), ((0, 0), (1, 1)), constant_values=-1)
-        for flat, label in zip(batch.at.tolist(), batch.labels.tolist(), strict=True):
+        for flat, label in zip(batch.target_positions.tolist(), batch.labels.tolist(), strict=True):
             row, place = divmod(flat, ids.shape[1] - 2)
             chances = counts.probabilities(ids[row, place], ids[row, place + 2])
             losses[1] -= math.log(chances[label])

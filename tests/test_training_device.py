@@ -9,7 +9,7 @@ from torch import nn
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
 from mini_tf.training.machine import device, memory
-from mini_tf.training.machine.device import Setup, available_cores, available_precisions, settle
+from mini_tf.training.machine.device import Setup, available_cores, available_precisions, resolve_setup
 from mini_tf.training.machine.memory import free_bytes, largest_micro_batch, saved_bytes
 
 CPU = torch.device("cpu")
@@ -31,18 +31,18 @@ def two_old_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_on_a_cpu_is_safe_until_something_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "available_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    setup = settle(Runtime())
+    setup = resolve_setup(Runtime())
     assert (setup.device, setup.precision, setup.compile) == (CPU, "fp32", False)
     assert (setup.threads, setup.reasons["threads"]) == (2, "2 cores available")
     assert setup.reasons.keys() == {"device", "precision", "compile", "threads"}
     assert setup.undecided == {"precision", "compile", "threads", "micro_batch_size"}
-    assert settle(Runtime(precision="fp32", threads=1, compile=False)).undecided == {"micro_batch_size"}
+    assert resolve_setup(Runtime(precision="fp32", threads=1, compile=False)).undecided == {"micro_batch_size"}
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_threads_are_not_tried_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    setup = settle(Runtime())
+    setup = resolve_setup(Runtime())
     assert setup.threads == 1
     assert "threads" not in setup.undecided
 
@@ -51,74 +51,76 @@ def test_threads_are_not_tried_where_there_is_one(monkeypatch: pytest.MonkeyPatc
 def test_compiling_that_is_asked_for_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("CXX", "my-c++ --fast")
-    with pytest.raises(Unavailable, match=r"^runtime\.compile: no compiler my-c\+\+$") as fault:
-        settle(Runtime(compile=True))
+    with pytest.raises(Unavailable, match=r"^runtime\.compile: there is no compiler my-c\+\+$") as fault:
+        resolve_setup(Runtime(compile=True))
     assert fault.value.exit_code == 9
-    again = settle(Runtime(), {"compile": True})
+    again = resolve_setup(Runtime(), {"compile": True})
     assert again.compile is False
-    assert again.reasons["compile"].startswith("no compiler my-c++, other than at the first start: ")
+    assert again.reasons["compile"].startswith("there is no compiler my-c++, unlike at the first start: ")
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name == "my-c++" else None)
-    assert settle(Runtime(compile=True)).compile is True
+    assert resolve_setup(Runtime(compile=True)).compile is True
 
 
 def test_a_gpu_with_bf16_uses_it_untried_and_compiling_needs_triton_and_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.delenv("CC", raising=False)
-    setup = settle(Runtime())
+    setup = resolve_setup(Runtime())
     assert (setup.precision, setup.compile, setup.undecided) == ("bf16", False, {"compile"})
     monkeypatch.setattr(device, "has_triton", lambda: False)
-    with pytest.raises(Unavailable, match="no Triton for this GPU"):
-        settle(Runtime(compile=True))
+    with pytest.raises(Unavailable, match="Triton does not support this GPU"):
+        resolve_setup(Runtime(compile=True))
     monkeypatch.setattr(device, "has_triton", lambda: True)
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(Unavailable, match="no compiler gcc or clang"):
-        settle(Runtime(compile=True))
+    with pytest.raises(Unavailable, match="there is no compiler gcc or clang"):
+        resolve_setup(Runtime(compile=True))
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_a_missing_device_is_refused_with_what_there_is() -> None:
-    with pytest.raises(Unavailable, match=r"runtime\.device: there is no 'cuda' on this machine; available: cpu$") as fault:
-        settle(Runtime(device="cuda"))
+    with pytest.raises(Unavailable, match=r"runtime\.device: 'cuda' is not available on this machine; there is cpu$") as fault:
+        resolve_setup(Runtime(device="cuda"))
     assert fault.value.exit_code == 9
 
 
 @pytest.mark.usefixtures("two_old_gpus")
 def test_a_device_number_that_is_too_high_and_a_precision_without_hardware_are_refused() -> None:
-    with pytest.raises(Unavailable, match="there is no 'cuda:2' on this machine; available: cpu, cuda:0, cuda:1"):
-        settle(Runtime(device="cuda:2"))
-    with pytest.raises(Unavailable, match="cuda:1 does not support bf16; supported: fp32, fp16"):
-        settle(Runtime(device="cuda:1", precision="bf16"))
-    assert settle(Runtime()).precision == "fp32"
+    with pytest.raises(Unavailable, match="'cuda:2' is not available on this machine; there is cpu, cuda:0, cuda:1"):
+        resolve_setup(Runtime(device="cuda:2"))
+    with pytest.raises(Unavailable, match="cuda:1 does not support bf16; it supports fp32, fp16"):
+        resolve_setup(Runtime(device="cuda:1", precision="bf16"))
+    assert resolve_setup(Runtime()).precision == "fp32"
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_fp16_is_refused_on_a_cpu() -> None:
-    with pytest.raises(Unavailable, match="cpu does not support fp16; supported: fp32, bf16"):
-        settle(Runtime(precision="fp16"))
-    assert settle(Runtime(precision="bf16")).precision == "bf16"
+    with pytest.raises(Unavailable, match="cpu does not support fp16; it supports fp32, bf16"):
+        resolve_setup(Runtime(precision="fp16"))
+    assert resolve_setup(Runtime(precision="bf16")).precision == "bf16"
     assert "fp16" not in available_precisions(CPU)
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_otherwise() -> None:
-    first = settle(Runtime()).found
+    first = resolve_setup(Runtime()).settings
     assert first.keys() == {"device", "precision", "compile", "threads"}
-    again = settle(Runtime(), {**first, "precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}})
+    again = resolve_setup(
+        Runtime(), {**first, "precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}}
+    )
     assert (again.precision, again.threads, again.micro_batch_size) == ("bf16", 1, 4)
-    assert again.reasons["precision"] == again.reasons["micro_batch_size"] == "as at the first start"
+    assert again.reasons["precision"] == again.reasons["micro_batch_size"] == "recorded in run.json"
     assert again.undecided == set()
-    assert settle(Runtime(precision="fp32"), {"precision": "bf16"}).precision == "fp32"
-    with pytest.raises(Unavailable, match="there is no 'cuda:0' here"):
-        settle(Runtime(), {"device": "cuda:0"})
+    assert resolve_setup(Runtime(precision="fp32"), {"precision": "bf16"}).precision == "fp32"
+    with pytest.raises(Unavailable, match="'cuda:0' is not available on this machine"):
+        resolve_setup(Runtime(), {"device": "cuda:0"})
 
 
 @pytest.mark.usefixtures("only_cpu")
 def test_threads_of_a_larger_machine_come_down_with_a_warning() -> None:
-    setup = settle(Runtime(), {"threads": 4096})
+    setup = resolve_setup(Runtime(), {"threads": 4096})
     assert setup.threads == available_cores()
     assert "4096 at the first start: results may differ in the last bits" in setup.reasons["threads"]
-    assert settle(Runtime(), {"threads": available_cores()}).reasons["threads"] == "as at the first start"
+    assert resolve_setup(Runtime(), {"threads": available_cores()}).reasons["threads"] == "recorded in run.json"
 
 
 @pytest.mark.parametrize(("text", "cores"), [("150000 100000", 1), ("400000 100000", 4), ("50000 100000", 1), ("max 100000", 1 << 20)])

@@ -4,7 +4,7 @@ import pytest
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.due import EVALUATIONS, FEWEST, SHARE, SPACING, SPACING_SECONDS, Due, Evaluations, step_work
+from mini_tf.training.due import EVALUATIONS, FEWEST, SHARE, SPACING, SPACING_SECONDS, Due, EvaluationSchedule, step_flops
 from mini_tf.training.loop import Report
 from mini_tf.training.schedule import Horizon
 
@@ -13,9 +13,9 @@ def recipe_of(*overrides: str) -> Recipe:
     return reading.read("quickstart", overrides).recipe
 
 
-def evaluations(*overrides: str, work: float = SPACING, step_tokens: float = 1e6, held_out: int = 1000) -> Evaluations:
+def evaluations(*overrides: str, work: float = SPACING, step_tokens: float = 1e6, held_out: int = 1000) -> EvaluationSchedule:
     """By default of so much training on so little held-out text that nothing limits them."""
-    return Evaluations(recipe_of(*overrides), work, step_tokens, held_out)
+    return EvaluationSchedule(recipe_of(*overrides), work, step_tokens, held_out)
 
 
 def due(*overrides: str, horizon: Horizon, work: float = SPACING) -> Due:
@@ -40,27 +40,27 @@ def test_between_two_evaluations_of_a_light_model_lies_enough_work() -> None:
 
 
 def test_steps_whose_work_does_not_divide_the_spacing_are_rounded_up_so_that_enough_lies_between() -> None:
-    assert [evaluations(work=SPACING / n).every(10) for n in (2.0, 2.5, 3.0)] == [2, 3, 3]
+    assert [evaluations(work=SPACING / n).interval(10) for n in (2.0, 2.5, 3.0)] == [2, 3, 3]
 
 
 @pytest.mark.parametrize("given", ["eval.every_steps=7", "eval.patience=2"])
 def test_whoever_says_when_or_counts_evaluations_has_them_however_light_the_model(given: str) -> None:
     every = 7 if "every" in given else 3
-    assert evaluations(given, work=SPACING / 5000).every(30) == every
+    assert evaluations(given, work=SPACING / 5000).interval(30) == every
 
 
 def test_where_the_clock_decides_evaluations_are_equal_shares_of_the_time_and_seconds_apart() -> None:
-    assert evaluations().within(1000.0) == EVALUATIONS
-    assert evaluations().within(3 * SPACING_SECONDS) == 3
-    assert evaluations().within(1.0) == 1
-    assert evaluations("eval.patience=2").within(1.0) == EVALUATIONS
+    assert evaluations().count_within(1000.0) == EVALUATIONS
+    assert evaluations().count_within(3 * SPACING_SECONDS) == 3
+    assert evaluations().count_within(1.0) == 1
+    assert evaluations("eval.patience=2").count_within(1.0) == EVALUATIONS
     one = due("train.time=15s", horizon=Horizon(seconds=3 * SPACING_SECONDS), work=1.0)
     assert due_steps(one, 150, SPACING_SECONDS / 50) == [50, 100, 150]
 
 
 def test_no_run_is_evaluated_more_than_ten_times_before_its_end() -> None:
-    assert evaluations().every(1005) == 101
-    assert evaluations().every(3) == 1
+    assert evaluations().interval(1005) == 101
+    assert evaluations().interval(3) == 1
 
 
 def test_a_log_has_a_line_early_and_then_thirty_of_equal_shares() -> None:
@@ -92,7 +92,7 @@ def test_the_work_of_a_step_is_six_operations_a_weight_of_a_product_and_a_token(
     recipe = recipe_of("model.d_model=8", "model.n_layers=1", "model.n_heads=2", "train.batch_size=3", "train.context=5")
     model = recipe.model.build(20, 5)
     weights = 8 * 24 + 8 * 8 + 8 * 32 + 32 * 8 + 8 * 20  # qkv, out, up, down, head; the embedding is looked up
-    assert step_work(model, recipe) == 6 * weights * 15
+    assert step_flops(model, recipe) == 6 * weights * 15
 
 
 @pytest.mark.parametrize("steps", [210, 1000, 20_000])
@@ -117,7 +117,7 @@ def test_what_the_recipe_says_of_samples_is_done() -> None:
     assert evaluations("eval.tokens=500", step_tokens=64, held_out=10**6).tokens(horizon) == 500
     assert evaluations("eval.tokens=500", held_out=500).tokens(horizon) is None
     asked = evaluations("eval.every_steps=2", step_tokens=64, held_out=10**6)
-    assert (asked.every(1000), asked.tokens(horizon)) == (2, FEWEST)
+    assert (asked.interval(1000), asked.tokens(horizon)) == (2, FEWEST)
 
 
 def test_where_the_clock_decides_the_sample_depends_on_the_work_and_not_on_the_machine() -> None:

@@ -19,10 +19,10 @@ from mini_tf.data.windows import Windows
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
-from mini_tf.training.feed import Feed, ahead
+from mini_tf.training.feed import Feed, prefetch
 from mini_tf.training.machine import memory
 from mini_tf.training.machine.device import Setup
-from mini_tf.training.plan import RowPlan, TokenPlan, plan_of
+from mini_tf.training.plan import RowPlan, TokenPlan, make_plan
 
 
 class Numbered:
@@ -65,7 +65,7 @@ def test_a_step_across_two_epochs_joins_rows_of_both_and_pads_the_narrower() -> 
 @pytest.mark.parametrize("in_background", [True, False])
 def test_batches_come_in_the_order_of_steps_from_any_step_on(in_background: bool) -> None:
     feed = feed_of()
-    with ahead(feed, 3, in_background) as upcoming:
+    with prefetch(feed, 3, in_background) as upcoming:
         for step in range(3, 9):
             got = [batch.inputs.ids.tolist() for batch in next(upcoming)]
             assert got == [batch.inputs.ids.tolist() for batch in feed.micro_batches(step)]
@@ -76,7 +76,7 @@ def test_a_fault_in_the_background_reaches_the_reader_and_the_thread_ends() -> N
         raise ZeroDivisionError("in prepare")
 
     feed = Feed(RowPlan(10, 4, seed=1), Numbered(), refuse, 2)
-    with ahead(feed, 0, in_background=True) as upcoming, pytest.raises(ZeroDivisionError, match="in prepare"):
+    with prefetch(feed, 0, in_background=True) as upcoming, pytest.raises(ZeroDivisionError, match="in prepare"):
         next(upcoming)
     assert not any(thread.name.startswith("feed") for thread in threading.enumerate())
 
@@ -86,14 +86,14 @@ def test_equal_steps_are_cut_into_equal_micro_batches(batch_size: int) -> None:
     for micro in (m for m in range(1, batch_size + 1) if batch_size % m == 0):
         feed = feed_of(batch_size, micro, n_rows=50)
         assert feed.n_micro == batch_size // micro
-        assert feed.cuts(batch_size) == [(first, first + micro) for first in range(0, batch_size, micro)]
+        assert feed.bounds(batch_size) == [(first, first + micro) for first in range(0, batch_size, micro)]
 
 
 @settings(deadline=None)
 @given(largest=st.integers(1, 60), micro=st.integers(1, 70), data=st.data())
 def test_cuts_cover_every_row_once_in_parts_that_are_nearly_equal(largest: int, micro: int, data: st.DataObject) -> None:
     feed, n_rows = feed_of(largest, micro), data.draw(st.integers(1, largest))
-    cuts = feed.cuts(n_rows)
+    cuts = feed.bounds(n_rows)
     assert [row for first, last in cuts for row in range(first, last)] == list(range(n_rows))
     sizes = [last - first for first, last in cuts]
     assert max(sizes) - min(sizes) <= 1
@@ -125,13 +125,13 @@ def pairing(tmp_path: Path) -> Packing:
 
 @pytest.mark.parametrize("batch_tokens", [8, 40, 64])
 def test_a_step_of_tokens_gives_every_pair_once_an_epoch_in_micro_batches_that_fit(pairing: Packing, batch_tokens: int) -> None:
-    plan = plan_of(Train(steps=1, batch_tokens=batch_tokens, context=8), pairing)
+    plan = make_plan(Train(steps=1, batch_tokens=batch_tokens, context=8), pairing)
     feed = Feed(plan, pairing, lambda rows: rows, 2)  # type: ignore[arg-type, return-value]
     seen = []
     for step in range(round(plan.epoch_steps)):
         parts = feed.micro_batches(step)
         assert max(map(len, parts)) <= 2
-        assert [len(part) for part in parts] == [last - first for first, last in feed.cuts(len(plan.rows(step).rows))]
+        assert [len(part) for part in parts] == [last - first for first, last in feed.bounds(len(plan.rows(step).rows))]
         for part in parts:
             assert isinstance(part, Rows)
             assert part.source is not None
@@ -161,7 +161,7 @@ def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: P
     torch.manual_seed(0)
     model = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2).build(30, 8)  # type: ignore[attr-defined]
     task = objective.task(model)
-    planned = plan_of(Train(steps=1, context=8, **plan), pairing)  # type: ignore[arg-type]
+    planned = make_plan(Train(steps=1, context=8, **plan), pairing)  # type: ignore[arg-type]
 
     def learnt(micro: int, step: int) -> tuple[float, list[torch.Tensor]]:
         task.zero_grad()
@@ -185,7 +185,7 @@ def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: P
 def test_texts_may_be_planned_by_tokens_too(pack: str, tmp_path: Path) -> None:
     documents = toy_pairs()[1]
     packing = Windows(stored(documents, tmp_path / "t"), Shape(8, 1, pack))  # type: ignore[arg-type]
-    plan = plan_of(Train(steps=1, batch_tokens=32, context=8), packing)
+    plan = make_plan(Train(steps=1, batch_tokens=32, context=8), packing)
     feed = Feed(plan, packing, lambda rows: rows, 100)  # type: ignore[arg-type, return-value]
     batches: list[Any] = [feed.micro_batches(step)[0] for step in range(round(plan.epoch_steps))]
     assert max(rows.ids.shape[0] * (rows.ids.shape[1] - 1) for rows in batches) <= 32

@@ -87,7 +87,7 @@ def test_a_pattern_that_matches_nothing_is_told_with_the_nearest_names_first() -
 
 
 def test_a_model_of_which_nothing_is_left_to_learn_is_refused() -> None:
-    with pytest.raises(RecipeFault, match=r"train\.freeze: nothing is left to learn, all parameters are frozen"):
+    with pytest.raises(RecipeFault, match=r"train\.freeze: all parameters are frozen, at least one must be trainable"):
         freeze(small(), ["*"])
 
 

@@ -36,7 +36,7 @@ TEXT = np.random.default_rng(0).integers(1, VOCABULARY, N_ROWS * CONTEXT + 1)
 
 
 @dataclass
-class Sums:
+class LossSums:
     parts: dict[str, Tensor]
     metrics: dict[str, tuple[Tensor, Tensor | int]] = field(default_factory=dict)
     state: State | None = None
@@ -75,14 +75,14 @@ class Guess(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(8, VOCABULARY)
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         x = self.embedding(batch.inputs.ids)
         hidden = self.dropout(torch.tanh(self.mix(x + x.mean(1, keepdim=True))))
-        assert batch.at is not None
-        scores = self.head(hidden.flatten(0, 1)[batch.at])
+        assert batch.target_positions is not None
+        scores = self.head(hidden.flatten(0, 1)[batch.target_positions])
         loss = nn.functional.cross_entropy(scores, batch.labels, reduction="sum")
         right = (scores.argmax(-1) == batch.labels).sum()
-        return Sums({"guess": loss, "small": x.square().mean(-1).sum()}, {"accuracy": (right, len(batch.labels))})
+        return LossSums({"guess": loss, "small": x.square().mean(-1).sum()}, {"accuracy": (right, len(batch.labels))})
 
 
 def training_of(task: nn.Module, *, micro: int = 8, steps: int = 6, lr: float = 1e-2, clip: float = 0.0, stream: bool = False) -> Training:
@@ -196,7 +196,7 @@ class Dropped(Guess):
         super().__init__(dropout=0.5)
         self.left: list[tuple[float, ...]] = []
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         self.left.append(tuple(self.dropout(torch.ones(100)).tolist()))
         return super().forward(batch, state)
 
@@ -218,7 +218,7 @@ class Poison(Guess):
         super().__init__()
         self.where, self.poisoned, self.calls = where, calls, 0
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         self.calls += 1
         sums = super().forward(batch, state)
         if self.calls in self.poisoned and self.where == "loss":
@@ -258,11 +258,11 @@ def test_a_fault_names_the_rows_of_the_plan_or_their_documents_from_1(documents:
     with pytest.raises(DivergedStep) as fault:
         list(train(training))
     rows = training.feed.plan.rows(2).rows[2:4]
-    assert fault.value.read.rows == [row + 1 for row in rows]
-    assert fault.value.read.documents == (sorted({row // 2 + 1 for row in rows.tolist()}) if documents else [])
+    assert fault.value.data.rows == [row + 1 for row in rows]
+    assert fault.value.data.documents == (sorted({row // 2 + 1 for row in rows.tolist()}) if documents else [])
     assert (fault.value.at.step, fault.value.report.step, fault.value.problem.micro) == (2, 3, 1)
-    assert str(fault.value).endswith(f"{fault.value.read})")
-    assert str(fault.value.read).startswith("documents " if documents else "rows ")
+    assert str(fault.value).endswith(f"{fault.value.data})")
+    assert str(fault.value.data).startswith("documents " if documents else "rows ")
 
 
 def test_of_several_bad_micro_batches_the_first_is_told() -> None:
@@ -316,7 +316,7 @@ def test_skips_are_counted_over_an_interruption(stopped_after: int) -> None:
     second = training_from(4 * stopped_after)
     second.task.load_state_dict(first.task.state_dict())
     second.optimizer.load(first.optimizer.state_tensors())
-    with pytest.raises(DivergedStep, match=r"^step 5, after 2 left out"):
+    with pytest.raises(DivergedStep, match=r"^step 5, after 2 skipped"):
         list(train(second, Progress.of(last.counters())))
     counters = {key: value for key, value in last.counters().items() if not key.startswith("skips")}
     assert Progress.of(counters).skips == 0  # a checkpoint from before they were counted
@@ -379,14 +379,14 @@ class Remember(nn.Module):
     def trim(self, state: State) -> State:
         return state
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         assert state is not None
         total = state["total"]
         assert isinstance(total, Tensor)
         assert not total.requires_grad
         total = total + batch.inputs.ids.sum(1) + 0 * self.value(batch.inputs.ids).sum((1, 2))
         self.seen.append(total.detach())
-        return Sums({"guess": total.sum() * 1e-6}, state={"total": total})
+        return LossSums({"guess": total.sum() * 1e-6}, state={"total": total})
 
 
 def test_a_stream_carries_the_state_of_each_row_detached_from_step_to_step() -> None:
@@ -414,7 +414,7 @@ def test_a_stream_goes_on_from_its_saved_state_and_refuses_another_micro_batch()
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_stream_that_began_cannot_go_on_from_nothing(step: int) -> None:
-    with pytest.raises(RunFault, match=f"^the recurrent state of the stream after step {step} was not saved$"):
+    with pytest.raises(RunFault, match=f"^the stream state after step {step} is missing$"):
         next(train(training_of(Remember(), micro=4, steps=5, stream=True), Progress(step=step)))
 
 
@@ -422,11 +422,11 @@ def test_a_stream_goes_on_after_a_skipped_step_from_the_state_before_it() -> Non
     class Forgetful(Remember):
         """Its third step is not a number, nor is what it remembers then."""
 
-        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             sums = super().forward(batch, state)
             bad = float("nan") if len(self.seen) in (5, 6) else 1.0
             assert sums.state is not None
-            return Sums({"guess": sums.parts["guess"] * bad}, state={"total": sums.state["total"] * bad})
+            return LossSums({"guess": sums.parts["guess"] * bad}, state={"total": sums.state["total"] * bad})
 
     task = Forgetful()
     reports = list(train(replace(training_of(task, micro=4, steps=4, stream=True), tolerance=Tolerance(most_skips=1))))
@@ -443,10 +443,10 @@ def test_a_stream_remembers_what_it_read_in_a_step_whose_gradient_overflowed() -
     class Overflowing(Remember):
         """The gradient of its third step is too large for its scale."""
 
-        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             sums = super().forward(batch, state)
             zero = self.value.weight.sum() * 0
-            return Sums({"guess": sums.parts["guess"] + (torch.sqrt(zero) if len(self.seen) in (5, 6) else zero)}, state=sums.state)
+            return LossSums({"guess": sums.parts["guess"] + (torch.sqrt(zero) if len(self.seen) in (5, 6) else zero)}, state=sums.state)
 
     task = Overflowing()
     training = training_of(task, micro=4, steps=4, stream=True)
@@ -496,7 +496,7 @@ def test_the_loss_scale_is_as_it_was_after_an_interruption() -> None:
 
 def test_fp16_whose_scale_can_shrink_no_more_diverges() -> None:
     training = replace(training_of(Poison("gradient", [1])), setup=Setup(precision="fp16"))
-    with pytest.raises(DivergedStep, match="norm of the gradient is nan"):
+    with pytest.raises(DivergedStep, match="gradient norm is nan"):
         next(train(training, Progress(loss_scale=LossScale(1.0))))
 
 
@@ -515,15 +515,15 @@ class Linear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(VOCABULARY))
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
-        return Sums({"guess": self.weight[batch.inputs.ids].sum()})
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        return LossSums({"guess": self.weight[batch.inputs.ids].sum()})
 
 
 class Descent(adamw.AdamW):
     """Steps along the gradient itself: unlike Adam's, such a step is as large as the gradient is."""
 
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        for p in moving.values():
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        for p in parameters.values():
             p.tensor.sub_(lr * p.grad)
 
 
@@ -556,7 +556,7 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
     training = training_of(Guess(), micro=1)
     size, reason = fitting_micro_batch(training.task, training.feed, Setup())
     assert size == 8
-    assert reason.startswith("8 rows keep 0 MiB for the backward pass; ")
+    assert reason.startswith("activations of 8 rows take 0 MiB; ")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 30)
     assert fitting_micro_batch(training.task, training.feed, Setup())[1].endswith("; 3072 MiB are free")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
@@ -566,10 +566,10 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
 @pytest.mark.parametrize(
     ("batch_size", "micro", "stream", "at", "hint"),
     [
-        (8, 8, False, 1, "train.micro_batch_size=4 continues"),
-        (12, 4, False, 1, "train.micro_batch_size=2 continues"),  # 3 cuts the batch too, but is not half as much
+        (8, 8, False, 1, "train.micro_batch_size=4 continues the run"),
+        (12, 4, False, 1, "train.micro_batch_size=2 continues the run"),  # 3 cuts the batch too, but is not half as much
         (8, 1, False, 1, "a smaller model or train.context"),
-        (8, 8, True, 0, "train.micro_batch_size=4 continues"),
+        (8, 8, True, 0, "train.micro_batch_size=4 continues the run"),
         (8, 8, True, 1, "a smaller model or train.context"),  # what a stream remembers is cut as it was
     ],
 )
@@ -579,7 +579,7 @@ def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_g
     class Large(Remember if stream else Guess):  # type: ignore[misc]
         calls = 0
 
-        def forward(self, batch: Batch, state: State | None = None) -> Sums:
+        def forward(self, batch: Batch, state: State | None = None) -> LossSums:
             self.calls += 1
             if self.calls > at * batch_size // micro:
                 raise MemoryError
@@ -590,7 +590,7 @@ def test_where_memory_ends_half_as_many_rows_a_pass_are_advised_if_the_run_can_g
     reports = train(training)
     for _ in range(at):
         next(reports)
-    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with {micro} rows: MemoryError$") as fault:
+    with pytest.raises(StorageFault, match=rf"^out of memory at step {at + 1}, with micro-batches of {micro} rows: MemoryError$") as fault:
         next(reports)
     assert str(fault.value.hint).startswith(hint)
 

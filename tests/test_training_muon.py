@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from mini_tf.nn.layers.fused_linear import FusedLinear
 from mini_tf.nn.layers.task_head import TaskHead
 from mini_tf.optimizers import adamw
-from mini_tf.optimizers.muon import COEFFICIENTS, SAFETY, Muon, Settings, orthogonal
+from mini_tf.optimizers.muon import COEFFICIENTS, SAFETY, Muon, Settings, orthogonalize
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.training.optimizer import build, roles_of
 
@@ -42,19 +42,19 @@ def test_the_update_is_the_polynomial_of_the_singular_values(shape: tuple[int, i
     u, values, v = torch.linalg.svd(matrix, full_matrices=False)
     scaled = values / (values.norm() * SAFETY + 1e-7)
     expected = u @ torch.diag(polynomial(scaled, n_steps)) @ v
-    assert_close(orthogonal(matrix[None], n_steps)[0], expected, rtol=1e-6, atol=1e-6)
+    assert_close(orthogonalize(matrix[None], n_steps)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (32, 128), (128, 32)])
 def test_many_steps_reach_the_orthogonal_matrix_of_float64(shape: tuple[int, int]) -> None:
     matrix = drawn(*shape)
-    assert_close(orthogonal(matrix[None], 12)[0], polar(matrix), rtol=1e-5, atol=1e-5)
+    assert_close(orthogonalize(matrix[None], 12)[0], polar(matrix), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(64, 64), (64, 256), (256, 64)])
 def test_five_steps_are_near_orthogonal_in_the_types_of_training(dtype: torch.dtype, shape: tuple[int, int]) -> None:
-    update = orthogonal(drawn(*shape, dtype=torch.float32).to(dtype)[None], 5)[0]
+    update = orthogonalize(drawn(*shape, dtype=torch.float32).to(dtype)[None], 5)[0]
     assert update.dtype == dtype
     values = torch.linalg.svdvals(update.float())
     assert values.median().item() == pytest.approx(1.0, abs=0.15)
@@ -65,15 +65,15 @@ def test_five_steps_are_near_orthogonal_in_the_types_of_training(dtype: torch.dt
 
 def test_matrices_go_through_it_together_as_they_do_alone() -> None:
     matrices = drawn(5, 6, 9)
-    together = orthogonal(matrices, 4)
+    together = orthogonalize(matrices, 4)
     for matrix, update in zip(matrices, together, strict=True):
-        assert_close(orthogonal(matrix[None], 4)[0], update)
+        assert_close(orthogonalize(matrix[None], 4)[0], update)
 
 
 def test_the_size_of_a_gradient_does_not_matter_and_zero_moves_nothing() -> None:
     matrix = drawn(1, 6, 6)
-    assert_close(orthogonal(matrix * 1e6, 5), orthogonal(matrix, 5), rtol=1e-5, atol=1e-5)
-    assert orthogonal(torch.zeros(1, 6, 6), 5).abs().max() == 0
+    assert_close(orthogonalize(matrix * 1e6, 5), orthogonalize(matrix, 5), rtol=1e-5, atol=1e-5)
+    assert orthogonalize(torch.zeros(1, 6, 6), 5).abs().max() == 0
 
 
 def test_steps_are_momentum_with_nesterov_then_orthogonal_for_each_part_of_a_joined_matrix() -> None:
@@ -91,7 +91,7 @@ def test_steps_are_momentum_with_nesterov_then_orthogonal_for_each_part_of_a_joi
             assert grad is not None
             momentum[name] = 0.9 * momentum[name] + 0.1 * grad
             wanted = 0.1 * grad + 0.9 * momentum[name]
-            parts = [orthogonal(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in wanted.split(sizes)]
+            parts = [orthogonalize(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in wanted.split(sizes)]
             expected[name] = expected[name] - 0.01 * torch.cat(parts)
         optimizer.step(0.01)
     for name in rows:
@@ -107,7 +107,7 @@ def test_every_parameter_of_a_model_has_one_mover_and_tables_and_vectors_are_ada
     assert moments.keys() == dict(model.named_parameters()).keys()
     assert all(kept == ({"momentum"} if name in optimizer.matrices else {"exp_avg", "exp_avg_sq"}) for name, kept in moments.items())
     assert all(".own." in name or ".feed_forward." in name for name in optimizer.matrices)
-    assert sum(optimizer.matrices["stack.layers.0.own.part.qkv.weight"].rows) == 48
+    assert sum(optimizer.matrices["stack.layers.0.own.part.qkv.weight"].split_sizes) == 48
     roles = roles_of(model)
     assert {name for name, role in roles.items() if role == "head"} == {"head.linear.weight"}
     assert {name for name, role in roles.items() if role == "embedding"} == {"embedding.tokens.weight", "embedding.ngrams.tables.0.weight"}
@@ -167,7 +167,7 @@ def test_what_is_saved_continues_bit_for_bit_and_a_foreign_state_is_refused() ->
         learn(one, its, range(3, 6))
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-    with pytest.raises(ValueError, match=r"does not fit the model: a\.weight\.momentum"):
+    with pytest.raises(ValueError, match=r"does not match the model: a\.weight\.momentum"):
         continued.load({name: t for name, t in saved.items() if name != "a.weight.momentum"})
 
 

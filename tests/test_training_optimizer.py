@@ -13,7 +13,7 @@ from mini_tf.models.encoder_decoder import EncoderSettings
 from mini_tf.optimizers import Parameter, muon
 from mini_tf.optimizers._adam import AdamW
 from mini_tf.optimizers.adamw import Settings
-from mini_tf.optimizers.muon import Muon, orthogonal
+from mini_tf.optimizers.muon import Muon, orthogonalize
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.training.layer_decay import depths
 from mini_tf.training.optimizer import build, clip_factor, roles_of
@@ -120,7 +120,7 @@ def test_a_saved_and_loaded_optimizer_goes_on_with_the_same_bits() -> None:
 def test_state_of_another_model_is_refused() -> None:
     optimizer = optimizers_of(tiny_model())
     saved = optimizer.state_tensors()
-    with pytest.raises(ValueError, match=r"does not fit the model: 0\.weight\.exp_avg \(1 names on one side only\)"):
+    with pytest.raises(ValueError, match=r"does not match the model: 0\.weight\.exp_avg \(1 names missing or unexpected\)"):
         optimizer.load({name: tensor for name, tensor in saved.items() if name != "0.weight.exp_avg"})
     with pytest.raises(ValueError, match=r"0\.weight\.exp_avg: torch\.float32 \[5, 4\] must be torch\.float64 \[5, 4\]"):
         optimizer.load({**saved, "0.weight.exp_avg": torch.zeros(5, 4)})
@@ -221,7 +221,8 @@ def test_muon_steps_by_the_rate_of_each_matrix() -> None:
         lr = 0.01 * 0.7 ** depth_of(name)
         ahead = 0.1 * grads[name] + 0.9 * 0.1 * grads[name]
         parts = [
-            orthogonal(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5 for part in ahead.split(matrix.rows or len(ahead))
+            orthogonalize(part[None], 5)[0] * max(1.0, part.shape[0] / part.shape[1]) ** 0.5
+            for part in ahead.split(matrix.split_sizes or len(ahead))
         ]
         assert_close(model.get_parameter(name).detach(), before[name] * (1 - lr * 0.3) - lr * torch.cat(parts))
 
@@ -229,4 +230,4 @@ def test_muon_steps_by_the_rate_of_each_matrix() -> None:
 def test_without_layer_decay_all_rates_are_as_they_were_to_the_bit() -> None:
     for kind in listing("optimizers"):
         optimizer = build(settings_of("optimizers", kind)(), layered_model())  # type: ignore[arg-type]
-        assert {p.rate for p in optimizer.parameters.values()} == {1.0}
+        assert {p.lr_scale for p in optimizer.parameters.values()} == {1.0}

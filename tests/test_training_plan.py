@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from mini_tf.recipe.sections import Train
 from mini_tf.system.seeds import seed_of
-from mini_tf.training.plan import RowPlan, TokenPlan, permute, plan_of, scatter
+from mini_tf.training.plan import RowPlan, TokenPlan, make_plan, permute, splitmix64
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
-    assert scatter(1234567, np.arange(5)).tolist() == published
+    assert splitmix64(1234567, np.arange(5)).tolist() == published
 
 
 def test_golden_vectors_hold_on_every_machine_and_release() -> None:
@@ -43,12 +43,12 @@ def test_a_permutation_meets_every_place_once(n: int, seed: int) -> None:
 def test_a_permutation_is_a_feistel_network_over_the_least_even_number_of_bits(n: int) -> None:
     """Six rounds in whole numbers of Python; an output that is no place goes through them again, until it is one."""
     half = next(half for half in itertools.count(1) if 4**half >= n)
-    round_seeds = [int(one) for one in scatter(9, np.arange(6))]
+    round_seeds = [int(one) for one in splitmix64(9, np.arange(6))]
 
     def sent(x: int) -> int:
         left, right = divmod(x, 1 << half)
         for seed in round_seeds:
-            left, right = right, left ^ int(scatter(seed, np.array([right]))[0]) % (1 << half)
+            left, right = right, left ^ int(splitmix64(seed, np.array([right]))[0]) % (1 << half)
         place = (left << half) + right
         return place if place < n else sent(place)
 
@@ -203,8 +203,8 @@ def test_rows_of_rare_lengths_go_with_the_next_shorter_ones() -> None:
 
 def test_the_recipe_says_whether_rows_or_tokens_are_counted() -> None:
     rows = SimpleNamespace(n_rows=20, lengths=np.full(20, 8))
-    assert plan_of(Train(steps=1, batch_size=5, seed=4), rows) == RowPlan(20, 5, 4)
-    assert plan_of(Train(steps=1, batch_size=5, stream=True), rows) == RowPlan(20, 5, 0, stream=True)
-    plan = plan_of(Train(steps=1, batch_tokens=32, context=8, seed=4), rows)
+    assert make_plan(Train(steps=1, batch_size=5, seed=4), rows) == RowPlan(20, 5, 4)
+    assert make_plan(Train(steps=1, batch_size=5, stream=True), rows) == RowPlan(20, 5, 0, stream=True)
+    plan = make_plan(Train(steps=1, batch_tokens=32, context=8, seed=4), rows)
     assert isinstance(plan, TokenPlan)
     assert (plan.seed, plan.stream, plan.batch_size, plan.epoch_steps) == (4, False, 4, 5)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Train
 from mini_tf.schedules import cosine, linear
-from mini_tf.training.schedule import Horizon, TrainingSchedule, factor, horizon_of
+from mini_tf.training.schedule import Horizon, TrainingSchedule, horizon_of, lr_factor
 
 
 def rates(n_steps: int, kind: str, **settings: object) -> list[float]:
     schedule: Any = settings_of("schedules", kind)(**settings)
-    return [factor(schedule, step, n_steps) for step in range(n_steps)]
+    return [lr_factor(schedule, step, n_steps) for step in range(n_steps)]
 
 
 def test_the_curves_are_the_textbook_ones_after_the_warmup() -> None:
@@ -98,21 +98,21 @@ def test_the_clock_stays_a_clock() -> None:
 
 def test_under_the_clock_the_curve_follows_the_share_of_time_used() -> None:
     schedule = TrainingSchedule(linear.Settings(warmup=0), 2.0, Horizon(seconds=60.0))
-    assert schedule.rate(5, 30.0) == pytest.approx(1.0)
-    assert schedule.rate(50, 45.0) == pytest.approx(0.5)
-    assert schedule.rate(0, 0.0) == 2.0
+    assert schedule.lr(5, 30.0) == pytest.approx(1.0)
+    assert schedule.lr(50, 45.0) == pytest.approx(0.5)
+    assert schedule.lr(0, 0.0) == 2.0
     assert not schedule.finished(10**6, 59.9)
     assert schedule.finished(3, 60.0)
 
 
 def test_under_the_clock_the_very_first_step_is_that_of_a_thousand() -> None:
     schedule = TrainingSchedule(cosine.Settings(warmup=0.02), 2.0, Horizon(seconds=60.0))
-    assert schedule.rate(0, 0.0) == pytest.approx(2.0 / 20)
+    assert schedule.lr(0, 0.0) == pytest.approx(2.0 / 20)
 
 
 def test_a_course_in_steps_ends_there_and_ignores_the_clock() -> None:
     schedule = TrainingSchedule(linear.Settings(warmup=0), 1.0, Horizon(steps=4))
-    assert [schedule.rate(step, 1e9) for step in range(4)] == [1, 0.75, 0.5, 0.25]
+    assert [schedule.lr(step, 1e9) for step in range(4)] == [1, 0.75, 0.5, 0.25]
     assert [schedule.finished(step, 1e9) for step in (3, 4)] == [False, True]
 
 
@@ -120,4 +120,4 @@ def test_an_extension_runs_the_curve_once_more_over_its_own_steps() -> None:
     for horizon, end in ((Horizon(steps=10), 10), (Horizon(steps=10), 7), (Horizon(seconds=3.0), 25)):  # 7: stopped early
         longer = TrainingSchedule(cosine.Settings(warmup=2), 1.0, horizon).extended(end, 6)
         assert longer.horizon == Horizon(steps=end + 6)
-        assert [longer.rate(step, 0) for step in range(end, end + 6)] == rates(6, kind="cosine", warmup=2)
+        assert [longer.lr(step, 0) for step in range(end, end + 6)] == rates(6, kind="cosine", warmup=2)

@@ -19,15 +19,15 @@ FEWEST, JUMP, NATS = 10, 1.5, 0.5
 def tally_of(losses: list[float], **fields: float) -> Counters:
     counters = Counters(**fields)  # type: ignore[arg-type]
     for loss in losses:
-        counters.learnt(loss)
+        counters.add_step(loss)
     return counters
 
 
 def test_evaluations_since_the_lowest_are_counted_and_an_equal_loss_is_no_better() -> None:
     counters, counted = Counters(), []
     for loss in (3.0, 2.0, 2.5, 2.0, math.nan, 1.5, 1.5):
-        counters.evaluated(loss)
-        counted.append((counters.best, counters.worse))
+        counters.add_evaluation(loss)
+        counted.append((counters.best, counters.patience_counter))
     assert counted == [(3.0, 0), (2.0, 0), (2.0, 1), (2.0, 2), (2.0, 3), (1.5, 0), (1.5, 1)]
 
 
@@ -63,40 +63,40 @@ def test_every_extension_is_borne_with_new_patience(still: Path, tmp_path: Path)
 
 def test_the_training_loss_of_an_evaluation_is_the_mean_since_the_one_before() -> None:
     counters = tally_of([4.0, 2.0])
-    counters.evaluated(9.0)
+    counters.add_evaluation(9.0)
     assert (counters.train_loss, counters.val_loss) == (3.0, 9.0)
-    counters.learnt(1.0)
-    counters.evaluated(8.0)
+    counters.add_step(1.0)
+    counters.add_evaluation(8.0)
     assert (counters.train_loss, counters.val_loss) == (1.0, 8.0)
-    counters.evaluated(7.0)
+    counters.add_evaluation(7.0)
     assert math.isnan(counters.train_loss)  # no step was taken
 
 
 @pytest.mark.parametrize("mean", [0.5, 4.0], ids=["by-nats", "by-share"])
 def test_a_loss_jumps_where_it_is_above_both_bounds_and_only_once_until_the_next_evaluation(mean: float) -> None:
     bound = max(JUMP * mean, mean + NATS)
-    assert not tally_of([mean] * (FEWEST - 1)).jumps(100.0)
+    assert not tally_of([mean] * (FEWEST - 1)).is_spike(100.0)
     counters = tally_of([mean] * FEWEST)
-    assert not counters.jumps(bound)
-    assert not counters.jumps(min(JUMP * mean, mean + NATS) + 1e-3)
-    assert counters.jumps(bound + 1e-3)
-    assert not counters.jumps(100.0)
-    counters.evaluated(1.0)
-    assert not counters.jumps(100.0)  # of how many steps there were before nothing counts
+    assert not counters.is_spike(bound)
+    assert not counters.is_spike(min(JUMP * mean, mean + NATS) + 1e-3)
+    assert counters.is_spike(bound + 1e-3)
+    assert not counters.is_spike(100.0)
+    counters.add_evaluation(1.0)
+    assert not counters.is_spike(100.0)  # of how many steps there were before nothing counts
     for _ in range(FEWEST):
-        counters.learnt(mean)
-    assert counters.jumps(bound + 1e-3)
+        counters.add_step(mean)
+    assert counters.is_spike(bound + 1e-3)
 
 
 def test_all_that_is_counted_survives_json_and_the_clock_goes_on() -> None:
     counters = tally_of([1.0, 0.1], wall_seconds=100.0)
-    counters.evaluated(0.3)
-    counters.learnt(1 / 3)
-    counters.evaluated(0.7)
-    counters.learnt(0.2)
+    counters.add_evaluation(0.3)
+    counters.add_step(1 / 3)
+    counters.add_evaluation(0.7)
+    counters.add_step(0.2)
     other = Counters()
     other.load(json.loads(json.dumps(counters.save())))
-    names = ("best", "worse", "loss", "steps", "train_loss", "val_loss")
+    names = ("best", "patience_counter", "loss", "steps", "train_loss", "val_loss")
     assert [getattr(other, name) for name in names] == [0.3, 1, 0.2, 1, 1 / 3, 0.7]
     assert other.wall() >= other.wall_seconds >= 100.0
 

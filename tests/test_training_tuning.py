@@ -26,8 +26,8 @@ from mini_tf.training.machine import tuning, tuning_cache
 from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.step_timer import StepTimer
-from mini_tf.training.machine.tuning import BUSY, LONGEST, SHARE, SHORT, TOO_DEAR, TOO_SHORT, RunLength, choose, choose_compiling, tune
-from mini_tf.training.machine.tuning_cache import remembered
+from mini_tf.training.machine.tuning import BUSY, LONGEST, SHARE, SHORT, TOO_EXPENSIVE, TOO_SHORT, RunLength, choose, choose_compiling, tune
+from mini_tf.training.machine.tuning_cache import cached_tuning
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
 
@@ -69,23 +69,23 @@ def work(steps: int, batch_size: int = 16) -> RunLength:
 def test_fast_units_for_bf16_are_found_and_told_in_figures() -> None:
     found = tune(setup(), work(2000), Machine(1.502 / 16, bf16=574 / 1502))
     assert (found.precision, found.threads, found.micro_batch_size) == ("bf16", 2, 16)
-    assert found.reasons["precision"] == "574 ms per step, 1,502 in fp32, measured"
+    assert found.reasons["precision"] == "574 ms per step against 1,502 in fp32, measured"
     assert found.measured["precision"] == {"fp32": 1.502, "bf16": 0.574}
     assert found.undecided == set()
-    assert found.record == {**found.found, "measured": found.measured}
+    assert found.record == {**found.settings, "measured": found.measured}
 
 
 def test_a_small_model_that_bf16_slows_down_stays_in_fp32() -> None:
     found = tune(setup(24), work(20_000, 24), Machine(0.064 / 24, bf16=74 / 64))
     assert found.precision == "fp32"
-    assert found.reasons["precision"] == "64 ms per step, 74 in bf16, measured"
+    assert found.reasons["precision"] == "64 ms per step against 74 in bf16, measured"
 
 
 def test_a_machine_without_units_for_bf16_tries_it_once_warm_and_no_further() -> None:
     machine = Machine(0.01, bf16=5.0)
     found = tune(setup(), work(20_000), machine)
     assert found.precision == "fp32"
-    assert found.reasons["precision"] == "160 ms per step, 800 in bf16, measured"
+    assert found.reasons["precision"] == "160 ms per step against 800 in bf16, measured"
     assert sum(tried.precision == "bf16" for tried, _ in machine.tried) == 2
 
 
@@ -107,7 +107,7 @@ def test_a_run_under_ten_seconds_tries_nothing_and_says_so(steps: int) -> None:
     machine = Machine(0.004, bf16=0.1, threads={1: 0.1})
     start = setup()
     found = tune(start, work(steps), machine)
-    assert found.found == start.found
+    assert found.settings == start.settings
     assert found.reasons == dict.fromkeys(ALL, TOO_SHORT)
     assert found.measured == {}
     assert all(tried == start for tried, _ in machine.tried)
@@ -146,9 +146,9 @@ def test_a_run_of_minutes_tries_bf16_on_few_rows_but_threads_and_passes_on_whole
     found = tune(setup(), RunLength(16, Horizon(seconds=100.0)), machine)
     assert found.precision == "bf16"
     assert (found.threads, found.micro_batch_size) == (2, 16)
-    assert found.reasons["threads"] == found.reasons["micro_batch_size"] == TOO_DEAR
+    assert found.reasons["threads"] == found.reasons["micro_batch_size"] == TOO_EXPENSIVE
     assert not found.provisional
-    assert found.reasons["precision"] == "600 ms per step, 1,500 in fp32, measured on 1 of 16 rows"
+    assert found.reasons["precision"] == "600 ms per step against 1,500 in fp32, measured on 1 of 16 rows"
     assert {rows for tried, rows in machine.tried if tried.precision == "bf16"} == {1}
     long = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})
     found = tune(setup(undecided=ALL - {"compile"}), work(20_000), long)
@@ -164,14 +164,14 @@ def test_fewer_threads_are_at_worst_slower_by_as_much_as_they_are_fewer() -> Non
 def test_one_thread_and_smaller_passes_are_taken_where_they_are_clearly_faster() -> None:
     found = tune(setup(), work(100_000), Machine(0.001, threads={1: 0.7}, passes={8: 0.97, 4: 0.8}))
     assert (found.threads, found.micro_batch_size) == (1, 4)
-    assert found.reasons["threads"] == "11 ms per step, 16 with 2, measured"
-    assert found.reasons["micro_batch_size"] == "9 ms per step, 11 with micro-batches of 16, 11 with micro-batches of 8, measured"
+    assert found.reasons["threads"] == "11 ms per step against 16 with 2, measured"
+    assert found.reasons["micro_batch_size"] == "9 ms per step against 11 with micro-batches of 16, 11 with micro-batches of 8, measured"
 
 
 def test_what_is_only_a_little_faster_is_not_taken() -> None:
-    assert choose("precision", {"fp32": 0.1, "bf16": 0.095}) == ("fp32", "100 ms per step, 95 in bf16, measured, no clear gain")
+    assert choose("precision", {"fp32": 0.1, "bf16": 0.095}) == ("fp32", "100 ms per step against 95 in bf16, measured, no clear gain")
     assert choose("precision", {"fp32": 0.1, "bf16": 0.09})[0] == "bf16"
-    assert choose("threads", {64: 0.1, 32: 0.05, 1: 0.02}) == (1, "20 ms per step, 100 with 64, 50 with 32, measured")
+    assert choose("threads", {64: 0.1, 32: 0.05, 1: 0.02}) == (1, "20 ms per step against 100 with 64, 50 with 32, measured")
 
 
 def test_a_clock_that_somebody_else_disturbs_decides_nothing() -> None:
@@ -182,7 +182,7 @@ def test_a_clock_that_somebody_else_disturbs_decides_nothing() -> None:
 
     start = setup()
     found = tune(start, work(50_000), measure)
-    assert found.found == start.found
+    assert found.settings == start.settings
     assert set(found.reasons.values()) == {BUSY}
 
 
@@ -190,7 +190,7 @@ def test_a_clock_that_somebody_else_disturbs_decides_nothing() -> None:
 def test_a_machine_on_which_others_are_at_work_decides_nothing_that_is_remembered(looks: list[bool]) -> None:
     start, crowd = setup(), iter(looks)
     found = tune(start, work(50_000), Machine(0.01, bf16=0.1), lambda: next(crowd))
-    assert found.found == start.found
+    assert found.settings == start.settings
     assert found.provisional
     assert set(found.reasons.values()) == {BUSY}
 
@@ -220,11 +220,11 @@ def test_a_single_row_leaves_no_passes_to_compare() -> None:
 def test_compiling_is_tried_on_long_runs_and_kept_where_it_saves_more_than_it_costs() -> None:
     short = Machine(0.01, compiled=0.1)
     found = tune(setup(), work(5000), short)
-    assert (found.compile, found.reasons["compile"]) == (False, "only tried in runs over 15 min of training")
+    assert (found.compile, found.reasons["compile"]) == (False, "not measured for runs under 15 min")
     assert not any(tried.compile for tried, _ in short.tried)
     found = tune(setup(), work(50_000), Machine(0.01, compiled=0.8))
     assert (found.compile, found.reasons["compile"]) == (
-        True, "128 ms per step, 160 without, measured; 30 s of compilation save 27 min",
+        True, "128 ms per step against 160 without, measured; 30 s of compilation save 27 min",
     )  # fmt: skip
     assert found.measured["compile"] == {"false": 0.16, "true": 0.128, "cost": 30.0}
     assert tune(setup(), work(6000), Machine(0.01, compiled=0.99)).compile is False
@@ -234,12 +234,12 @@ def test_a_run_that_was_long_until_something_faster_was_found_tries_no_compiling
     """20 minutes in fp32, 8 in bf16."""
     machine = Machine(0.01, bf16=0.4)
     found = tune(setup(), work(7500), machine)
-    assert (found.precision, found.reasons["compile"]) == ("bf16", "only tried in runs over 15 min of training")
+    assert (found.precision, found.reasons["compile"]) == ("bf16", "not measured for runs under 15 min")
     assert not any(tried.compile for tried, _ in machine.tried)
 
 
 def test_compiling_that_saves_less_than_it_costs_is_told_so() -> None:
-    assert choose_compiling(0.1, 0.098, 30.0, 1000.0) == (False, "compiled 98 ms per step, 100 without, measured: not worth 30 s")
+    assert choose_compiling(0.1, 0.098, 30.0, 1000.0) == (False, "compiled 98 ms per step against 100 without, measured: not worth 30 s")
     assert choose_compiling(0.1, 0.09, 30.0, 1000.0)[0] is True
 
 
@@ -257,7 +257,7 @@ def test_a_compiler_that_is_missing_or_fails_means_no_compiling_and_is_named(mon
     assert (found.compile, found.reasons["compile"]) == (False, "no compiler ccache-less-c++")
 
 
-class Sums:
+class LossSums:
     def __init__(self, loss: Tensor) -> None:
         self.parts, self.metrics, self.state = {"loss": loss}, {}, None
 
@@ -272,9 +272,9 @@ class MixerTask(nn.Module):
         self.mixer = mixer_settings(kind).build(AttentionDims(12, 12, 4, 2, 6, 4), LayerSpec(0, 1))
         self.dropout = nn.Dropout(0.5)
 
-    def forward(self, batch: "Ids", state: State | None) -> Sums:
-        x, positions = self.embedding(batch.ids), TokenPositions(batch.ids.shape[1])
-        return Sums(self.dropout(self.mixer(x, x, Visibility(True, positions, positions)).y).square().sum())
+    def forward(self, batch: "Ids", state: State | None) -> LossSums:
+        x, places = self.embedding(batch.ids), TokenPositions(batch.ids.shape[1])
+        return LossSums(self.dropout(self.mixer(x, x, Visibility(True, places, places)).y).square().sum())
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class Rows:
     def __len__(self) -> int:
         return self.n
 
-    def part(self, first: int, last: int) -> Ids:
+    def slice(self, first: int, last: int) -> Ids:
         return Ids(torch.arange(first * 5, last * 5).reshape(-1, 5) % 11)
 
 
@@ -343,7 +343,7 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
         changes = [f"{tiny_model('decoder')[:-1]}, attention: window}}", "train.stream=true", *changes[1:]]
     monkeypatch.setattr(tuning, "SHORT", 0.0)
     monkeypatch.setattr(tuning, "SHARE", 1e9)
-    monkeypatch.setattr(tuning, "SCATTERED", inf)
+    monkeypatch.setattr(tuning, "NOISY", inf)
     monkeypatch.setattr(tuning, "LONGEST", inf)
     monkeypatch.setattr(assembling, "contended", lambda threads: False)
     measuring = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured")
@@ -351,19 +351,19 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
     auto = json.loads((tmp_path / "measured" / "run.json").read_text())["auto"]
     assert auto["measured"]["precision"].keys() == {"fp32", "bf16"}
     assert all(0 < seconds < inf for seconds in auto["measured"]["precision"].values())
-    assert "ms per step," in measuring.stderr
+    assert "ms per step against" in measuring.stderr
     told = [f"runtime.{name}={str(auto[name]).lower()}" for name in ("precision", "compile", "threads")]
     told.append(f"train.micro_batch_size={auto['micro_batch_size']}")
     explicit = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, *told, "-d", tmp_path / "told")
     assert explicit.exit_code == 0, explicit.stderr
-    assert "ms per step," not in explicit.stderr
+    assert "ms per step against" not in explicit.stderr
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("measured", "told"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     monkeypatch.setattr(tuning, "tune", None)
     more = minitf("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes, "-d", tmp_path / "measured", "--extend", "2")
     assert more.exit_code == 0, more.stderr
     assert "bit-exact" not in more.stderr
-    assert "as at the first start" in more.stderr
+    assert "recorded in run.json" in more.stderr
 
 
 @pytest.fixture
@@ -381,7 +381,7 @@ def never() -> Setup:
 
 
 def ask(find: Callable[[], Setup], said: list[str] | None = None, steps: int = 2000, **shape: int) -> Setup:
-    return remembered({"d_model": 8, **shape}, work(steps), setup(), find, [].append if said is None else said.append)
+    return cached_tuning({"d_model": 8, **shape}, work(steps), setup(), find, [].append if said is None else said.append)
 
 
 def test_what_was_found_once_is_remembered_with_its_reasons(cache: Path) -> None:
@@ -417,12 +417,12 @@ def test_lengths_that_differ_by_more_than_the_root_of_two_are_never_one_question
     assert tuning_cache._length(RunLength(16, make(1024))) == tuning_cache._length(RunLength(16, make(1200)))
 
 
-@pytest.mark.parametrize(("row", "reason"), [(0.1, BUSY), (100.0, TOO_DEAR)])
+@pytest.mark.parametrize(("row", "reason"), [(0.1, BUSY), (100.0, TOO_EXPENSIVE)])
 def test_what_a_busy_machine_hid_is_not_remembered(cache: Path, row: float, reason: str) -> None:
     noise = itertools.cycle([1.0, 1.0, 3.0])
-    hundred_seconds = RunLength(16, Horizon(seconds=100.0 if reason == TOO_DEAR else 10_000.0))
+    hundred_seconds = RunLength(16, Horizon(seconds=100.0 if reason == TOO_EXPENSIVE else 10_000.0))
     for _ in range(2):
-        found = remembered(
+        found = cached_tuning(
             {}, hundred_seconds, setup(), lambda: tune(setup(), hundred_seconds, lambda s, rows, turn: row * rows * next(noise)), str
         )
         assert found.reasons["precision"] == reason
@@ -471,19 +471,19 @@ def test_a_cache_that_cannot_be_written_is_no_error(cache: Path, monkeypatch: py
     cache.parent.mkdir()
     cache.write_text("a file where the folder should be")
     assert ask(find, said) == find()
-    assert said[0].startswith("tuning: cannot be saved: ")
+    assert said[0].startswith("tuning: the result cannot be cached: ")
 
     def no_folder() -> Path:
         raise StorageFault("cannot make the cache folder: read-only")
 
     monkeypatch.setattr(tuning_cache, "cache_folder", no_folder)
     assert ask(find, said) == find()
-    assert said[-1] == "tuning: cannot make the cache folder: read-only; results are not saved"
+    assert said[-1] == "tuning: cannot make the cache folder: read-only; the result is not cached"
 
 
 def test_a_run_says_what_it_decided_in_one_line_without_saying_a_reason_twice() -> None:
     told = replace(setup(), reasons={"device": "no accelerator available", **{key: TOO_SHORT for key in sorted(ALL)}}).describe()
-    assert told == f"device cpu (no accelerator available), fp32, compile off, 2 threads, 16 rows per micro-batch ({TOO_SHORT})"
+    assert told == f"device cpu (no accelerator available), fp32, compile off, 2 threads, micro-batch size 16 ({TOO_SHORT})"
 
 
 def test_tiny_runs_of_the_tests_measure_nothing(cache: Path, tmp_path: Path) -> None:

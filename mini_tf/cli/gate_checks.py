@@ -75,13 +75,13 @@ def _is_among(metric: str, names: Sequence[str]) -> bool:
 
 def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe", names: Sequence[str]) -> UsageFault:
     from mini_tf.recipe.kinds import kinds_of
-    from mini_tf.scores import COMMON, metrics_of
+    from mini_tf.scores import COMMON_METRICS, metrics_of
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
     if bare in _written(recipe):
         return UsageFault(f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0")
     found: dict[str, Any] = kinds_of("objectives")
-    others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON]
+    others = [word for word, settings in found.items() if _is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS]
     listed = ", ".join(f"{name}CLASS" if name.endswith(".") else name for name in names)
     hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     return UsageFault(f"--assert {assertion}: not a metric of {command}; available: {listed}", hint=hint)

@@ -12,14 +12,17 @@ from mini_tf.nn.tokens import Tokens
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows chosen by the training plan or by evaluation, without targets.
+    """Rows of token ids, without inputs and targets yet: B rows of n tokens, where n is the context plus the
+    objective's `lookahead`.
 
-    ids (B, n) int64; n is the context plus the objective's `lookahead`. segments (B, n): 0 is padding, equal numbers
-    are one document; None if all rows are whole windows of one stream. keys (B,): a 64-bit seed per row, of (seed,
-    step, row) in training and of (seed, example) in evaluation. word_starts (B, n): True where a token begins a word;
-    None unless the objective asks for it. source: of an encoder-decoder, the source rows (B, m). labels (B, n) float32:
-    token labels, NaN = none. row_labels (B, k) float32: labels of rows. examples (B,) int64: the example that each row
-    is, or is a part of.
+    ids (B, n): int64.
+    keys (B,): 64-bit random seed of each row: from (seed, step, row) in training, from (seed, example) in evaluation.
+    segments (B, n): document of each token, 0 = padding; None if every row is a full window on one stream.
+    word_starts (B, n): True where a token begins a word; None unless the objective has `needs_word_starts`.
+    source: Rows (B, m) of the source, for an encoder-decoder.
+    labels (B, n): float32 label of each token, NaN = none.
+    row_labels (B, k): float32 labels of each row.
+    examples (B,): int64, the example that each row comes from.
     """
 
     ids: np.ndarray
@@ -34,35 +37,37 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def part(self, first: int, last: int) -> "Rows":
-        """Rows first..last-1, as one micro-batch."""
-        given = {name: part for name, part in vars(self).items() if part is not None}
-        cut: Any = {name: part.part(first, last) if isinstance(part, Rows) else part[first:last] for name, part in given.items()}
+    def slice(self, first: int, last: int) -> "Rows":
+        """Rows first..last-1, e.g. of one micro-batch."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        cut: Any = {name: value.slice(first, last) if isinstance(value, Rows) else value[first:last] for name, value in given.items()}
         return Rows(**cut)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs and targets.
+    """Inputs (B, L) and targets of one micro-batch.
 
-    at (T,): flat indices into (B, L) of the target positions; None = all. labels (T,): the targets.
-    draws: random numbers that decide targets. counts: the denominators of the parts of the loss, summed over the whole
-    optimizer step; always with "tokens" (tokens that are not padding).
+    target_positions (T,): flat indices into (B, L) of the positions that have a target; None = all positions.
+    labels (T, ...): the targets.
+    source: source tokens of an encoder-decoder.
+    extras: further tensors that only the objective reads, e.g. random draws made in `prepare`.
+    counts: what each part of the loss is divided by, summed over the optimizer step; "tokens" (no padding) is required.
     """
 
     inputs: Tokens
     labels: Tensor
-    at: Tensor | None = None
+    target_positions: Tensor | None = None
     source: Tokens | None = None
-    draws: dict[str, Tensor] = field(default_factory=dict)
+    extras: dict[str, Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(
             self.inputs.to(device),
             self.labels.to(device, non_blocking=True),
-            None if self.at is None else self.at.to(device, non_blocking=True),
+            None if self.target_positions is None else self.target_positions.to(device, non_blocking=True),
             None if self.source is None else self.source.to(device),
-            {name: draw.to(device, non_blocking=True) for name, draw in self.draws.items()},
+            {name: tensor.to(device, non_blocking=True) for name, tensor in self.extras.items()},
             self.counts,
         )

@@ -78,7 +78,7 @@ def describe_token_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: int,
     """Inputs and targets of one row. documents: the document of each position, from 1; 0 = padding."""
     inputs = batch.inputs.ids.numpy()
     targets, length = np.full(inputs.size, -1), inputs.shape[1]
-    targets[np.arange(inputs.size) if batch.at is None else batch.at.numpy()] = batch.labels.numpy()
+    targets[np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()] = batch.labels.numpy()
     positions = [
         {"position": one["position"], "document": int(document), **one}
         | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, "replaced": replaced}

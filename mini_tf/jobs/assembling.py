@@ -31,7 +31,7 @@ from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
-from mini_tf.training.machine.tuning_cache import remembered
+from mini_tf.training.machine.tuning_cache import cached_tuning
 
 
 def load_data(recipe: Recipe, reporter: Reporter) -> TokenizedData:
@@ -115,7 +115,7 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     recipe, setup, train = parts.recipe, parts.setup, parts.recipe.train
     single_rows = Feed(parts.plan, parts.train, parts.objective.prepare, 1)
     if train.micro_batch_size != "auto":
-        setup = setup.decided("micro_batch_size", train.micro_batch_size, "asked for")
+        setup = setup.decided("micro_batch_size", train.micro_batch_size, "set in the recipe")
     elif not setup.micro_batch_size:
         size, reason = fitting_micro_batch(parts.task, single_rows, setup)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
@@ -136,6 +136,6 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
         with waiting(f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"):
             return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores))
 
-    decided = remembered(shape, work, setup, find, say)
+    decided = cached_tuning(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster
     return decided

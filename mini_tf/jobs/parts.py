@@ -18,12 +18,12 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.trained.initial import LoadedTensors
 from mini_tf.training.divergence import Tolerance
-from mini_tf.training.due import Evaluations, step_work
-from mini_tf.training.evaluation import evaluate, pack, rows_at_once
+from mini_tf.training.due import EvaluationSchedule, step_flops
+from mini_tf.training.evaluation import eval_batch_size, evaluate, pack
 from mini_tf.training.feed import Feed
 from mini_tf.training.loop import Training
 from mini_tf.training.machine.device import Setup
-from mini_tf.training.plan import Plan, plan_of
+from mini_tf.training.plan import Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
 
 
@@ -80,13 +80,13 @@ class Parts:
     @cached_property
     def plan(self) -> Plan:
         """The rows of each step's batch."""
-        return plan_of(self.recipe.train, self.train)
+        return make_plan(self.recipe.train, self.train)
 
     @cached_property
-    def evaluations(self) -> Evaluations:
+    def evaluations(self) -> EvaluationSchedule:
         """The schedule of evaluations, and the number of tokens of each."""
         step_tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
-        return Evaluations(self.recipe, step_work(self.model, self.recipe), step_tokens, self.validation_tokens)
+        return EvaluationSchedule(self.recipe, step_flops(self.model, self.recipe), step_tokens, self.validation_tokens)
 
     @property
     def validation_tokens(self) -> int:
@@ -105,7 +105,7 @@ class Parts:
 
     def evaluate(self, tokens: int | None = None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
         """The metrics on the validation data, or on a sample of `tokens` tokens spread evenly over them."""
-        rows = rows_at_once(self.recipe, self.setup.micro_batch_size)
+        rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         return evaluate(self.task, self.objective, self.val, self.setup, rows, tokens, each_batch, pipeline_of(self).metric_accumulator())
 
     @property

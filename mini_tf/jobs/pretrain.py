@@ -14,7 +14,7 @@ from mini_tf.run.events import Events
 from mini_tf.run.identity import Identity
 from mini_tf.run.opening import RunLocation, begin, check_exact, folder_of, open_run
 from mini_tf.trained import initial
-from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.signals import StopRequest
 
 
@@ -60,10 +60,10 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         if run.status == "continued":
             reporter.say(f"continuing {run.folder} from step {next(iter(run.checkpoints.steps()), 0)}")
         resumed = run.folder if run.checkpoints.steps() else None
-        parts = build(recipe, data, settle(recipe.runtime, run.manifest.auto), reporter.detail, resumed)
+        parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
-        check_exact(run, parts.setup.found, recipe.checkpoint.resume == "exact", reporter.warn)
+        check_exact(run, parts.setup.settings, recipe.checkpoint.resume == "exact", reporter.warn)
         begin(run, identity)
         run.note_auto(parts.setup.record)
         write_model_files(parts, run)

@@ -52,7 +52,7 @@ class Session:
 
     def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
         self.run, self.parts, self.reporter = run, parts, reporter
-        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products)
+        self.optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
         self.training = training_of(parts, run.manifest.extensions, self.optimizer)
         self.due = Due(parts.evaluations, self.training.schedule.horizon)
         self.counters = Counters(_began=started)
@@ -107,11 +107,11 @@ class Session:
             count = f"{report.skips_in_a_row} in a row, {report.skips} in all"
             self.reporter.warn(f"step {report.step}: {report.problem.what}; the step is skipped ({count})")
             return
-        if self.counters.jumps(report.loss):
+        if self.counters.is_spike(report.loss):
             self.reporter.warn(
-                f"step {report.step}: the loss jumps to {report.loss:.3g}; its mean since the last evaluation is {self.counters.mean:.3g}"
+                f"step {report.step}: the loss jumps to {report.loss:.3g}; mean since the last evaluation: {self.counters.mean_loss:.3g}"
             )
-        self.counters.learnt(report.loss)
+        self.counters.add_step(report.loss)
 
     @contextmanager
     def _dump_divergence(self) -> Iterator[None]:
@@ -144,7 +144,7 @@ class Session:
         if self.counters.steps == 0 and not self.run.has_sample(self.start.step):  # killed between saving and sampling
             self._sample(self.start.step)
         if self.run.manifest.extensions and self.run.manifest.extensions[-1][0] == self.start.step:
-            self.counters.worse = 0  # --extend resets eval.patience
+            self.counters.patience_counter = 0  # --extend resets eval.patience
         self.finished = self._out_of_patience()
 
     def _measure(self, tokens: int | None, each_batch: Callable[[], None] = lambda: None) -> dict[str, float]:
@@ -156,7 +156,7 @@ class Session:
         metrics = self._measure(tokens)
         if tokens is None:
             self.full = report.step, metrics
-        self.counters.evaluated(metrics["val.loss"])
+        self.counters.add_evaluation(metrics["val.loss"])
         generated = {f"val.{name}": value for name, value in self.samples.scores().items()}
         self._record(report, metrics | generated | {"train.loss": self.counters.train_loss}, bar)
         return metrics["val.loss"]
@@ -189,9 +189,9 @@ class Session:
     def _out_of_patience(self) -> bool:
         """Whether the validation loss has not improved for eval.patience evaluations."""
         patience = self.parts.recipe.eval.patience
-        if patience is None or self.counters.worse < patience:
+        if patience is None or self.counters.patience_counter < patience:
             return False
-        self.reporter.say(f"early stopping: no lower validation loss in {self.counters.worse} evaluations (eval.patience)")
+        self.reporter.say(f"early stopping: no lower validation loss in {self.counters.patience_counter} evaluations (eval.patience)")
         return True
 
     def _save(self, report: Report, score: float | None) -> None:

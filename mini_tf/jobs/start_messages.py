@@ -6,7 +6,7 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import left_out, packages_of
 from mini_tf.trained.initial import shorten
-from mini_tf.training.schedule import factor
+from mini_tf.training.schedule import lr_factor
 
 
 def report_start(parts: Parts, reporter: Reporter) -> None:
@@ -62,7 +62,7 @@ LOW_LR = 0.5
 
 def report_extension(recipe: Recipe, reporter: Reporter) -> None:
     """Warn if --extend raises the learning rate again, and with it the loss."""
-    end = factor(recipe.schedule, 999, 1000)
+    end = lr_factor(recipe.schedule, 999, 1000)
     if end < LOW_LR:
         reporter.warn(
             f"--extend restarts the schedule ({recipe.schedule.kind}): the learning rate rises from {end:.0%} to 100% of optimizer.lr, and "
@@ -76,7 +76,7 @@ def _evaluations(parts: Parts) -> str:
     all_tokens = f"all {parts.validation_tokens:,} validation tokens"
     if count == 1:
         return f"evaluation: at the end, on {all_tokens}"
-    when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.every(horizon.steps):,} steps"
+    when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.interval(horizon.steps):,} steps"
     if parts.sample_tokens is None:
         return f"evaluation: {when}, on {all_tokens}"
     sample = f"a fixed sample of {parts.sample_size:,} of {parts.validation_tokens:,} validation tokens"

@@ -1,6 +1,6 @@
-"""Objectives: each prepares inputs and targets (`prepare`) and computes the loss and metrics (`task`).
+"""Objectives: each makes inputs and targets from rows of token ids, and computes the loss and metrics.
 
-The contract is here; every other file of this package is one objective, named by the file name in a recipe.
+This file is the contract. Every other file of this package is one objective, named by the word that a recipe writes.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,17 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.recipe import kind_settings
 
-SMOOTHED = MappingProxyType({"label_smoothing": "label smoothing"})
-"""`TRAINING_ONLY` of an objective with label smoothing, which applies in training only."""
+LABEL_SMOOTHING = MappingProxyType({"label_smoothing": "label smoothing"})
+"""`TRAINING_ONLY` of an objective with label smoothing."""
 
 
-class Sums(NamedTuple):
-    """Losses and metrics of one micro-batch.
+class LossSums(NamedTuple):
+    """Sums of losses and metrics over one micro-batch.
 
-    parts: a scalar sum per part of the loss, to be divided by counts[part] of the whole optimizer step.
-    metrics: (sum, count) pairs that only the forward pass knows. state: the recurrent state of a stream, or None.
-    outputs: in eval, of a task head, logits (T, C) or numbers (T,) at the targets.
+    parts: each part of the loss as a scalar sum; training divides it by counts[part] of the whole optimizer step.
+    metrics: (sum, count) of each metric.
+    state: the recurrent state of a stream after these rows, else None.
+    outputs: in eval mode, for a task with labels: logits (T, C) or predicted numbers (T, 1) of the targets.
     """
 
     parts: dict[str, Tensor]
@@ -36,38 +37,41 @@ class Sums(NamedTuple):
 
 class ObjectiveSettings(kind_settings.ObjectiveSettings):
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
-        """labels: the labels of the dataset, if any. Raises DataFault if the vocabulary lacks a required token."""
+        """The objective. labels: classes or statistics of the labels in the data, for labelled datasets.
+
+        Raises DataFault if the vocabulary lacks a special token that the objective needs.
+        """
         raise NotImplementedError
 
 
 class Objective:
-    """Prepares batches and builds the module that computes the loss."""
+    """Inputs, targets, loss and metrics of one way to train a model."""
 
     lookahead: int = 0
-    """Tokens of a row beyond the context: targets that are not inputs."""
-    whole_words: bool = False
-    """Rows must have `word_starts`."""
+    """Tokens of a row beyond the context: targets of the last positions, never inputs."""
+    needs_word_starts: bool = False
+    """`prepare` reads `Rows.word_starts`."""
     weights: Mapping[str, float] = {}
-    """Weight of each part of the loss; 1 where absent."""
+    """Weight of each part of the loss; 1 if absent."""
 
     def __init__(self, settings: kind_settings.ObjectiveSettings) -> None:
-        """The settings that it was built from."""
+        """settings: those that the objective was built from; other packages read their class variables."""
         self.settings = settings
 
-    def equip(self, model: Model) -> None:
-        """Add what this objective needs to a model, such as a task head; weights are drawn from torch's generator."""
+    def add_modules(self, model: Model) -> None:
+        """Add the modules that the objective needs to `model`, e.g. a task head, initialized with torch's generator."""
 
     def prepare(self, rows: Rows) -> Batch:
-        """Inputs and targets of these rows. Pure, on the CPU; each row draws from its own key, so any split gives the
-        same.
+        """Make the inputs and targets of these rows, on the CPU.
+
+        A pure function: all randomness of a row comes from its key, so any split into micro-batches gives the same.
         """
         raise NotImplementedError
 
     def task(self, model: Model) -> nn.Module:
-        """The module that is compiled, wrapped and saved: task(batch, state) -> Sums; its attribute `model` is the
-        model.
+        """The module that computes the loss: task(batch, state) -> LossSums, with `model` as a submodule.
 
-        Its other modules belong to the objective: they are trained by the same optimizer and saved in checkpoints, but
-        not in model.safetensors. Their weights are drawn from torch's generator.
+        It is what training compiles and wraps. Its other submodules belong to the objective: they are initialized here
+        with torch's generator, trained by the same optimizer and saved in checkpoints, but not in model.safetensors.
         """
         raise NotImplementedError

@@ -1,6 +1,6 @@
-"""Classification of a text or a pair of texts, from one vector per row.
+"""Classification of a text or of a pair of texts, from one pooled vector per row.
 
-Source: Devlin et al. 2018, arXiv:1810.04805, section 4.1 (first token); Joulin et al. 2017, arXiv:1607.01759 (mean).
+Source: Devlin et al. 2018, arXiv:1810.04805, section 4.1 (first); Joulin et al. 2017, arXiv:1607.01759 (mean).
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives._answering import Answering, ClassSettings, PooledSettings, Task, classified
+from mini_tf.objectives._task import ClassSettings, PooledSettings, TaskLoss, TaskObjective, class_loss
 
 PART = "classify"
 
@@ -25,15 +25,15 @@ class Settings(PooledSettings, ClassSettings):
         return Classify(self, vocabulary, labels)
 
 
-class Classify(Task):
+class Classify(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
         self.pool, self.labels = settings.pool, labels
-        self.loss = classified(settings.weights(labels), settings.label_smoothing)
+        self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.row_labels is not None
-        return self.ask(rows, torch.from_numpy(rows.row_labels[:, 0].astype(np.int64)), PART)
+        return self.make_batch(rows, torch.from_numpy(rows.row_labels[:, 0].astype(np.int64)), PART)
 
     def task(self, model: Model) -> nn.Module:
-        return Answering(model, PART, self.loss, self.pool)
+        return TaskLoss(model, PART, self.loss, self.pool)

@@ -1,7 +1,7 @@
 """Instruction tuning: next-token prediction on chats, with a loss on the assistant's messages only.
 
-Messages are separated by a token that no text can contain, so a prompt cannot end itself: sep prompt sep response sep.
-Source: Ouyang et al. 2022, arXiv:2203.02155, section 3.5 (the supervised step).
+Messages are divided by separators, a token that no text can contain: sep prompt sep response sep.
+Source: Ouyang et al. 2022, arXiv:2203.02155, section 3.5 (supervised fine-tuning).
 """
 
 from dataclasses import replace
@@ -14,8 +14,8 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings
-from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.objectives import LABEL_SMOOTHING, Objective, ObjectiveSettings
+from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
 PART = "instruct"
 
@@ -26,10 +26,10 @@ class Settings(ObjectiveSettings):
     PIPELINE, TASK = "chat", True
     TOKENS = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, METRICS = True, PART, ("accuracy",)
-    TRAINING_ONLY = SMOOTHED
+    TRAINING_ONLY = LABEL_SMOOTHING
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Label smoothing: share of each target's weight that is spread evenly over the vocabulary, in training."""
+    """Label smoothing in training."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Instruct":
         return Instruct(self)
@@ -44,10 +44,10 @@ class Instruct(Objective):
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
-        ids, asked = torch.from_numpy(rows.ids).long(), ~torch.from_numpy(rows.labels).isnan()
-        # The separator that closes a shorter row is a target, but no input.
-        read = rows if rows.segments is None else replace(rows, segments=rows.segments[:, 1:])
-        return ask(read, ids[:, :-1], ids[:, 1:], asked[:, 1:], PART)
+        ids, is_target = torch.from_numpy(rows.ids).long(), ~torch.from_numpy(rows.labels).isnan()
+        # The separator that ends a shorter row is a target but not an input.
+        inputs = rows if rows.segments is None else replace(rows, segments=rows.segments[:, 1:])
+        return make_batch(inputs, ids[:, :-1], ids[:, 1:], is_target[:, 1:], PART)
 
     def task(self, model: Model) -> nn.Module:
-        return Prediction(model, PART, self.label_smoothing)
+        return TokenLoss(model, PART, self.label_smoothing)

@@ -1,4 +1,4 @@
-"""Next-token prediction. Source: Radford et al. 2018 (GPT), section 3.1."""
+"""Causal language modelling: predict the next token. Source: Radford et al. 2018 (GPT), section 3.1."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, ObjectiveSettings
-from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
 PART = "next_token"
 
@@ -28,12 +28,12 @@ class NextToken(Objective):
 
     def prepare(self, rows: Rows) -> Batch:
         ids = torch.from_numpy(rows.ids).long()
-        asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
+        is_target = torch.ones_like(ids[:, 1:], dtype=torch.bool)
         if rows.segments is not None:
             # The target of a document's last token is the separator that begins the next document.
             real = torch.from_numpy(rows.segments) != 0
-            asked = real[:, :-1] & real[:, 1:]
-        return ask(rows, ids[:, :-1], ids[:, 1:], asked, PART)
+            is_target = real[:, :-1] & real[:, 1:]
+        return make_batch(rows, ids[:, :-1], ids[:, 1:], is_target, PART)
 
     def task(self, model: Model) -> nn.Module:
-        return Prediction(model, PART)
+        return TokenLoss(model, PART)

@@ -1,7 +1,6 @@
-"""Sequence to sequence: next-token prediction of the target, given the whole source and the target so far.
+"""Sequence to sequence: predict each token of the target from the source and the target tokens before it.
 
-Inputs begin with the separator, targets end with it. Label smoothing spreads a share of every target's weight evenly
-over the vocabulary; evaluation does not use it.
+The decoder input starts with the opening separator; the labels end with the closing one.
 Source: Sutskever et al. 2014, arXiv:1409.3215; label smoothing: Szegedy et al. 2016, arXiv:1512.00567, section 7.
 """
 
@@ -18,8 +17,8 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import SMOOTHED, Objective, ObjectiveSettings
-from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.objectives import LABEL_SMOOTHING, Objective, ObjectiveSettings
+from mini_tf.objectives._token_loss import TokenLoss, make_batch
 from mini_tf.system.errors import DataFault
 
 PART = "seq2seq"
@@ -32,16 +31,14 @@ class Settings(ObjectiveSettings):
     PIPELINE, TASK = "text2text_generation", True
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
     PREDICTS_TOKENS, TOKEN_LOSS, EVERY_TOKEN, METRICS = True, PART, True, ("accuracy",)
-    TRAINING_ONLY = SMOOTHED
+    TRAINING_ONLY = LABEL_SMOOTHING
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Label smoothing: share of each target's weight that is spread evenly over the vocabulary, in training; 0.1 in the
-    2017 paper.
-    """
+    """Label smoothing in training; Vaswani et al. 2017 use 0.1."""
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Seq2Seq":
         if vocabulary.separator is None:
-            raise DataFault("the tokenizer has no separator token, which the objective seq2seq needs")
+            raise DataFault("the tokenizer has no separator token, which ends a target sequence")
         return Seq2Seq(self)
 
 
@@ -54,15 +51,15 @@ class Seq2Seq(Objective):
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.source is not None
-        ids, read = torch.from_numpy(rows.ids).long(), rows
-        asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
-        if rows.segments is not None:  # the closing separator of a shorter row is a target, but no input
-            read = replace(rows, segments=rows.segments[:, 1:])
-            asked = torch.from_numpy(rows.segments)[:, 1:] != 0
+        ids, inputs = torch.from_numpy(rows.ids).long(), rows
+        is_target = torch.ones_like(ids[:, 1:], dtype=torch.bool)
+        if rows.segments is not None:  # the separator that ends a shorter row is a target but not an input
+            inputs = replace(rows, segments=rows.segments[:, 1:])
+            is_target = torch.from_numpy(rows.segments)[:, 1:] != 0
         segments = rows.source.segments
         token_positions = None if segments is None else TokenPositions.packed(torch.from_numpy(segments).long())
         source = Tokens(torch.from_numpy(rows.source.ids).long(), token_positions)
-        return ask(read, ids[:, :-1], ids[:, 1:], asked, PART, source)
+        return make_batch(inputs, ids[:, :-1], ids[:, 1:], is_target, PART, source)
 
     def task(self, model: Model) -> nn.Module:
-        return Prediction(model, PART, self.label_smoothing)
+        return TokenLoss(model, PART, self.label_smoothing)

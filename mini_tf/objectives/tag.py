@@ -1,4 +1,5 @@
-"""Tagging: one tag per word, predicted at its first token. Source: Devlin et al. 2018, arXiv:1810.04805, section 5.3."""
+"""Token classification: a tag for every word, predicted at its first token. Source: Devlin et al. 2018,
+arXiv:1810.04805, section 5.3."""
 
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives._answering import Answering, ClassSettings, Task, classified
+from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, class_loss
 
 PART = "tag"
 
@@ -23,18 +24,18 @@ class Settings(ClassSettings):
         return Tag(self, vocabulary, labels)
 
 
-class Tag(Task):
+class Tag(TaskObjective):
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
         self.labels = labels
-        self.loss = classified(settings.weights(labels), settings.label_smoothing)
+        self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
         labels = torch.from_numpy(rows.labels).flatten()
         at = (~labels.isnan()).nonzero().squeeze(1)
-        batch = self.ask(rows, labels[at].long(), PART, at)
-        return batch if rows.examples is None else replace(batch, draws=batch.draws | {"examples": torch.from_numpy(rows.examples)})
+        batch = self.make_batch(rows, labels[at].long(), PART, at)
+        return batch if rows.examples is None else replace(batch, extras=batch.extras | {"examples": torch.from_numpy(rows.examples)})
 
     def task(self, model: Model) -> nn.Module:
-        return Answering(model, PART, self.loss)
+        return TaskLoss(model, PART, self.loss)

@@ -1,4 +1,4 @@
-"""AdamW on torch's fused kernel, without torch.optim, whose construction imports a compiler (a second at every start).
+"""AdamW with torch's fused kernel, without torch.optim (building one imports a compiler, which takes a second).
 
 Source: Loshchilov and Hutter 2019, arXiv:1711.05101. Memory: two tensors per parameter.
 """
@@ -15,39 +15,39 @@ from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
 
 
 class AdamSettings(OptimizerSettings):
-    """Settings of optimizers that use AdamW for all or some parameters."""
+    """Settings of optimizers that use AdamW for all or some of the parameters."""
 
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    """Decay rates of AdamW's first and second moment."""
+    """Decay rates of AdamW's moving averages of the gradient and its square."""
     eps: float = Field(1e-8, gt=0, le=10)
-    """Added to the square root of AdamW's second moment."""
+    """Added to AdamW's denominator, sqrt(exp_avg_sq)."""
 
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"exp_avg": parameter.zeros(), "exp_avg_sq": parameter.zeros()}
 
 
 class AdamW(Optimizer):
-    """Updates parameters in groups of equal weight decay and learning rate. Moments have the type of their parameter."""
+    """AdamW over groups of equal weight decay and learning rate. State tensors have the dtype of their parameter."""
 
     def __init__(self, settings: AdamSettings, parameters: Mapping[str, Parameter]) -> None:
         super().__init__(settings, parameters)
         self.betas, self.eps = settings.betas, settings.eps
         groups: dict[tuple[float, float], list[str]] = defaultdict(list)
         for name, p in self.parameters.items():
-            groups[settings.decay_of(p), p.rate].append(name)
-        self.groups = [(names, decay, rate) for (decay, rate), names in groups.items()]
+            groups[settings.weight_decay_of(p), p.lr_scale].append(name)
+        self.groups = [(names, decay, scale) for (decay, scale), names in groups.items()]
         device = next((p.tensor.device for p in self.parameters.values()), torch.device("cpu"))  # there may be no parameters
-        self._count_there = torch.zeros((), device=device)  # inputs of the kernel: filled, not copied, so nothing waits
+        self._step_on_device = torch.zeros((), device=device)  # input of the kernel; filled, not copied, to avoid a synchronization
 
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        count = self._count_there.fill_(self.count)
-        for group, decay, rate in self.groups:
-            names = [name for name in group if name in moving]
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        step = self._step_on_device.fill_(self.step_count)
+        for group, decay, scale in self.groups:
+            names = [name for name in group if name in parameters]
             if not names:
                 continue
-            tensors, grads = [moving[name].tensor for name in names], [moving[name].grad for name in names]
+            tensors, grads = [parameters[name].tensor for name in names], [parameters[name].grad for name in names]
             means, squares = ([self.state[name][moment] for name in names] for moment in ("exp_avg", "exp_avg_sq"))
             torch._fused_adamw_(
-                tensors, grads, means, squares, [], [count] * len(names),
-                lr=lr * rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False,
+                tensors, grads, means, squares, [], [step] * len(names),
+                lr=lr * scale, beta1=self.betas[0], beta2=self.betas[1], weight_decay=decay, eps=self.eps, amsgrad=False, maximize=False,
             )  # fmt: skip

@@ -12,5 +12,5 @@ from mini_tf.optimizers._adam import AdamSettings, AdamW
 
 
 class Settings(AdamSettings):
-    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> AdamW:
+    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> AdamW:
         return AdamW(self, parameters)

@@ -1,10 +1,9 @@
-"""Muon: the update of a matrix is its orthogonalized momentum, so that it has the same size in every direction.
+"""Muon: SGD with momentum whose update of each weight matrix is orthogonalized.
 
-Orthogonalization takes a few steps of an odd polynomial, X <- a X + (b (X X^T) + c (X X^T)^2) X, which drives all
-singular values towards 1. Matrices of one shape are processed together. Parameters that are not matrices of a layer use
-AdamW; LoRA adapters too, since the change of a product is orthogonalized, not its factors, and the gradient of A is 0
-at first, of which orthogonalization would make a full step out of rounding errors. Memory: one tensor per matrix, two
-for others.
+Orthogonalization is a few Newton-Schulz steps, X <- a X + (b (X X^T) + c (X X^T)^2) X, which drive all singular values
+towards 1; matrices of equal shape are batched. All parameters that are not a matrix of a layer use AdamW. So do LoRA
+adapters: the update of B A should be orthogonal, not that of its factors, and the gradient of A starts at 0, whose
+rounding errors would become a full step. Memory: one tensor per matrix, two for other parameters.
 
 Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the coefficients of each step:
 Amsel et al. 2025, "The Polar Express", arXiv:2505.16932, section 4, for singular values in [0.001, 1].
@@ -30,38 +29,37 @@ COEFFICIENTS = (
     (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
     (1.875, -1.25, 0.375),
 )
-"""(a, b, c) of each step; the last one for all that follow."""
+"""(a, b, c) of each step; the last triple is repeated."""
 SAFETY = 1.01
-"""Inputs are scaled slightly below the limit, since a singular value above the interval would explode."""
+"""Inputs are scaled down by this: singular values above the interval of a polynomial would diverge."""
 
 
 class Settings(AdamSettings):
     lr: float = Field(1e-3, gt=0, le=10)
     """Peak learning rate of matrices; try 0.02."""
     head_lr: float | None = Field(None, gt=0, le=10)
-    """Peak learning rate of an untied output layer, norms and biases; default lr."""
+    """Peak learning rate of an untied output projection, norms, biases and adapters; default lr."""
     momentum: float = Field(0.95, ge=0, lt=1)
     """Decay rate of the momentum."""
     orthogonal_steps: int = Field(5, ge=1, le=20)
-    """Steps of the orthogonalization; 3 are enough for short runs."""
+    """Newton-Schulz steps per update; 3 are enough for short runs."""
 
-    def rate_of(self, role: str) -> float:
-        """Vectors and adapters use AdamW with the head's learning rate."""
-        return super().rate_of("head" if role in ("vector", "adapter") else role)
+    def lr_of(self, role: str) -> float:
+        """Vectors and adapters use AdamW too, with the learning rate of the head."""
+        return super().lr_of("head" if role in ("vector", "adapter") else role)
 
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         if parameter.role != "matrix":
             return super().moments(parameter)
         return {"momentum": parameter.zeros()}
 
-    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Muon":
-        return Muon(self, parameters, products)
+    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Muon":
+        return Muon(self, parameters, matmul_dtype)
 
 
-def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
-    """(n, R, C) -> approximately the nearest (semi-)orthogonal matrices; with more steps singular values are closer to
-    1.
-    """
+def orthogonalize(matrices: Tensor, n_steps: int) -> Tensor:
+    """Approximately the nearest (semi-)orthogonal matrices of a batch (n, R, C); more steps bring singular values
+    nearer to 1."""
     wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
     exact = torch.float32 if wide.dtype == torch.bfloat16 else wide.dtype
     norms = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True, dtype=exact)
@@ -72,23 +70,24 @@ def orthogonal(matrices: Tensor, n_steps: int) -> Tensor:
             a, b, c = a / SAFETY, b / SAFETY**3, c / SAFETY**5
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    found: Tensor = x if wide is matrices else x.mT
-    return found
+    result: Tensor = x if wide is matrices else x.mT
+    return result
 
 
 class Muon(AdamW):
-    """matrices: parameters for Muon; AdamW updates the rest. products: type of the matrix products in `orthogonal`."""
+    """matrices: parameters updated by Muon; AdamW updates the others. matmul_dtype: dtype of the products in
+    `orthogonalize`."""
 
-    def __init__(self, settings: Settings, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> None:
+    def __init__(self, settings: Settings, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> None:
         self.matrices = {name: p for name, p in parameters.items() if p.role == "matrix"}
         rest = {name: p for name, p in parameters.items() if name not in self.matrices}
         super().__init__(settings, self.matrices | rest)
         self.settings = settings
-        self.products = torch.float32 if products == torch.float16 else products  # the powers would overflow
+        self.matmul_dtype = torch.float32 if matmul_dtype == torch.float16 else matmul_dtype  # fp16 would overflow
 
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        super().move({name: p for name, p in moving.items() if name not in self.matrices}, lr)
-        matrices = {name: p for name, p in moving.items() if name in self.matrices}
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        super().update({name: p for name, p in parameters.items() if name not in self.matrices}, lr)
+        matrices = {name: p for name, p in parameters.items() if name in self.matrices}
         if not matrices:
             return
         tensors, grads = [p.tensor for p in matrices.values()], [p.grad for p in matrices.values()]
@@ -97,29 +96,29 @@ class Muon(AdamW):
         torch._foreach_lerp_(momentum, grads, 1 - beta)
         torch._foreach_lerp_(grads, momentum, beta)  # Nesterov momentum
         if self.settings.weight_decay:
-            kept = [1 - lr * p.rate * self.settings.decay_of(p) for p in matrices.values()]
-            torch._foreach_mul_(tensors, kept)
-        for wanted, parts in _by_shape(matrices).items():
-            updates = orthogonal(torch.stack([part.grad for part in parts]).to(self.products), self.settings.orthogonal_steps)
-            moves, rates = list(updates.to(parts[0].matrix.dtype).unbind()), [part.rate for part in parts]
-            if any(rate != 1.0 for rate in rates):
-                torch._foreach_mul_(moves, rates)
-            # The update of a tall matrix is scaled up, so that it changes its outputs as much.
-            far = lr * max(1.0, wanted[0] / wanted[1]) ** 0.5
-            torch._foreach_add_([part.matrix for part in parts], moves, alpha=-far)
+            factors = [1 - lr * p.lr_scale * self.settings.weight_decay_of(p) for p in matrices.values()]
+            torch._foreach_mul_(tensors, factors)
+        for (n_rows, n_columns), group in _by_shape(matrices).items():
+            updates = orthogonalize(torch.stack([one.grad for one in group]).to(self.matmul_dtype), self.settings.orthogonal_steps)
+            steps, scales = list(updates.to(group[0].matrix.dtype).unbind()), [one.lr_scale for one in group]
+            if any(scale != 1.0 for scale in scales):
+                torch._foreach_mul_(steps, scales)
+            # Scale the update of a tall matrix so that its outputs have the same RMS as its inputs.
+            step_size = lr * max(1.0, n_rows / n_columns) ** 0.5
+            torch._foreach_add_([one.matrix for one in group], steps, alpha=-step_size)
 
 
-class _Part(NamedTuple):
+class _Matrix(NamedTuple):
     matrix: Tensor
     grad: Tensor
-    rate: float
+    lr_scale: float
 
 
-def _by_shape(matrices: Mapping[str, Parameter]) -> dict[tuple[int, int], list[_Part]]:
-    """All matrices, joined ones by part, grouped by shape."""
-    gathered: dict[tuple[int, int], list[_Part]] = defaultdict(list)
+def _by_shape(matrices: Mapping[str, Parameter]) -> dict[tuple[int, int], list[_Matrix]]:
+    """The matrices grouped by shape; a fused one is split first."""
+    groups: dict[tuple[int, int], list[_Matrix]] = defaultdict(list)
     for p in matrices.values():
-        rows = p.rows or p.tensor.shape[:1]
-        for part, moved in zip(p.tensor.split(rows), p.grad.split(rows), strict=True):
-            gathered[part.shape[0], part.shape[1]].append(_Part(part, moved, p.rate))
-    return gathered
+        sizes = p.split_sizes or p.tensor.shape[:1]
+        for matrix, grad in zip(p.tensor.split(sizes), p.grad.split(sizes), strict=True):
+            groups[matrix.shape[0], matrix.shape[1]].append(_Matrix(matrix, grad, p.lr_scale))
+    return groups

@@ -57,11 +57,11 @@ class TagAccumulator:
         self._example: int | None = None
 
     def add(self, batch: Batch, outputs: Tensor) -> None:
-        assert batch.at is not None
+        assert batch.target_positions is not None
         rows, length = batch.inputs.ids.shape
-        borders = np.cumsum(np.bincount((batch.at // length).cpu().numpy(), minlength=rows))[:-1]
+        borders = np.cumsum(np.bincount((batch.target_positions // length).cpu().numpy(), minlength=rows))[:-1]
         truth, predicted = (np.split(tags.cpu().numpy(), borders) for tags in (batch.labels, outputs.argmax(-1)))
-        examples = batch.draws["examples"].tolist() if "examples" in batch.draws else [None] * rows
+        examples = batch.extras["examples"].tolist() if "examples" in batch.extras else [None] * rows
         for example, *row in zip(examples, truth, predicted, strict=True):
             for sentences, tags in zip((self._truth, self._predicted), row, strict=True):
                 if example is None or example != self._example:

@@ -14,45 +14,45 @@ from mini_tf.recipe.values import Share, near, show
 
 
 class OptimizerSettings(Kind):
-    """What every optimizer has."""
+    """Keys of every optimizer."""
 
     PACKAGE = "optimizers"
 
     lr: float = Field(1e-3, gt=0, le=10)
-    """Learning rate at the top of the schedule."""
+    """Peak learning rate."""
     embedding_lr: float | None = Field(None, gt=0, le=10)
-    """Rate for embeddings; default lr."""
+    """Peak learning rate of embeddings; default lr."""
     head_lr: float | None = Field(None, gt=0, le=10)
-    """Rate for an untied output table; default lr."""
+    """Peak learning rate of an untied output projection; default lr."""
     weight_decay: float = Field(0.1, ge=0, le=10)
     """Applied to matrices, not to vectors (norms, biases) nor to embeddings."""
     clip: float = Field(1.0, ge=0, le=1e6)
-    """Largest global norm of the gradient; 0 = no clipping."""
+    """Gradient clipping: largest global norm of the gradient; 0 = no clipping."""
     layer_decay: float = Field(1.0, gt=0, le=1)
-    """The last layer's rate is multiplied by this, the one before by its square, ...; embeddings learn slowest, the head at full rate."""
+    """Layer-wise decay: lr * layer_decay^depth; depth: head 0, last layer 1, ..., embeddings largest."""
 
-    def rate_of(self, role: str) -> float:
-        """The learning rate of a `matrix`, `embedding`, `head`, `adapter` or `vector`."""
+    def lr_of(self, role: str) -> float:
+        """The peak learning rate of a role: matrix, embedding, head, adapter or vector."""
         if role == "embedding":
             return self.embedding_lr or self.lr
         return (self.head_lr or self.lr) if role == "head" else self.lr
 
-    def build(self, parameters: Any, products: Any) -> Any:
+    def build(self, parameters: Any, matmul_dtype: Any) -> Any:
         raise NotImplementedError
 
 
 class ScheduleSettings(Kind):
-    """What every schedule has."""
+    """Keys of every schedule."""
 
     PACKAGE = "schedules"
 
     warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Steps (a whole number), or a share of the horizon (5%)."""
+    """Warmup: a number of steps, or a share of the run (5%)."""
     floor: Share = 0.0
-    """Rate at the end, as a share of lr."""
+    """Final learning rate, as a share of lr."""
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        """The rate of step number `step` (from 0) of `n_steps`, as a share of the peak, after a warmup of `begin` steps."""
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        """The factor on the peak learning rate at `step` (from 0) of `n_steps`, after a warmup of `warmup_steps`."""
         raise NotImplementedError
 
 
@@ -240,39 +240,39 @@ class PipelineSettings(Kind):
 
 
 class ObjectiveSettings(Kind):
-    """What the recipe needs to know of an objective."""
+    """What a recipe knows of an objective."""
 
     PACKAGE = "objectives"
     DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions of self-attention that it can be learnt with, of which one is the model's. `prefix`: rows have orders of their own
-    (`TokenPositions.orders`), and a prompt is such a prefix."""
+    """Directions of self-attention that it can be trained with; the model must support one. `prefix`: rows have
+    attention orders of their own (`TokenPositions.orders`), and a prompt is a prefix."""
     SOURCE: ClassVar[bool] = False
-    """Its rows have a source, to which the model attends."""
+    """Its rows have a source: it needs an encoder-decoder."""
     STREAMS: ClassVar[bool] = False
-    """Its rows may go on from step to step: it leaves their positions to the model, and its task has `start` and `trim`."""
+    """Rows may continue from step to step with a recurrent state (`train.stream`); its task has `start` and `trim`."""
     DATASET: ClassVar[str] = "text"
-    """What a row of data is: a word of the package `data.datasets`."""
+    """Type of its dataset: a word of the package `data.datasets`."""
     PIPELINE: ClassVar[str | None] = None
-    """What its models can be asked for: a word of the package `pipelines`; None: for nothing but their loss."""
+    """Pipeline of its trained models: a word of the package `pipelines`; None: only their loss can be evaluated."""
     TASK: ClassVar[bool] = False
-    """It is learnt for its own sake, rather than to begin with."""
+    """It is a downstream task, not pretraining."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
-    """Special tokens that the question is asked with, which a foreign tokenizer is given if it lacks them: "mask"."""
+    """Special tokens that it needs, such as "mask"; a foreign tokenizer without them gets them added."""
     PREDICTS_TOKENS: ClassVar[bool] = False
-    """The logits of the model are scores of the vocabulary's tokens: text is generated and masks are filled with such a model."""
+    """The model's logits are over the vocabulary: the model can generate text or fill masks."""
     TOKEN_LOSS: ClassVar[str | None] = None
-    """The part of the loss that is the cross-entropy of tokens in nats, of which perplexity is made; None where there is none."""
+    """The part of the loss that is a cross-entropy of tokens in nats, for perplexity; None if there is none."""
     LOSS_UNIT: ClassVar[str] = "nats per label"
-    """What the loss is where it is not that of tokens."""
+    """Unit of the loss if `TOKEN_LOSS` is None."""
     EVERY_TOKEN: ClassVar[bool] = False
-    """That part has every token of a text as a target once, so that it can be given in bits per byte."""
+    """Every token of a text is a target of `TOKEN_LOSS` exactly once, so bits per byte are defined."""
     METRICS: ClassVar[tuple[str, ...]] = ()
-    """What its task measures besides, by the names that --assert uses; the pipeline has figures of its own."""
+    """Further metrics of its task, by the names that --assert uses; the pipeline has metrics of its own."""
     TRAINING_ONLY: ClassVar[Mapping[str, str]] = {}
     """Settings that change only the training loss, not the validation loss, each with its name in words."""
 
     def dataset(self) -> Any:
-        """What a row of its data is, as settings of the package `data.datasets`."""
+        """The settings of its dataset type."""
         return settings_of("data.datasets", self.DATASET)()
 
     @classmethod
@@ -280,9 +280,9 @@ class ObjectiveSettings(Kind):
         named = {"data.datasets": ("dataset", cls.DATASET), "pipelines": ("pipeline", cls.PIPELINE)}
         for package, (what, word) in named.items():
             if word is not None and word not in (words := listing(package)):
-                meant = near(word, words)
-                way = f"did you mean {meant!r}?" if meant else f"there are: {', '.join(words)}"
-                return f"names the {what} {show(word)}, which there is not; {way}"
+                similar = near(word, words)
+                hint = f"did you mean {similar!r}?" if similar else f"there are: {', '.join(words)}"
+                return f"names the {what} {show(word)}, which does not exist; {hint}"
         return None
 
     def uses(self) -> Iterator[Kind]:
@@ -292,26 +292,26 @@ class ObjectiveSettings(Kind):
 
     @classmethod
     def pipeline(cls) -> Any:
-        """The settings of its pipeline, None where it has none."""
+        """The settings of its pipeline; None if it has none."""
         return None if cls.PIPELINE is None else settings_of("pipelines", cls.PIPELINE)()
 
     @classmethod
     def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:
-        """The direction of a model's self-attention under this objective, causal before prefix; None where the two do not fit."""
-        fitting = sorted(cls.DIRECTIONS & model.DIRECTIONS)
-        return fitting[0] if fitting and cls.SOURCE == model.SOURCE else None
+        """Direction of the model's self-attention under this objective, causal before prefix; None if incompatible."""
+        common = sorted(cls.DIRECTIONS & model.DIRECTIONS)
+        return common[0] if common and cls.SOURCE == model.SOURCE else None
 
     @property
     def classes(self) -> Sequence[str] | None:
-        """The classes or tags by name, where the recipe lists them."""
+        """Names of the classes or tags, if the recipe lists them."""
         return None
 
     def prompts_are_prefixes(self, model: ModelSettings) -> bool:
-        """Whether the tokens of a text that such a model is given all see each other, as in training."""
+        """Whether the tokens of a prompt attend to each other in both directions, as in training."""
         return self.direction(model) == "prefix"
 
     def rules_with(self, model: ModelSettings) -> Rules:
-        """What it and the model must be to each other besides; keys are those of the whole recipe ("objective.pool")."""
+        """Further rules between the objective and the model, by full recipe keys ("objective.pool")."""
         return ()
 
     def build(self, vocabulary: Any, labels: Any = None) -> Any:

@@ -27,7 +27,7 @@ FACTS = "facts.json"
 
 
 class Machine(BaseModel):
-    """`Setup.found` of the process that met the step."""
+    """`Setup.settings` of the process that met the step."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -66,11 +66,11 @@ class Facts(BaseModel):
             micro_batch=micro,
             what=fault.problem.what,
             message=fault.message,
-            rows=fault.read.rows,
-            documents=fault.read.documents,
+            rows=fault.data.rows,
+            documents=fault.data.documents,
             parameters=list(fault.problem.parameters),
             counters=fault.at.counters(),
-            setup=Machine(**setup.found),
+            setup=Machine(**setup.settings),
         )
 
 

@@ -1,8 +1,8 @@
-"""Schedules: the learning rate after the warmup, as a fraction of the peak.
+"""Learning rate schedules: the factor that multiplies the peak learning rate at each step after the warmup.
 
-The contract is here; every other file of this package is one schedule, named by the file name in a recipe. A file has
-`Settings` with one method, `share`, a pure function of the step and the number of steps. `mini_tf.testing.schedules`
-tests what a schedule declares.
+This file is the contract. Every other file of this package is one schedule, named by the word that a recipe writes. It
+has `Settings` with one method, `lr_factor`, a pure function of the step and the number of steps (as the lr_lambda of
+torch's LambdaLR). `mini_tf.testing.schedules` tests every schedule against its class variables.
 """
 
 from typing import ClassVar
@@ -12,17 +12,17 @@ from mini_tf.recipe import kind_settings
 
 class ScheduleSettings(kind_settings.ScheduleSettings):
     MONOTONE: ClassVar[bool] = True
-    """After the warmup the learning rate never rises."""
+    """The learning rate never rises after the warmup."""
     CONTINUOUS: ClassVar[bool] = True
-    """The learning rate has no jumps."""
+    """With many steps the learning rate changes little from one step to the next."""
     REACHES_FLOOR: ClassVar[bool] = True
-    """The learning rate ends at the floor."""
+    """The learning rate would be at the floor one step after the last."""
 
-    def fallen(self, way: float) -> float:
-        """The fraction of the peak after `way` (0 to 1) of the decay from the peak to the floor."""
-        return 1 - (1 - self.floor) * way
+    def decayed(self, fraction: float) -> float:
+        """Interpolate from the peak (fraction 0) to the floor (fraction 1)."""
+        return 1 - (1 - self.floor) * fraction
 
 
-def progress(step: int, begin: float, n_steps: float) -> float:
-    """Progress of `step` from `begin` to the end, 0 to 1."""
-    return min(max((step - begin) / max(n_steps - begin, 1e-9), 0.0), 1.0)
+def progress(step: int, start: float, n_steps: float) -> float:
+    """Position of `step` between `start` and the end, from 0 to 1."""
+    return min(max((step - start) / max(n_steps - start, 1e-9), 0.0), 1.0)

@@ -6,5 +6,5 @@ from mini_tf.schedules import ScheduleSettings
 class Settings(ScheduleSettings):
     REACHES_FLOOR = False
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return 1.0

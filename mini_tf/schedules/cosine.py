@@ -1,4 +1,4 @@
-"""cosine: decay from the peak to the floor along half a cosine.
+"""cosine: half a cosine from the peak to the floor.
 
 Source: Loshchilov and Hutter 2017, "SGDR", arXiv:1608.03983, without restarts.
 """
@@ -9,5 +9,5 @@ from mini_tf.schedules import ScheduleSettings, progress
 
 
 class Settings(ScheduleSettings):
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return self.fallen((1 - math.cos(math.pi * progress(step, begin, n_steps))) / 2)
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return self.decayed((1 - math.cos(math.pi * progress(step, warmup_steps, n_steps))) / 2)

@@ -1,6 +1,6 @@
 """inverse_sqrt: decay as 1 / sqrt(step), not below the floor.
 
-Source: Vaswani et al. 2017, arXiv:1706.03762, section 5.3, scaled to a peak of 1 at the end of the warmup.
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 5.3, scaled to 1 at the end of the warmup.
 """
 
 import math
@@ -11,5 +11,5 @@ from mini_tf.schedules import ScheduleSettings
 class Settings(ScheduleSettings):
     REACHES_FLOOR = False
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return max(self.floor, math.sqrt(max(begin, 1) / max(step + 1, begin)))
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return max(self.floor, math.sqrt(max(warmup_steps, 1) / max(step + 1, warmup_steps)))

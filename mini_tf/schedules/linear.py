@@ -4,5 +4,5 @@ from mini_tf.schedules import ScheduleSettings, progress
 
 
 class Settings(ScheduleSettings):
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return self.fallen(progress(step, begin, n_steps))
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return self.decayed(progress(step, warmup_steps, n_steps))

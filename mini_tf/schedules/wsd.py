@@ -1,4 +1,4 @@
-"""wsd: warmup, stable, decay; the peak is held, then the learning rate decays linearly to the floor.
+"""wsd: warmup-stable-decay. Constant at the peak, then linear decay to the floor.
 
 Source: Hu et al. 2024, "MiniCPM", arXiv:2404.06395, section 4.
 """
@@ -11,12 +11,12 @@ from mini_tf.schedules import ScheduleSettings, progress
 
 class Settings(ScheduleSettings):
     decay: float = Field(0.3, gt=0, le=1)
-    """Share of the run over which the learning rate decays."""
+    """Share of the run in which the learning rate decays."""
 
     def rules(self) -> Rules:
         if isinstance(self.warmup, float) and self.warmup + self.decay > 1:
             what = f"{self.decay:g} and a warmup of {self.warmup:g} exceed the run; their sum must be at most 1"
             yield Rule("decay", what, ("warmup",))
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return self.fallen(progress(step, max(begin, n_steps * (1 - self.decay)), n_steps))
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return self.decayed(progress(step, max(warmup_steps, n_steps * (1 - self.decay)), n_steps))

@@ -1,8 +1,8 @@
-"""Metrics of predictions, one file per kind of task; floats by name, from numbers and words alone.
+"""Metrics of predictions, one file per type of task: from labels or texts to floats by name.
 
-They use packages that a base install lacks. Without these, `class_scores`, `number_scores` and `entity_scores` return
-only accuracy or rmse, so training continues, and `corpus_scores` and `summary_scores` raise Unavailable. `left_out`
-reports missing metrics; `require` checks for a requested one.
+Most metrics come from optional packages. Without these `class_scores`, `number_scores` and `entity_scores` return only
+accuracy or rmse; `corpus_scores` and `summary_scores` raise Unavailable. `left_out` is the warning for a caller that
+goes on without them; `require` raises for a caller that needs them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,24 +16,27 @@ PACKAGES = {
     "scikit-learn": "F1, Matthews, Pearson and Spearman",
     "seqeval": "entity F1",
 }
-"""What the extra `scores` installs, and its metrics."""
+"""Packages of the extra `scores`, and the metrics of each."""
 _F1, _ENTITIES = ("scikit-learn",), ("scikit-learn", "seqeval")
 TEXT_METRICS = {
     **dict.fromkeys(("bleu", "chrf", "exact_match"), ("sacrebleu",)),
     **dict.fromkeys(("rouge1", "rouge2", "rougeL"), ("rouge-score",)),
 }
-"""Metrics of generated texts with references."""
+"""Metrics of generated texts, from references; each with the packages it needs, as below."""
 ENTITY_METRICS = dict.fromkeys(("entity_f1", "entity_f1.", "entity_precision", "entity_recall"), _ENTITIES)
-"""Metrics of entity tags; other tags have f1_macro instead."""
+"""Metrics of tags that mark entities; other tags have f1_macro instead."""
 CLASS_METRICS = {"accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1.", "matthews"), _F1)}
 REGRESSION_METRICS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
 TAG_METRICS = {"accuracy": (), "f1_macro": _F1} | ENTITY_METRICS
-COMMON = ("loss", "perplexity", "bits_per_byte", "accuracy")
-"""Metrics of several kinds of objectives."""
+COMMON_METRICS = ("loss", "perplexity", "bits_per_byte", "accuracy")
+"""Metrics that several objectives share."""
 
 
 def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Metrics of an evaluation with these classes, if known; a name that ends in a dot is completed by a class or type."""
+    """Names of the metrics of an evaluation; a name that ends in a dot is a prefix, followed by a class or entity type.
+
+    classes: those of the run, if known.
+    """
     of_tokens = ("perplexity", "bits_per_byte")[: 1 + objective.EVERY_TOKEN] if objective.TOKEN_LOSS is not None else ()
     pipeline = objective.pipeline()
     return (
@@ -44,10 +47,10 @@ def metrics_of(objective: ObjectiveSettings | type[ObjectiveSettings], classes: 
     )
 
 
-def packages_of(pipeline: PipelineSettings | None, figures: Iterable[str]) -> tuple[str, ...]:
-    """Packages that one of these metrics needs."""
+def packages_of(pipeline: PipelineSettings | None, metrics: Iterable[str]) -> tuple[str, ...]:
+    """Packages that these metrics need. Metrics of the pipeline may need some; metrics of the objective need none."""
     known = {} if pipeline is None else {**pipeline.METRICS, **pipeline.GENERATION_METRICS}
-    needed = {package for name in figures for package in known.get(name, known.get(f"{name.partition('.')[0]}.", ()))}
+    needed = {package for name in metrics for package in known.get(name, known.get(f"{name.partition('.')[0]}.", ()))}
     return tuple(package for package in PACKAGES if package in needed)
 
 
@@ -55,19 +58,19 @@ INSTALL = "pip install 'minitf[scores]'"
 
 
 def require(*packages: str) -> None:
-    """Unavailable if one of `packages` (of PACKAGES) is missing."""
-    if lacking := missing(*packages):
-        raise Unavailable("; ".join(f"{_figures(package)} {package}" for package in lacking), hint=INSTALL)
+    """Raise Unavailable if one of `packages` (keys of PACKAGES) is not installed."""
+    if absent := missing(*packages):
+        raise Unavailable("; ".join(f"{_needing(package)} {package}" for package in absent), hint=INSTALL)
 
 
 def available(*packages: str) -> bool:
-    """Whether all of `packages` are installed."""
+    """Whether all `packages` are installed."""
     return not missing(*packages)
 
 
-def can_measure(figures: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether the packages of at least one metric are installed."""
-    return any(available(*packages) for packages in figures.values())
+def can_measure(metrics: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether at least one of these metrics (`PipelineSettings.GENERATION_METRICS`) has its packages installed."""
+    return any(available(*packages) for packages in metrics.values())
 
 
 def missing(*packages: str) -> list[str]:
@@ -76,21 +79,22 @@ def missing(*packages: str) -> list[str]:
 
 
 def left_out(*packages: str) -> str:
-    """A sentence about missing metrics; "" if none is missing."""
-    if not (lacking := missing(*packages)):
+    """A warning that names missing packages and metrics; "" if all are installed."""
+    if not (absent := missing(*packages)):
         return ""
-    named = " and ".join(lacking)
-    figures = ", ".join(PACKAGES[package] for package in lacking)
-    return f"{named} {'is' if len(lacking) == 1 else 'are'} not installed, so there is no {figures}: {INSTALL}"
+    named = " and ".join(absent)
+    metrics = ", ".join(PACKAGES[package] for package in absent)
+    return f"{named} {'is' if len(absent) == 1 else 'are'} not installed, so there is no {metrics}: {INSTALL}"
 
 
-def _figures(package: str) -> str:
-    spoken = PACKAGES[package]
-    return f"{spoken} {'need' if ' and ' in spoken else 'needs'}"
+def _needing(package: str) -> str:
+    metrics = PACKAGES[package]
+    return f"{metrics} {'need' if ' and ' in metrics else 'needs'}"
 
 
 def version(package: str) -> str | None:
-    """The version of a package; None if it is missing, "" if unknown. Imports are literal."""
+    """The installed version of a package; None if it is missing, "" if unknown."""
+    # Literal imports only: no module is imported by a name in a variable.
     try:
         match package:
             case "sacrebleu":

@@ -1,6 +1,6 @@
-"""Classification metrics: accuracy, F1, Matthews correlation; confusion matrix; calibration.
+"""Metrics of classification: accuracy, F1, Matthews correlation, confusion matrix and calibration.
 
-F1 and Matthews are scikit-learn's. Sources: Matthews 1975, for several classes Gorodkin 2004; Guo et al. 2017,
+F1 and Matthews are scikit-learn's. Sources: Matthews 1975; multiclass: Gorodkin 2004; calibration: Guo et al. 2017,
 arXiv:1706.04599.
 """
 
@@ -13,9 +13,9 @@ from mini_tf.scores import available
 
 
 class Calibration(NamedTuple):
-    """Per confidence bin, (bins,) each: mean confidence, accuracy (both NaN in an empty bin), and number of texts.
+    """Reliability diagram, (bins,) each: mean confidence and accuracy (NaN in an empty bin) and count of a bin.
 
-    error: the expected calibration error (ECE), the mean over all texts of |confidence - accuracy| of their bin.
+    `error` is the expected calibration error (ECE): |accuracy - confidence| of a bin, averaged over all examples.
     """
 
     confidence: np.ndarray
@@ -25,12 +25,13 @@ class Calibration(NamedTuple):
 
 
 def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class numbers (N,); names: all
-    classes.
+    """accuracy, f1_macro, f1_micro and f1.<class> (0-1), and matthews (-1 to 1), from class ids (N,).
 
-    A class that occurs neither in truth nor in predictions has no F1 and is left out of the macro mean; one that is
-    never right has 0. matthews is 0 if truth or predictions have one class only. With one class per text f1_micro is
-    the accuracy. Without scikit-learn only accuracy.
+    names: of all classes.
+
+    A class with neither labels nor predictions has no F1 and is not part of the macro mean; one without a correct
+    prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy. Without
+    scikit-learn: only accuracy.
     """
     _must_match(truth, predicted)
     scores = {"accuracy": float(np.mean(truth == predicted))}
@@ -51,32 +52,32 @@ def _matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
     from sklearn.metrics import matthews_corrcoef
 
     if min(len(np.unique(truth)), len(np.unique(predicted))) < 2:
-        return 0.0  # 0 / 0, of which scikit-learn warns
+        return 0.0  # 0 / 0, for which scikit-learn prints a warning
     return float(matthews_corrcoef(truth, predicted))
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
-    """The confusion matrix (n, n) of `n` classes: rows are true classes, columns predicted ones."""
+    """Confusion matrix: counts (n, n), one row per true class, one column per predicted class."""
     _must_match(truth, predicted)
     return np.bincount(truth.astype(np.int64) * n + predicted, minlength=n * n).reshape(n, n)
 
 
 def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) -> Calibration:
-    """Calibration from probabilities (N, C) and true classes (N,); confidence is the largest probability.
+    """Calibration from probabilities (N, C) and true class ids (N,).
 
-    Bins are equally wide, over 0 to 1, and include their upper edge.
+    Confidence is an example's largest probability. Bins have equal width over 0 to 1 and include their upper edge.
     """
     _must_match(truth, probabilities)
-    confidence, right = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
-    which = np.searchsorted(np.arange(1, bins) / bins, confidence)
-    counts = np.bincount(which, minlength=bins)
-    sums = [np.bincount(which, weights=values, minlength=bins) for values in (confidence, right)]
+    confidence, correct = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
+    bin_ids = np.searchsorted(np.arange(1, bins) / bins, confidence)
+    counts = np.bincount(bin_ids, minlength=bins)
+    sums = [np.bincount(bin_ids, weights=values, minlength=bins) for values in (confidence, correct)]
     mean_confidence, accuracy = (np.divide(total, counts, out=np.full(bins, np.nan), where=counts > 0) for total in sums)
     return Calibration(mean_confidence, accuracy, counts, float(np.abs(sums[0] - sums[1]).sum() / len(truth)))
 
 
 def _must_match(truth: np.ndarray, predicted: np.ndarray) -> None:
     if len(truth) != len(predicted):
-        raise ValueError(f"truth and predictions must have the same length: {len(truth)} != {len(predicted)}")
+        raise ValueError(f"labels and predictions must be equally many: {len(truth)} != {len(predicted)}")
     if len(truth) == 0:
-        raise ValueError("there must be a prediction")
+        raise ValueError("there must be at least one prediction")

@@ -1,6 +1,6 @@
-"""Translation metrics: BLEU, chrF and exact match over a corpus.
+"""Metrics of translations: corpus BLEU, chrF and exact match.
 
-BLEU and chrF are sacrebleu's with its defaults, on detokenized, cased text, comparable with published results.
+BLEU and chrF are sacrebleu's with its defaults, on detokenized and cased text, as usually published.
 Sources: Papineni et al. 2002; Popović 2015; Post 2018, arXiv:1804.08771.
 """
 
@@ -8,26 +8,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.scores import require
-from mini_tf.scores.references import alternatives
+from mini_tf.scores.references import reference_lists
 
 if TYPE_CHECKING:
     from sacrebleu import BLEU, CHRF
 
 
 def corpus_scores(translations: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> dict[str, float]:
-    """bleu and chrf (0-100), and exact_match, the share of translations equal to a reference (0-1).
+    """bleu and chrf (0-100), and exact_match (0-1), the share of translations that equal a reference.
 
-    translations[i] is compared with references[i]; with several references BLEU counts the n-grams of all, chrF takes
-    the nearest, exact match any. ValueError if there are none or lengths differ; Unavailable without sacrebleu.
+    translations[i] is compared with references[i]; with several references BLEU counts the n-grams of all and chrF
+    takes the best. Raises ValueError as `reference_lists`; Unavailable without sacrebleu.
     """
-    each = alternatives(translations, references)
+    each = reference_lists(translations, references)
     scores = {name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()}
-    return scores | {"exact_match": sum(ours in theirs for ours, theirs in zip(translations, each, strict=True)) / len(each)}
+    n_exact = sum(text in own for text, own in zip(translations, each, strict=True))
+    return scores | {"exact_match": n_exact / len(each)}
 
 
 def signatures(references: Sequence[str] | Sequence[Sequence[str]] = ("",)) -> dict[str, str]:
-    """The signatures of bleu and chrf by sacrebleu, which are published beside them."""
-    return {name: metric.get_signature().format() for name, metric in _metrics(alternatives([""] * len(references), references)).items()}
+    """sacrebleu's signatures of bleu and chrf, with the number of references, for publication."""
+    return {name: metric.get_signature().format() for name, metric in _metrics(reference_lists([""] * len(references), references)).items()}
 
 
 def _metrics(references: Sequence[Sequence[str]]) -> "dict[str, BLEU | CHRF]":
@@ -36,6 +37,6 @@ def _metrics(references: Sequence[Sequence[str]]) -> "dict[str, BLEU | CHRF]":
 
     # sacrebleu takes the first references of all texts, then the second ones, and so on; None for a missing one.
     most = max(map(len, references))
-    streams: Any = [[theirs[place] if place < len(theirs) else None for theirs in references] for place in range(most)]
-    # `force` changes no metric; it silences a warning about tokenized-looking text.
+    streams: Any = [[texts[i] if i < len(texts) else None for texts in references] for i in range(most)]
+    # `force` changes no result; it only suppresses sacrebleu's warning on stderr about text that looks tokenized.
     return {"bleu": BLEU(force=True, references=streams), "chrf": CHRF(references=streams)}

@@ -22,7 +22,7 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.layers.dropout import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.nn.weights.objective_network import objective_tensors, trained_module
-from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.scores import metrics_of
@@ -53,7 +53,7 @@ class TinyObjective:
         recipe = SimpleNamespace(objective=self.objective.settings)
         return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels)).metric_accumulator()
 
-    def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, Sums]:
+    def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, LossSums]:
         batch = self.objective.prepare(self.rows if rows is None else rows)
         return batch, self.task.train(training)(batch, None)
 
@@ -63,7 +63,7 @@ class TinyObjective:
         return torch.stack([part * (weights.get(name, 1.0) / max(counts[name], 1)) for name, part in parts.items()]).sum()
 
     def cut(self, size: int) -> list[Rows]:
-        return [self.rows.part(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
+        return [self.rows.slice(first, min(first + size, N_ROWS)) for first in range(0, N_ROWS, size)]
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
     else:
         labels, vocabulary = labels_for(settings.DATASET), VOCABULARY
         objective = settings.build(vocabulary, labels)
-        rows = rows_for(settings.DATASET, objective.lookahead, objective.whole_words)
+        rows = rows_for(settings.DATASET, objective.lookahead, objective.needs_word_starts)
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
     fitting = [one for one in models if settings.direction(one)]
     seeing_most = next((one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0])  # so that every position can be predicted
     model: Model = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3).build(vocabulary.size, max(16, rows.ids.shape[1]))
-    objective.equip(model)
+    objective.add_modules(model)
     task = objective.task(model).double()
     for module in task.modules():
         if isinstance(module, Dropout):
@@ -135,7 +135,7 @@ def padding_changes_nothing(tried: Tried) -> None:
     real = None if batch.inputs.token_positions is None else batch.inputs.token_positions.segments
     assert real is not None, "the batch must have segments that mark padding"
     assert batch.counts["tokens"] == int((real != 0).sum()), "counts: tokens must be all input tokens without padding"
-    assert batch.at is None or bool((real.flatten()[batch.at] != 0).all()), "padding must not be a target"
+    assert batch.target_positions is None or bool((real.flatten()[batch.target_positions] != 0).all()), "padding must not be a target"
     other = replace(_other_padding(case.rows), source=None if case.rows.source is None else _other_padding(case.rows.source))
     for training in (True, False):
         (_, expected), (_, found) = case.sums(training=training), case.sums(other, training)
@@ -160,8 +160,8 @@ def prepare_is_pure(tried: Tried) -> None:
         assert torch.equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
         assert torch.equal(_targets(whole), torch.cat([_targets(one) for one in batches])), f"{what}: targets must be equal"
         assert whole.counts == _added(one.counts for one in batches), f"{what}: counts must be equal"
-    for name, draw in whole.draws.items():
-        assert torch.equal(draw, again.draws[name]), f"draws: {name} must be equal when prepared twice"
+    for name, draw in whole.extras.items():
+        assert torch.equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
 
 
 @torch.no_grad()
@@ -192,7 +192,7 @@ def parts_are_counted(tried: Tried) -> None:
 
 def evaluation_is_repeatable(tried: Tried) -> None:
     """In eval mode there is no dropout and no randomness."""
-    found: list[Sums] = []
+    found: list[LossSums] = []
     for dropout in (0.0, 0.0, 0.5):
         case = tiny_objective(tried, dropout=dropout)
         torch.manual_seed(len(found))
@@ -278,8 +278,8 @@ def _near(found: Any, expected: Any) -> bool:
 def _targets(batch: Batch) -> Tensor:
     """Boolean mask of the targets (B, L); all True if the batch has no `at`."""
     found = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
-    if batch.at is not None:
-        found = torch.zeros_like(found).flatten().index_fill(0, batch.at, True).view_as(found)
+    if batch.target_positions is not None:
+        found = torch.zeros_like(found).flatten().index_fill(0, batch.target_positions, True).view_as(found)
     return found
 
 

@@ -129,8 +129,8 @@ def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
 
 def scales_the_learning_rate_of_each_parameter(settings: OptimizerSettings) -> None:
     """A parameter of rate 1/2 is updated as with half the learning rate."""
-    half = {name: p._replace(rate=0.5) for name, p in _parameters().items()}
-    whole = {name: p._replace(rate=1.0) for name, p in _parameters().items()}
+    half = {name: p._replace(lr_scale=0.5) for name, p in _parameters().items()}
+    whole = {name: p._replace(lr_scale=1.0) for name, p in _parameters().items()}
     slow, slowed = settings.build(half), settings.build(whole)
     for step in range(3):
         for optimizer, lr in ((slow, _LR), (slowed, _LR / 2)):

@@ -30,7 +30,7 @@ from mini_tf.testing.datasets import Row
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import ClassProbabilities, evaluate, pack
-from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.device import resolve_setup
 
 FEW: dict[str, Any] = {"max_new_tokens": 4, "min_new_tokens": 0, "temperature": 0.0, "num_beams": 2}
 
@@ -59,7 +59,7 @@ class PipelineFixture:
         recipe = recipe.model_copy(update={"model": model, "objective": self.objective, **sections})
         used, labels = self.data.used, self.data.labels
         architecture = Architecture.of(recipe, used.target, used.source, labels)
-        setup = settle(Runtime(device="cpu", compile=False))
+        setup = resolve_setup(Runtime(device="cpu", compile=False))
         one = architecture.initialize(0).eval()
         return Trained(self.data.folder, recipe, used.target, used.source, one, {}, labels, architecture.objective, 0, setup)
 

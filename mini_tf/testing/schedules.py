@@ -9,7 +9,7 @@ from typing import Any
 
 from mini_tf.schedules import ScheduleSettings
 from mini_tf.testing import Case, cases_of
-from mini_tf.training.schedule import Horizon, TrainingSchedule, factor
+from mini_tf.training.schedule import Horizon, TrainingSchedule, lr_factor
 
 _LENGTHS = (1, 2, 3, 10, 97, 1000)
 _WARMUPS: tuple[int | float, ...] = (0, 1, 5, 0.02, 0.3)
@@ -22,7 +22,7 @@ def rates_are_positive_up_to_the_peak(settings: ScheduleSettings) -> None:
         for warmup in _WARMUPS:
             for step, rate in enumerate(_rates(_with(settings, warmup=warmup), n_steps)):
                 assert 0 < rate <= 1, f"the rate of step {step} of {n_steps} with a warmup of {warmup} must be in (0, 1]: {rate}"
-            late = factor(_with(settings, warmup=warmup), n_steps + 7, n_steps)
+            late = lr_factor(_with(settings, warmup=warmup), n_steps + 7, n_steps)
             assert 0 <= late <= 1, f"the rate of step {n_steps + 7} of {n_steps} must be in [0, 1]: {late}"
 
 
@@ -48,7 +48,7 @@ def stays_above_the_floor(settings: ScheduleSettings) -> None:
 def ends_at_the_floor_if_declared(settings: ScheduleSettings) -> None:
     """REACHES_FLOOR: the rate after the last step is the floor."""
     for floor in _FLOORS if settings.REACHES_FLOOR else ():
-        end = factor(_with(settings, warmup=5, floor=floor), 500, 500)
+        end = lr_factor(_with(settings, warmup=5, floor=floor), 500, 500)
         assert abs(end - floor) < 1e-9, f"the rate must end at the floor {floor}: {end}; or declare REACHES_FLOOR = False"
 
 
@@ -70,7 +70,7 @@ def accepts_a_fractional_number_of_steps(settings: ScheduleSettings) -> None:
     """As extrapolated from a time limit. Half a step more changes a CONTINUOUS rate little."""
     settings = _with(settings, warmup=0)
     for step in range(0, 1000, 7):
-        rate, near = (factor(settings, step, n_steps) for n_steps in (1000.5, 1000))
+        rate, near = (lr_factor(settings, step, n_steps) for n_steps in (1000.5, 1000))
         assert 0 < rate <= 1, f"the rate of step {step} of 1000.5 must be in (0, 1]: {rate}"
         close = abs(rate - near) < 0.05 or not settings.CONTINUOUS
         assert close, f"the rate of step {step} must be about the same in 1000.5 steps and in 1000: {rate} and {near}"
@@ -80,7 +80,7 @@ def restarts_for_an_extension(settings: ScheduleSettings) -> None:
     """`--extend`: warmup and curve are repeated over the additional steps."""
     settings = _with(settings, warmup=3)
     longer = TrainingSchedule(settings, 1.0, Horizon(steps=20)).extended(20, 12)
-    rates, expected = [longer.rate(step, 0.0) for step in range(20, 32)], _rates(settings, 12)
+    rates, expected = [longer.lr(step, 0.0) for step in range(20, 32)], _rates(settings, 12)
     assert rates == expected, f"12 further steps must have the rates of a run of 12 steps: {rates} != {expected}"
 
 
@@ -108,7 +108,7 @@ def _with(settings: ScheduleSettings, **changed: Any) -> ScheduleSettings:
 
 
 def _rates(settings: ScheduleSettings, n_steps: int) -> list[float]:
-    return [factor(settings, step, n_steps) for step in range(n_steps)]
+    return [lr_factor(settings, step, n_steps) for step in range(n_steps)]
 
 
 def _largest_change(rates: list[float]) -> float:

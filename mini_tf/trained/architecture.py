@@ -41,7 +41,7 @@ class Architecture:
         """The model, initialized from torch's global random generator."""
         model = self.recipe.model.build(self.vocabulary_size, self.context, self.source_vocabulary_size)
         assert isinstance(model, Model)
-        self.objective.equip(model)
+        self.objective.add_modules(model)
         return model
 
     def initialize(self, seed: int) -> Model:

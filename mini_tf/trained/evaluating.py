@@ -7,7 +7,7 @@ from mini_tf.recipe.sections import Data
 from mini_tf.run import manifest
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained
-from mini_tf.training.evaluation import MetricAccumulator, evaluate, pack, rows_at_once
+from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, pack
 
 
 def evaluation_data(
@@ -44,5 +44,5 @@ def other_data(trained: Trained, data: str | None = None, fields: str | None = N
 def evaluate_trained(trained: Trained, store: Store, accumulator: MetricAccumulator | None = None) -> dict[str, float]:
     """The metrics of a trained model on `store`, with the objective and the micro-batch size of its training."""
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
-    rows = rows_at_once(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
+    rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
     return evaluate(trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator)

@@ -25,7 +25,7 @@ from mini_tf.system.errors import DataFault, RecipeFault, RunFault, UsageFault
 from mini_tf.system.plain_file import read_record
 from mini_tf.trained import averaging
 from mini_tf.trained.architecture import Architecture, vocabulary_sizes
-from mini_tf.training.machine.device import Setup, settle
+from mini_tf.training.machine.device import Setup, resolve_setup
 
 FORMAT = 1
 SOURCE_TOKENIZER = "source_tokenizer.json"
@@ -178,9 +178,9 @@ def _setup(device: str, auto: dict[str, Any]) -> Setup:
         runtime = Runtime(device=device, compile=False)
     except ValidationError as error:
         raise UsageFault(f"--device {device!r}: must be auto, cpu, cuda, cuda:N or mps") from error
-    setup = settle(runtime, device_key="--device")
+    setup = resolve_setup(runtime, device_key="--device")
     if setup.device.type == str(auto.get("device")).partition(":")[0]:
-        setup = settle(runtime, {"precision": auto.get("precision", "fp32")})
+        setup = resolve_setup(runtime, {"precision": auto.get("precision", "fp32")})
     return setup
 
 

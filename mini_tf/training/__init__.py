@@ -1,1 +1,1 @@
-"""Training: plan, loop, optimizer, learning rate, evaluation, machine."""
+"""Training: batch plan, training loop, optimizer, schedule, evaluation, device settings."""

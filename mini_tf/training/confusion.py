@@ -1,4 +1,4 @@
-"""Confusion matrix, counted beside the other metrics of an evaluation."""
+"""Confusion matrix of an evaluation, computed beside its other metrics."""
 
 import numpy as np
 from torch import Tensor
@@ -9,7 +9,7 @@ from mini_tf.training.evaluation import MetricAccumulator
 
 
 class Confusion:
-    """Another accumulator, which also counts the confusion matrix `counts` (C, C), one row per true class."""
+    """A wrapped accumulator plus the confusion matrix `counts` (C, C), one row per true class."""
 
     def __init__(self, accumulator: MetricAccumulator, n_classes: int) -> None:
         self.accumulator, self.n_classes = accumulator, n_classes
@@ -17,7 +17,7 @@ class Confusion:
 
     def add(self, batch: Batch, outputs: Tensor) -> None:
         self.accumulator.add(batch, outputs)
-        if len(batch.labels):  # a row of one truncated word has no target
+        if len(batch.labels):  # a row cut out of one long word has no target
             self.counts += confusion(batch.labels.cpu().numpy(), outputs.argmax(-1).cpu().numpy(), self.n_classes)
 
     def scores(self) -> dict[str, float]:

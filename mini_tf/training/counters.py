@@ -1,4 +1,4 @@
-"""Counters of a run between evaluations, across interruptions; saved in every checkpoint."""
+"""Counters of a run between evaluations, saved in every checkpoint."""
 
 import math
 import time
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 JUMP, FEWEST, NATS = 1.5, 10, 0.5
-"""A loss jumps if it is so many times the mean of at least so many steps, and so many nats above it."""
+"""A loss spike is JUMP times the mean loss of at least FEWEST steps, and NATS above it."""
 
 
 def number(saved: Mapping[str, Any], name: str) -> Any:
-    """A number of a checkpoint; TypeError for text, since only floats are stored as (hexadecimal) text."""
+    """A number of a checkpoint. Raises TypeError for a string, the type of floats in hex."""
     if isinstance(saved[name], str):
         raise TypeError(f"{name} is not a number")
     return saved[name]
@@ -19,15 +19,16 @@ def number(saved: Mapping[str, Any], name: str) -> Any:
 
 @dataclass
 class Counters:
-    """The numbers that later steps depend on.
+    """Losses and times that later steps depend on.
 
-    best, worse: lowest validation loss, and evaluations since then. loss, steps: sum and number of training losses
-    since the last evaluation, without skipped steps. train_loss: their mean at the last evaluation, NaN without steps.
-    wall_seconds: of all processes that worked on this run.
+    best: lowest validation loss. patience_counter: evaluations since it. loss, steps: sum of the training losses since
+    the last evaluation and their number, skipped steps excluded. train_loss: their mean at the last evaluation, NaN
+    without a step.
+    wall_seconds: total over all processes of this run.
     """
 
     best: float = math.inf
-    worse: int = 0
+    patience_counter: int = 0
     loss: float = 0.0
     steps: int = 0
     train_loss: float = math.nan
@@ -37,35 +38,35 @@ class Counters:
     _jumped: bool = False
 
     def save(self) -> dict[str, Any]:
-        """As JSON, bit-exact."""
+        """As JSON; floats in hex, so exact."""
         floats = {name: getattr(self, name).hex() for name in ("best", "loss", "train_loss", "val_loss")}
-        return {**floats, "worse": self.worse, "steps": self.steps, "wall_seconds": self.wall()}
+        return {**floats, "worse": self.patience_counter, "steps": self.steps, "wall_seconds": self.wall()}
 
     def load(self, saved: dict[str, Any]) -> None:
         for name in ("best", "loss", "train_loss", "val_loss"):
             setattr(self, name, float.fromhex(saved[name]))
-        self.worse, self.steps, self.wall_seconds = (number(saved, name) for name in ("worse", "steps", "wall_seconds"))
+        self.patience_counter, self.steps, self.wall_seconds = (number(saved, name) for name in ("worse", "steps", "wall_seconds"))
 
     def wall(self) -> float:
         return self.wall_seconds + time.monotonic() - self._began
 
     @property
-    def mean(self) -> float:
+    def mean_loss(self) -> float:
         """Mean training loss since the last evaluation."""
         return self.loss / self.steps if self.steps else math.nan
 
-    def jumps(self, loss: float) -> bool:
-        """Whether a loss is far above those since the last evaluation; True once only."""
-        if self._jumped or self.steps < FEWEST or loss <= max(JUMP * self.mean, self.mean + NATS):
+    def is_spike(self, loss: float) -> bool:
+        """Whether `loss` is far above the mean since the last evaluation; True only once per evaluation."""
+        if self._jumped or self.steps < FEWEST or loss <= max(JUMP * self.mean_loss, self.mean_loss + NATS):
             return False
         self._jumped = True
         return True
 
-    def learnt(self, loss: float) -> None:
+    def add_step(self, loss: float) -> None:
         self.loss, self.steps = self.loss + loss, self.steps + 1
 
-    def evaluated(self, loss: float) -> None:
-        self.train_loss, self.val_loss, self.loss, self.steps = self.mean, loss, 0.0, 0
+    def add_evaluation(self, loss: float) -> None:
+        self.train_loss, self.val_loss, self.loss, self.steps = self.mean_loss, loss, 0.0, 0
         self._jumped = False
-        self.worse = 0 if loss < self.best else self.worse + 1
+        self.patience_counter = 0 if loss < self.best else self.patience_counter + 1
         self.best = min(self.best, loss)

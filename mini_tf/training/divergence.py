@@ -1,6 +1,6 @@
-"""Faults of a step that must not be taken, and the rows and documents of the step.
+"""Divergence: why a step is not taken, and the rows and documents of its batch.
 
-Numbers in messages count from 1: steps, micro-batches, rows, documents (of the training split).
+Numbers in messages count from 1: steps, micro-batches, rows, documents (of the training data).
 """
 
 import math
@@ -19,9 +19,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Tolerance:
-    """most_skips: steps in a row that may be skipped because of non-finite values; stop_above: the largest training
-    loss.
-    """
+    """most_skips: consecutive non-finite steps that may be skipped. stop_above: largest training loss allowed."""
 
     most_skips: int = 0
     stop_above: float = math.inf
@@ -34,9 +32,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Problem:
-    """what: in words. micro: its micro-batch (from 0), None = the whole step. parameters: those with a non-finite
-    gradient.
-    """
+    """what: message. micro: micro-batch (from 0), None = whole step. parameters: those with a non-finite gradient."""
 
     what: str
     micro: int | None = None
@@ -45,34 +41,34 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Read:
-    """Rows and documents of a step or micro-batch; no documents if the data is one document."""
+class StepData:
+    """Rows and documents of a step or of one of its micro-batches; documents is empty if the data is a single one."""
 
     rows: list[int]
     documents: list[int]
 
     @classmethod
-    def of(cls, feed: Feed, step: int, micro: int | None) -> "Read":
+    def of(cls, feed: Feed, step: int, micro: int | None) -> "StepData":
         """step and micro count from 0."""
         chosen = feed.plan.rows(step)
-        here = slice(None) if micro is None else slice(*feed.cuts(len(chosen.rows))[micro])
-        rows, epochs = chosen.rows[here], chosen.epochs[here]
-        found = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
-        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(found)}))
+        cut = slice(None) if micro is None else slice(*feed.bounds(len(chosen.rows))[micro])
+        rows, epochs = chosen.rows[cut], chosen.epochs[cut]
+        documents = [feed.packing.documents(rows[epochs == epoch], int(epoch)) for epoch in np.unique(epochs)]
+        return cls([int(row) + 1 for row in rows], sorted({int(n) + 1 for n in np.concatenate(documents)}))
 
     def __str__(self) -> str:
         return f"documents {ranges(self.documents)}" if self.documents else f"rows {ranges(sorted(set(self.rows)))}"
 
 
 def gradient_problem(task: nn.Module, norm: float) -> Problem:
-    """The fault of a non-finite gradient norm."""
+    """The problem of a non-finite gradient norm, with the names of the parameters."""
     bad = [name for name, p in task.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
     named = f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
     return Problem(f"the gradient norm is {norm}{named}, but must be finite", parameters=tuple(bad))
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """[3, 4, 5, 9] -> "3-5, 9"; at most eight numbers."""
+    """[3, 4, 5, 9] -> "3-5, 9"; at most eight ranges."""
     runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), key=lambda counted: counted[1] - counted[0])]
     named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs[:_SHOWN]]
     return ", ".join(named) + (", ..." if len(runs) > _SHOWN else "")

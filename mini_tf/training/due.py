@@ -1,6 +1,4 @@
-"""When evaluation, checkpoint and log line are due, by steps or by shares of the time; and how many tokens are
-evaluated.
-"""
+"""When evaluations, checkpoints and log lines are due, by steps or by time, and the tokens of an evaluation."""
 
 import math
 from dataclasses import dataclass
@@ -12,90 +10,87 @@ from mini_tf.training.loop import Report
 from mini_tf.training.schedule import Horizon
 
 EVALUATIONS = 10
-"""Evaluations of a run by default, or fewer:"""
+"""Largest number of evaluations of a run with `eval.every_steps: auto`."""
 SPACING = 1e12
-"""at least so many floating-point operations of training between two, some seconds on two CPU cores. Counted, not
-timed, so that repetitions and continuations of a run are equal.
-"""
+"""Least FLOPs of training between two of them: some seconds on two CPU cores. Counted, not timed, so that repeated and
+resumed runs evaluate at the same steps."""
 SPACING_SECONDS = 5.0
-"""The same for runs with a time limit."""
+"""The same in seconds, for a run with `train.time`."""
 SHARE = 0.15
-"""Tokens of all evaluations during training, relative to trained tokens. A forward pass is a third of a step: 5 % of
-the time.
-"""
+"""Tokens of all evaluations during training, as a share of the training tokens. A forward pass is a third of a step, so
+5 % overhead."""
 FEWEST = 4096
-"""Minimum tokens of an evaluation during training; with less data there are fewer evaluations."""
+"""Least tokens of an evaluation during training, since fewer are too noisy; there are fewer evaluations instead."""
 LINES = 30
-"""Log lines of a run, besides those after the first steps:"""
+"""Log lines of a run, besides those of the EARLY steps."""
 EARLY = (1, 10)
 
 
-def step_work(model: nn.Module, recipe: Recipe) -> float:
-    """Approximate floating-point operations of a step: six per weight and token."""
+def step_flops(model: nn.Module, recipe: Recipe) -> float:
+    """Approximate FLOPs of a step: 6 per weight of a linear layer and token."""
     weights = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
     return 6.0 * weights * recipe.train.step_tokens
 
 
 @dataclass(frozen=True)
-class Evaluations:
-    """When a run is evaluated and on how much: by recipe and data alone, not by the clock, so that repetitions are
-    equal.
+class EvaluationSchedule:
+    """When a run is evaluated, and on how many tokens: a function of recipe and data, not of the machine's speed.
 
-    work: floating-point operations of a step; step_tokens: mean number of trained tokens per step; held_out: validation
-    tokens.
+    flops: of a step. step_tokens: mean number of training tokens of a step. val_tokens: tokens of the validation data.
     """
 
     recipe: Recipe
-    work: float
+    flops: float
     step_tokens: float
-    held_out: int
+    val_tokens: int
 
-    def every(self, steps: int) -> int:
-        """Steps between two evaluations of a run of `steps`; the last step is always evaluated."""
+    def interval(self, steps: int) -> int:
+        """Steps between two evaluations of a run of `steps`; the last step always has one."""
         if self.recipe.eval.every_steps != "auto":
             return self.recipe.eval.every_steps
-        # With patience the number of evaluations matters.
-        spaced = 1 if self.recipe.eval.patience else math.ceil(SPACING / self.work)
+        # eval.patience counts evaluations, so their number must not depend on the size of the model.
+        spaced = 1 if self.recipe.eval.patience else math.ceil(SPACING / self.flops)
         return max(1, math.ceil(steps / self._most(steps)), spaced)
 
-    def within(self, seconds: float) -> int:
-        """Number of evaluations of a run with a time limit."""
+    def count_within(self, seconds: float) -> int:
+        """Number of evaluations of a run of `seconds`."""
         if self.recipe.eval.patience:
             return EVALUATIONS
         return max(1, min(self._most(self._steps(Horizon(seconds=seconds))), int(seconds / SPACING_SECONDS)))
 
     def count(self, horizon: Horizon) -> int:
-        """Number of evaluations, including that after the last step."""
+        """Number of evaluations, including the one after the last step."""
         if horizon.steps is None and self.recipe.eval.every_steps == "auto":
-            return self.within(horizon.seconds or 0.0)
+            return self.count_within(horizon.seconds or 0.0)
         steps = self._steps(horizon)
-        return math.ceil(steps / self.every(steps))
+        return math.ceil(steps / self.interval(steps))
 
     def tokens(self, horizon: Horizon) -> int | None:
-        """Validation tokens per evaluation; None = all, and then the last evaluation is not repeated."""
-        wanted = self.recipe.eval.tokens
-        if wanted is None or (count := self.count(horizon)) == 1:
+        """Validation tokens of an evaluation during training; None = all, so the last one need not be repeated."""
+        given = self.recipe.eval.tokens
+        if given is None or (count := self.count(horizon)) == 1:
             return None
-        few = max(FEWEST, int(self._affordable(self._steps(horizon)) / count)) if wanted == "auto" else wanted
-        return few if few < self.held_out else None
+        tokens = max(FEWEST, int(self._budget(self._steps(horizon)) / count)) if given == "auto" else given
+        return tokens if tokens < self.val_tokens else None
 
     def _most(self, steps: int) -> int:
         if self.recipe.eval.patience or self.recipe.eval.tokens != "auto":
             return EVALUATIONS
-        return max(1, min(EVALUATIONS, int(self._affordable(steps) / min(FEWEST, self.held_out))))
+        return max(1, min(EVALUATIONS, int(self._budget(steps) / min(FEWEST, self.val_tokens))))
 
-    def _affordable(self, steps: int) -> float:
+    def _budget(self, steps: int) -> float:
+        """Tokens of all evaluations of a run of `steps`."""
         return SHARE * steps * self.step_tokens
 
     def _steps(self, horizon: Horizon) -> int:
-        """Steps; of a run with a time limit, those of two CPU cores."""
-        return horizon.steps or max(1, int((horizon.seconds or 0.0) * SPACING / SPACING_SECONDS / self.work))
+        """Steps of the run; with `train.time`, as many as two CPU cores would do."""
+        return horizon.steps or max(1, int((horizon.seconds or 0.0) * SPACING / SPACING_SECONDS / self.flops))
 
 
 class Due:
-    """Queried after every step."""
+    """Whether an evaluation, a checkpoint or a log line is due after a step."""
 
-    def __init__(self, evaluations: Evaluations, horizon: Horizon) -> None:
+    def __init__(self, evaluations: EvaluationSchedule, horizon: Horizon) -> None:
         self.recipe, self.evaluations, self.horizon = evaluations.recipe, evaluations, horizon
         self._passed: dict[str, int] = {}
 
@@ -113,11 +108,11 @@ class Due:
 
     def _evaluated(self, what: str, report: Report) -> bool:
         if self.recipe.eval.every_steps == "auto" and self.horizon.steps is None:
-            return self._share(what, report, self.evaluations.within(self.horizon.seconds or 0.0))
-        return report.step % self.evaluations.every(self.horizon.steps or 0) == 0
+            return self._share(what, report, self.evaluations.count_within(self.horizon.seconds or 0.0))
+        return report.step % self.evaluations.interval(self.horizon.steps or 0) == 0
 
     def _share(self, what: str, report: Report, parts: int) -> bool:
-        """Whether the next of so many equal parts of the time is over."""
+        """Whether another of `parts` equal parts of the time has passed."""
         part = int(report.seconds / (self.horizon.seconds or 1) * parts)
         passed = part > self._passed.get(what, 0)
         self._passed[what] = max(part, self._passed.get(what, 0))

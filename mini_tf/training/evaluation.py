@@ -1,4 +1,4 @@
-"""Evaluation: loss and metrics over every target once, in windows from the first token on."""
+"""Evaluation: losses and metrics over every target of a dataset, each counted once."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,29 +22,29 @@ from mini_tf.training.machine.device import Setup
 
 
 class MetricAccumulator(Protocol):
-    """Accumulates outputs of an evaluation, batch by batch, for metrics that are not means."""
+    """Collects the outputs of an evaluation, for metrics that are not means over batches."""
 
     def add(self, batch: Batch, outputs: Tensor) -> None: ...
     def scores(self) -> dict[str, float]: ...
 
 
 class ClassProbabilities(ABC):
-    """An accumulator of class probabilities, for calibration plots."""
+    """A metric accumulator that keeps class probabilities, e.g. for calibration."""
 
     @property
     @abstractmethod
     def truth(self) -> np.ndarray:
-        """(N,): true classes, by number."""
+        """(N,): true class ids."""
 
     @property
     @abstractmethod
     def probabilities(self) -> np.ndarray:
-        """(N, C): probabilities of all classes."""
+        """(N, C): predicted probabilities."""
 
 
 def pack(recipe: Recipe, store: Store, tokenizer: Tokenizer, objective: Objective, context: int | None = None) -> Packing:
-    """The rows of a store for a recipe's objective. context: default the recipe's."""
-    word_starts = tokenizer.word_starts if objective.whole_words else None
+    """The rows of a store for the recipe's objective. context: default `train.context`."""
+    word_starts = tokenizer.word_starts if objective.needs_word_starts else None
     shape = Shape(context or recipe.train.context, objective.lookahead, recipe.data.pack, recipe.train.seed, word_starts)
     packing: Packing = recipe.objective.dataset().packing(store, shape)
     return packing
@@ -61,33 +61,34 @@ def evaluate(
     each_batch: Callable[[], None] = lambda: None,
     accumulator: MetricAccumulator | None = None,
 ) -> dict[str, float]:
-    """loss, targets, the task's metrics, those of `accumulator`, and perplexity and bits_per_byte if the objective
-    declares them.
+    """Evaluate in eval mode without gradients, and return the metrics by name.
 
-    accumulator: receives the outputs of a task head. A loss of several parts also gives loss.PART. tokens: evaluate
-    only so many, spread evenly. bits_per_byte divides by the bytes of the raw text, for a sample by its proportional
-    share. Random choices are fixed by example, so two evaluations agree. each_batch is called before each batch; an
-    exception from it ends the evaluation.
+    These are loss, targets (their number), loss.PART if the loss has several parts, the metrics of the task and of
+    `accumulator`, and perplexity and bits_per_byte if the objective declares them. bits_per_byte divides by the bytes
+    of the raw text; on a sample, by the average bytes of as many targets.
+
+    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch; what it
+    raises ends the evaluation. Random draws are fixed per example, so evaluations are repeatable.
     """
-    mode = task.training
+    was_training = task.training
     task.eval()
-    sums, counts, totals, many = (defaultdict[str, float](float) for _ in range(4))
-    # A model may draw noise: evaluation neither depends on earlier random numbers nor changes later ones.
+    sums, counts, metric_sums, metric_counts = (defaultdict[str, float](float) for _ in range(4))
+    # A model may draw random numbers too; evaluation must not depend on torch's generator nor change it.
     with torch.random.fork_rng(devices=[setup.device] if setup.device.type == "cuda" else []):
         torch.manual_seed(seed_of("evaluate"))
-        for rows in _said(packing, batch_size, tokens):
+        for rows in _with_progress(packing, batch_size, tokens):
             each_batch()
             batch = objective.prepare(rows)
             with setup.autocast():
-                judged = task(batch.to(setup.device), None)
+                output = task(batch.to(setup.device), None)
             if accumulator is not None:
-                accumulator.add(batch, judged.outputs)
-            for name, part in judged.parts.items():
+                accumulator.add(batch, output.outputs)
+            for name, part in output.parts.items():
                 sums[name], counts[name] = sums[name] + float(part), counts[name] + batch.counts[name]
-            for name, (total, number) in judged.metrics.items():
-                totals[name], many[name] = totals[name] + float(total), many[name] + float(number)
-    task.train(mode)
-    # Penalties are no measure of quality.
+            for name, (total, number) in output.metrics.items():
+                metric_sums[name], metric_counts[name] = metric_sums[name] + float(total), metric_counts[name] + float(number)
+    task.train(was_training)
+    # The penalty regularizes training; it is not part of a validation loss.
     losses = {name: total / max(counts[name], 1) for name, total in sums.items() if name != "penalty"}
     loss = sum(objective.weights.get(name, 1.0) * value for name, value in losses.items())
     scores = {"loss": loss, **({f"loss.{name}": value for name, value in losses.items()} if len(losses) > 1 else {})}
@@ -95,7 +96,7 @@ def evaluate(
     if part is not None:
         scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
     scores |= (accumulator.scores() if accumulator is not None else {}) | {
-        name: total / max(many[name], 1) for name, total in totals.items()
+        name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()
     }
     if part is not None and settings.EVERY_TOKEN:
         share = counts[part] / max(1, len(packing.store) - objective.lookahead)
@@ -103,15 +104,15 @@ def evaluate(
     return scores | {"targets": max(counts[name] for name in losses)}
 
 
-def _said(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
-    """The rows of an evaluation, with a progress display."""
+def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[Rows]:
+    """The rows of an evaluation, with a progress line."""
     numbers = packing.eval_row_indices(tokens)
-    with waiting(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as reached:
+    with waiting(f"evaluating {int(packing.eval_row_tokens[numbers].sum()):,} tokens") as report_progress:
         for batch, rows in enumerate(packing.eval_rows(batch_size, tokens)):
-            reached(batch * batch_size / len(numbers))
+            report_progress(batch * batch_size / len(numbers))
             yield rows
 
 
-def rows_at_once(recipe: Recipe, micro_batch_size: int) -> int:
-    """Rows per forward pass of evaluation: as in training, but not more than fit into a step at full length."""
+def eval_batch_size(recipe: Recipe, micro_batch_size: int) -> int:
+    """Rows per batch of an evaluation: a training micro-batch, but at most the full-length rows of a step."""
     return min(micro_batch_size, max(1, recipe.train.step_tokens // recipe.train.context))

@@ -1,7 +1,7 @@
-"""Floating-point operations of a forward pass, counted while it runs: matrix products, 2 per multiply-add.
+"""FLOPs of a forward pass, counted while it runs: matrix products only, a multiply-add is two.
 
-Lookups are free. A causal mask saves nothing: the full square of attention scores is counted, as in Chowdhery et al.
-2022 (PaLM), arXiv:2204.02311, appendix B, and in nanoGPT.
+Embedding look-ups count nothing. Causal attention counts the full matrix of scores, as in Chowdhery et al. 2022 (PaLM),
+arXiv:2204.02311, appendix B, and in nanoGPT.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,19 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 TRAINING_PASSES = 3
-"""Forward and backward: three times forward (Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
+"""FLOPs of forward plus backward, relative to forward: the backward pass computes gradients of inputs and of weights
+(Kaplan et al. 2020, arXiv:2001.08361, 2.1)."""
 
 
 def flops_of(forward: Callable[[], Any]) -> int:
-    """Operations of one forward pass, without recomputation in the backward pass."""
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch counts the fused kernels of GPUs only
-    with FlopCounterMode(display=False, custom_mapping={kernel: _attention_work}) as counter:
+    """FLOPs of one call. Recomputation in the backward pass of fused kernels is never counted."""
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch only counts the fused kernels of GPUs
+    with FlopCounterMode(display=False, custom_mapping={kernel: _attention_flops}) as counter:
         forward()
     return int(counter.get_total_flops())
 
 
-def _attention_work(
+def _attention_flops(
     q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], *rest: object, out_shape: object = None, **options: object
 ) -> int:
     """q k^T and weights v, from the shapes (B, H, L, K), (B, H, M, K), (B, H, M, V)."""

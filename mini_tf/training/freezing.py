@@ -1,4 +1,4 @@
-"""Frozen parameters: without gradient, optimizer state and weight decay, so they stay bit-equal."""
+"""Frozen parameters: no gradient, no optimizer state and no weight decay, so their values never change."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ from mini_tf.system.errors import RecipeFault
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """Freeze the parameters whose names match (an adapted matrix by its plain name), and return the names.
+    """Freeze the parameters whose names match a pattern, and return their names.
 
-    Call it after `lora.adapt` and before building an optimizer. RecipeFault if a pattern matches nothing or no
-    parameter remains trainable. A tied table has the embedding's name.
+    Call it after `lora.adapt` (adapted matrices keep their plain names) and before the optimizer is built. A tied
+    embedding has the embedding's name. Raises RecipeFault if a pattern matches nothing or everything gets frozen.
     """
     parameters = {plain_name(name): parameter for name, parameter in model.named_parameters()}
     frozen = match_names("train.freeze", patterns, list(parameters), "parameter")
     for name in frozen:
         parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise RecipeFault("train.freeze: all parameters are frozen", hint="remove a pattern")
+        raise RecipeFault("train.freeze: all parameters are frozen, at least one must be trainable", hint="remove a pattern")
     return frozen

@@ -1,8 +1,8 @@
-"""The training loop, a generator: one report per optimizer step; the caller prints, records, saves and stops.
+"""The training loop: a generator of reports, one per optimizer step; the caller logs, evaluates, saves and stops.
 
-A step's loss is the sum over its micro-batches, divided once by the counts of the whole step, so the split into
-micro-batches changes only memory. All random numbers are seeded from (seed, step, micro-batch), so a run continues at
-any step exactly, and evaluation or sampling between two reports changes nothing.
+The loss of a step is the sum over its micro-batches, divided by the counts of the whole step, so gradient accumulation
+is exact for any micro-batch size. Random numbers are seeded from (seed, step, micro-batch), so a resumed run equals an
+uninterrupted one, and what the caller does between two reports (evaluation, sampling) changes nothing.
 """
 
 import math
@@ -18,28 +18,28 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, detach
-from mini_tf.objectives import Sums
+from mini_tf.objectives import LossSums
 from mini_tf.optimizers import Optimizer
 from mini_tf.system.errors import Diverged, StorageFault
 from mini_tf.system.failures import is_memory
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.counters import number
-from mini_tf.training.divergence import Problem, Read, Tolerance, gradient_problem
-from mini_tf.training.feed import Feed, ahead
+from mini_tf.training.divergence import Problem, StepData, Tolerance, gradient_problem
+from mini_tf.training.feed import Feed, prefetch
 from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import clip_factor
 from mini_tf.training.schedule import TrainingSchedule
-from mini_tf.training.streaming import states_at
+from mini_tf.training.streaming import initial_states
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """State of training between two steps, besides weights and optimizer state.
+    """Training state between two steps, besides parameters and optimizer state.
 
-    step: finished steps; tokens: trained tokens without padding; seconds: training time. skips: skipped steps,
-    including fp16 overflows; skips_in_a_row: the last ones in a row, because of non-finite values. state: of a stream,
-    a nested dict by micro-batch.
+    step: finished steps. tokens: training tokens so far, without padding. seconds: training time so far.
+    skips: skipped steps so far, including fp16 overflows. skips_in_a_row: consecutive last steps skipped for a
+    non-finite loss or gradient. state: recurrent state of a stream, by micro-batch.
     """
 
     step: int = 0
@@ -51,26 +51,26 @@ class Progress:
     state: State | None = None
 
     def counters(self) -> dict[str, Any]:
-        """All but `state`, as JSON."""
+        """All but the state, as JSON."""
         scale = {"loss_scale": self.loss_scale.scale.hex(), "good_steps": self.loss_scale.good_steps}
         skips = {"skips": self.skips, "skips_in_a_row": self.skips_in_a_row}
         return {"step": self.step, "tokens": self.tokens, "seconds": self.seconds, **skips, **scale}
 
     @classmethod
     def of(cls, counters: Mapping[str, Any], state: State | None = None) -> "Progress":
-        """The inverse of `counters`; other keys are ignored, and early checkpoints did not count skips."""
-        counted = {"skips": 0, "skips_in_a_row": 0, **counters}
-        numbers = {name: number(counted, name) for name in ("step", "tokens", "seconds", "skips", "skips_in_a_row")}
+        """The inverse of `counters`; ignores other keys. Checkpoints of format 1 have no skips."""
+        complete = {"skips": 0, "skips_in_a_row": 0, **counters}
+        numbers = {name: number(complete, name) for name in ("step", "tokens", "seconds", "skips", "skips_in_a_row")}
         scale = LossScale(float.fromhex(counters["loss_scale"]), number(counters, "good_steps"))
         return cls(**numbers, loss_scale=scale, state=state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Progress):
-    """Results of a step, and the progress after it.
+    """Metrics of the last step, and the training state after it.
 
-    loss: the weighted sum of `losses`, each in nats per count, before the update. grad_norm: before clipping. skipped:
-    the weights did not change, because of `problem`, or of an fp16 overflow if there is none.
+    loss: weighted sum of `losses` (the mean of each part), before the update. grad_norm: before clipping. skipped: the
+    parameters were not updated, because of `problem`, or of an fp16 overflow if problem is None.
     """
 
     loss: float
@@ -83,20 +83,25 @@ class Report(Progress):
 
 
 class DivergedStep(Diverged):
-    """Training diverged: raised instead of an update, with the progress before the step and a report of it."""
+    """A step that ends training before its update.
 
-    def __init__(self, message: str, at: Progress, report: Report, problem: Problem, read: Read) -> None:
-        more = "" if problem.may_be_skipped else ", or raise train.stop_above if such a loss is expected"
+    at: training state before it. report: its metrics, finite or not. data: its rows and documents.
+    """
+
+    def __init__(self, message: str, at: Progress, report: Report, problem: Problem, data: StepData) -> None:
+        more = "" if problem.may_be_skipped else "; raise train.stop_above if such a loss is normal"
         super().__init__(message, hint=f"lower optimizer.lr, lengthen schedule.warmup or set optimizer.clip{more}")
-        self.at, self.report, self.problem, self.read = at, report, problem, read
+        self.at, self.report, self.problem, self.data = at, report, problem, data
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is constant over all steps. clip: largest gradient norm, 0 = none; tolerance: which faults are skipped.
+    """What is constant over all steps.
 
-    task(batch, state) returns Sums. weights: of the parts of the loss, by name; default 1. For a stream
-    `task.start(rows)` returns the empty state and `task.trim(state)` drops what later rows do not need.
+    task: the module of `Objective.task`. For a stream, `task.start(rows)` returns the initial state and
+    `task.trim(state)` drops what later rows never attend to.
+    clip: largest gradient norm, 0 = no clipping. tolerance: non-finite steps to skip, largest loss allowed.
+    weights: weight of each part of the loss; 1 if absent.
     """
 
     task: nn.Module
@@ -113,39 +118,40 @@ class Training:
 def train(
     training: Training, start: Progress | None = None, clock: Callable[[], float] = time.perf_counter
 ) -> Generator[Report, None, None]:
-    """Train from `start` to the end of the schedule, with a report after each step.
+    """Train from `start` (default: the beginning) to the end of the schedule, and yield a report after each step.
 
-    Raises DivergedStep before the update if the loss or gradient is not finite, or the loss is too large.
+    Raises DivergedStep before the update if the loss or the gradient is not finite and the step may not be skipped, or
+    the loss is too large. Raises StorageFault if memory runs out.
     """
     at: Progress = start or Progress()
-    began = clock() - at.seconds
-    states = states_at(training.task, training.feed, training.setup, at.step, at.state)
+    start_time = clock() - at.seconds
+    states = initial_states(training.task, training.feed, training.setup, at.step, at.state)
     forward = training.setup.compiled(training.task)
     mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
-    with ahead(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
-        while not training.schedule.finished(at.step, now := clock() - began):
-            lr = training.schedule.rate(at.step, now)
+    with prefetch(training.feed, at.step, in_background=training.setup.device.type != "cpu") as upcoming:
+        while not training.schedule.finished(at.step, now := clock() - start_time):
+            lr = training.schedule.lr(at.step, now)
             training.task.train()
             for i, mixer in enumerate(mixers):
                 mixer.refresh(seed_of(training.seed, "refresh", i), at.step)
             batches = next(upcoming)
             counts, before = _added(count for batch in batches for count in batch.counts.items()), list(states)
-            with _telling_where_memory_ends(training, at):
-                measured = _learn(training, forward, batches, counts, states, at)
-            report = _judge(training, _fetch(measured, training.setup.device), counts, lr, at)
+            with _memory_faults(training, at):
+                measured = _accumulate_gradients(training, forward, batches, counts, states, at)
+            report = _report(training, _fetch(measured, training.setup.device), counts, lr, at)
             if not report.skipped:
                 training.optimizer.step(lr, clip_factor(report.grad_norm, training.clip) / _scale(training, at))
-            if report.problem is not None:  # later micro-batches may not be finite because of it
+            if report.problem is not None:  # the new ones may not be finite either
                 states = before
             training.optimizer.zero_grad()
-            state: State = {str(micro): kept for micro, kept in enumerate(states) if kept is not None}
-            at = replace(report, seconds=clock() - began, state=state or None)
+            state: State = {str(micro): one for micro, one in enumerate(states) if one is not None}
+            at = replace(report, seconds=clock() - start_time, state=state or None)
             yield at
 
 
 @contextmanager
-def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[None]:
-    """StorageFault with the step and a smaller micro-batch size, if a forward or backward pass runs out of memory."""
+def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
+    """Turn an out-of-memory error into a StorageFault with the step and a smaller micro-batch size."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -154,23 +160,29 @@ def _telling_where_memory_ends(training: Training, at: Progress) -> Iterator[Non
         rows, plan = training.feed.micro_batch_size, training.feed.plan
         hint = "a smaller model or train.context"
         smaller = [m for m in range(1, rows // 2 + 1) if not plan.even or plan.batch_size % m == 0]
-        if smaller and not (plan.stream and at.step):  # the state of a stream is split by micro-batch
-            hint = f"train.micro_batch_size={max(smaller)} continues; the result is valid, but not bit-equal"
-        what = (str(error).splitlines() or ["MemoryError"])[0][:200]
-        raise StorageFault(f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {what}", hint=hint) from error
+        if smaller and not (plan.stream and at.step):  # the state of a stream has the old micro-batch size
+            hint = f"train.micro_batch_size={max(smaller)} continues the run; results may differ in the last bits"
+        reason = next(iter(str(error).splitlines()), "MemoryError")
+        raise StorageFault(
+            f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {reason[:200]}",
+            hint=hint,
+        ) from error
 
 
 Number = TypeVar("Number", int, float)
-Key = tuple[Literal["part", "total", "many", "norm"], str, int]
-"""Measurements of one step, by name and micro-batch: the sum of a part of the loss; (sum, count) of a metric; the
-gradient norm.
-"""
+Key = tuple[Literal["loss", "metric_sum", "metric_count", "grad_norm"], str, int]
+"""(type, name of the loss or metric, micro-batch) of one number that a step measures."""
 
 
-def _learn(
-    training: Training, forward: Callable[..., Sums], batches: list[Batch], counts: dict[str, int], states: list[State | None], at: Progress
+def _accumulate_gradients(
+    training: Training,
+    forward: Callable[..., LossSums],
+    batches: list[Batch],
+    counts: dict[str, int],
+    states: list[State | None],
+    at: Progress,
 ) -> dict[Key, Tensor | int]:
-    """Add the gradient of every micro-batch, and put the new state into `states`; no synchronization with the device."""
+    """Forward and backward pass of every micro-batch; updates `states`. Without a device synchronization."""
     measured: dict[Key, Tensor | int] = {}
     for micro, batch in enumerate(batches):
         torch.manual_seed(seed_of(training.seed, at.step, micro))
@@ -179,31 +191,31 @@ def _learn(
         terms = [part * (training.weights.get(name, 1.0) / max(counts[name], 1)) for name, part in sums.parts.items()]
         torch.stack(terms).sum().mul(_scale(training, at)).backward()
         states[micro] = None if sums.state is None else training.task.trim(detach(sums.state))  # type: ignore[operator]
-        measured |= {("part", name, micro): part.detach() for name, part in sums.parts.items()}
-        for name, (total, many) in sums.metrics.items():
-            measured["total", name, micro], measured["many", name, micro] = total.detach(), many
-    return measured | {("norm", "", 0): training.optimizer.grad_norm()}
+        measured |= {("loss", name, micro): part.detach() for name, part in sums.parts.items()}
+        for name, (total, count) in sums.metrics.items():
+            measured["metric_sum", name, micro], measured["metric_count", name, micro] = total.detach(), count
+    return measured | {("grad_norm", "", 0): training.optimizer.grad_norm()}
 
 
 def _fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[Key, float]:
-    """All measurements as Python numbers: the one synchronization of a step."""
+    """All measured numbers as floats: the only device synchronization of a step."""
     exact = torch.float32 if device.type == "mps" else torch.float64
     tensors = {key: value.to(exact) for key, value in measured.items() if isinstance(value, Tensor)}
     fetched = dict(zip(tensors, torch.stack([*tensors.values()]).tolist(), strict=True))
     return {key: fetched[key] if key in fetched else float(value) for key, value in measured.items()}
 
 
-def _judge(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:
-    """The report of a step; DivergedStep if it must neither be taken nor skipped."""
-    parts, totals, many = (
-        _added((key[1], value) for key, value in measured.items() if key[0] == sort) for sort in ("part", "total", "many")
+def _report(training: Training, measured: Mapping[Key, float], counts: dict[str, int], lr: float, at: Progress) -> Report:
+    """The report of a step. Raises DivergedStep if it must be neither taken nor skipped."""
+    loss_sums, metric_sums, metric_counts = (
+        _added((key[1], value) for key, value in measured.items() if key[0] == sort) for sort in ("loss", "metric_sum", "metric_count")
     )
-    losses = {name: value / max(counts[name], 1) for name, value in parts.items()}
+    losses = {name: value / max(counts[name], 1) for name, value in loss_sums.items()}
     loss = sum(training.weights.get(name, 1.0) * value for name, value in losses.items())
-    norm = measured["norm", "", 0] / _scale(training, at)
-    half = training.setup.precision == "fp16"
+    norm = measured["grad_norm", "", 0] / _scale(training, at)
+    fp16 = training.setup.precision == "fp16"
     problem = _loss_problem(measured)
-    overflow = problem is None and half and at.loss_scale.scale > 1 and not math.isfinite(norm)
+    overflow = problem is None and fp16 and at.loss_scale.scale > 1 and not math.isfinite(norm)
     if problem is None and not overflow:
         problem = _problem(training, loss, norm)
     fatal = problem is not None and not (problem.may_be_skipped and at.skips_in_a_row < training.tolerance.most_skips)
@@ -213,10 +225,10 @@ def _judge(training: Training, measured: Mapping[Key, float], counts: dict[str, 
         tokens=at.tokens + counts["tokens"],
         skips=at.skips + skipped,
         skips_in_a_row=at.skips_in_a_row + 1 if skipped and not overflow else 0,
-        loss_scale=at.loss_scale.after(overflow) if half and problem is None else at.loss_scale,
+        loss_scale=at.loss_scale.after(overflow) if fp16 and problem is None else at.loss_scale,
         loss=loss,
         losses=losses,
-        metrics={name: total / max(many[name], 1) for name, total in totals.items()},
+        metrics={name: total / max(metric_counts[name], 1) for name, total in metric_sums.items()},
         lr=lr,
         grad_norm=norm,
         skipped=skipped,
@@ -228,13 +240,13 @@ def _judge(training: Training, measured: Mapping[Key, float], counts: dict[str, 
 
 
 def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
-    """The first part of the loss that is not finite."""
-    bad = [(name, micro, value) for (sort, name, micro), value in measured.items() if sort == "part" and not math.isfinite(value)]
+    """The first loss that is not finite."""
+    bad = [(name, micro, value) for (sort, name, micro), value in measured.items() if sort == "loss" and not math.isfinite(value)]
     return Problem(f"the loss {bad[0][0]!r} is {bad[0][2]}, but must be finite", bad[0][1]) if bad else None
 
 
 def _problem(training: Training, loss: float, norm: float) -> Problem | None:
-    """The fault of a step with finite losses and without fp16 overflow, if any."""
+    """The problem of a step with finite losses and no fp16 overflow, if any."""
     if not math.isfinite(norm):
         return gradient_problem(training.task, norm)
     most = training.tolerance.stop_above
@@ -242,7 +254,7 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
 
 
 def _added(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:
-    """The sums of the numbers of each name, added in order."""
+    """The sum of the numbers of each name, added in order."""
     sums: dict[str, Number] = {}
     for name, value in numbers:
         sums[name] = sums.get(name, 0) + value
@@ -254,9 +266,9 @@ def _scale(training: Training, at: Progress) -> float:
 
 
 def _diverged(training: Training, problem: Problem, report: Report, at: Progress) -> DivergedStep:
-    """The exception with step, micro-batch and documents."""
-    read = Read.of(training.feed, at.step, problem.micro)
-    n_micro = len(training.feed.cuts(len(training.feed.plan.rows(at.step).rows)))
-    place = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {n_micro}, "
+    """The error, with step, micro-batch and the documents or rows of its batch."""
+    data = StepData.of(training.feed, at.step, problem.micro)
+    n_micro = len(training.feed.bounds(len(training.feed.plan.rows(at.step).rows)))
+    where = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {n_micro}, "
     after = f", after {at.skips_in_a_row} skipped in a row" if at.skips_in_a_row else ""
-    return DivergedStep(f"step {report.step}{after}: {problem.what} ({place}{read})", at, report, problem, read)
+    return DivergedStep(f"step {report.step}{after}: {problem.what} ({where}{data})", at, report, problem, data)

@@ -1,4 +1,4 @@
-"""The optimizer of a recipe and a model: trainable parameters, their roles and learning rates."""
+"""Build the optimizer of a model: trainable parameters with their roles and learning rates."""
 
 import torch
 from torch import nn
@@ -12,17 +12,17 @@ from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.training.layer_decay import depths, stacks_of
 
 
-def build(settings: OptimizerSettings, model: nn.Module, products: torch.dtype = torch.float32) -> Optimizer:
-    """The recipe's optimizer for all trainable parameters of `model`, by the model's names.
+def build(settings: OptimizerSettings, model: nn.Module, matmul_dtype: torch.dtype = torch.float32) -> Optimizer:
+    """The optimizer of all trainable parameters of `model`, by their names in the model.
 
-    products: type of the matrix products in the forward pass.
+    matmul_dtype: dtype of the matrix products of the forward pass.
     """
-    made: Optimizer = settings.build(_parameters(settings, model), products)
-    return made
+    optimizer: Optimizer = settings.build(_parameters(settings, model), matmul_dtype)
+    return optimizer
 
 
 def state_bytes(settings: OptimizerSettings, model: nn.Module) -> int:
-    """Memory of the optimizer state of `model`, which may be on the meta device."""
+    """Bytes of the optimizer state of `model`, which may be on the meta device."""
     return optimizers.state_bytes(settings, _parameters(settings, model))
 
 
@@ -32,32 +32,32 @@ def clip_factor(norm: float, largest: float) -> float:
 
 
 def _parameters(settings: OptimizerSettings, model: nn.Module) -> dict[str, Parameter]:
-    """The trainable parameters. A joined matrix has the rows of its parts."""
+    """The trainable parameters; a fused matrix has its split sizes."""
     roles = roles_of(model)
     depth = depths(model)
-    rows = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, FusedLinear)}
+    split_sizes = {f"{name}.weight": part.sizes for name, part in model.named_modules() if isinstance(part, FusedLinear)}
 
-    def rate(name: str) -> float:
-        return settings.rate_of(roles[name]) / settings.lr * settings.layer_decay ** depth[name]
+    def lr_scale(name: str) -> float:
+        return settings.lr_of(roles[name]) / settings.lr * settings.layer_decay ** depth[name]
 
-    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    return {name: Parameter(p, roles[name], rate(name), rows.get(name, ())) for name, p in learning.items()}
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    return {name: Parameter(p, roles[name], lr_scale(name), split_sizes.get(name, ())) for name, p in trainable.items()}
 
 
 def roles_of(model: nn.Module) -> dict[str, Role]:
-    """The role of every parameter; a tied table is an embedding."""
+    """The role of every parameter; a tied embedding is an embedding, not a head."""
     named = dict(model.named_parameters())
-    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    tables |= {id(named[one.embedding]) for one in stacks_of(model) if one.embedding in named}
-    narrow = {id(p) for part in model.modules() if isinstance(part, LowRank) for p in part.parameters()}
-    heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, OutputLayer)} - tables
+    embeddings = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    embeddings |= {id(named[one.embedding]) for one in stacks_of(model) if one.embedding in named}
+    adapters = {id(p) for part in model.modules() if isinstance(part, LowRank) for p in part.parameters()}
+    heads = {id(part.linear.weight) for part in model.modules() if isinstance(part, OutputLayer)} - embeddings
     roles: dict[str, Role] = {}
     for name, p in model.named_parameters():
-        if id(p) in tables:
+        if id(p) in embeddings:
             roles[name] = "embedding"
         elif id(p) in heads:
             roles[name] = "head"
-        elif id(p) in narrow:
+        elif id(p) in adapters:
             roles[name] = "adapter"
         else:
             roles[name] = "matrix" if p.dim() == 2 else "vector"

@@ -1,7 +1,7 @@
-"""Length of training and learning rate: pure functions of the step, nothing to save.
+"""Length of training and learning rate: pure functions of the step, without state to save.
 
-Every schedule is a function of (step, number of steps). With a time limit, the number of steps is extrapolated from the
-steps so far, so the schedule follows the share of the time.
+A schedule is a function of (step, number of steps). With `train.time` the number of steps is extrapolated from the
+steps so far, so the learning rate follows the share of the time that has passed.
 """
 
 import math
@@ -10,34 +10,33 @@ from dataclasses import dataclass, replace
 from mini_tf.recipe.kind_settings import ScheduleSettings
 from mini_tf.recipe.sections import Train
 
-_GUESSED_STEPS = 1000  # number of steps assumed for the first step of a run with a time limit
+_GUESSED_STEPS = 1000  # with `train.time`, before the first step has been timed
 
 
-def factor(settings: ScheduleSettings, step: int, n_steps: float) -> float:
-    """The learning rate of step number `step` (from 0) of `n_steps`, as a fraction of the peak, in (0, 1] during
-    training.
+def lr_factor(settings: ScheduleSettings, step: int, n_steps: float) -> float:
+    """The factor on the peak learning rate at `step` (from 0) of `n_steps`, in (0, 1] for step < n_steps.
 
-    The warmup rises in equal steps to 1 at its last step. No step has a learning rate of 0.
+    Linear warmup to 1 at its last step. Neither the first nor the last step has a learning rate of 0.
     """
-    assert step >= 0, "the curve begins at step 0"
+    assert step >= 0, "steps count from 0"
     warmup = settings.warmup if isinstance(settings.warmup, int) else settings.warmup * n_steps
     if step + 1 < warmup:
         return (step + 1) / warmup
-    return settings.share(step, warmup, n_steps)
+    return settings.lr_factor(step, warmup, n_steps)
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """The end of training: after `steps`, or after `seconds` if steps is None."""
+    """End of training: after `steps`, or after `seconds` if steps is None."""
 
     steps: int | None = None
     seconds: float | None = None
 
 
 def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon:
-    """The horizon of a recipe, in steps where possible.
+    """The end of training in a recipe, in steps unless it is `train.time`.
 
-    epoch_steps and epoch_tokens: steps and trained tokens of an epoch. Fractions of a step are rounded up.
+    epoch_steps, epoch_tokens: steps and training tokens per epoch. Fractions of a step are rounded up.
     """
     if train.time is not None:
         return Horizon(seconds=train.time)
@@ -48,38 +47,39 @@ def horizon_of(train: Train, epoch_steps: float, epoch_tokens: float) -> Horizon
     elif train.steps is not None:
         steps = train.steps
     else:
-        raise ValueError("a recipe must have one length of training: train.steps, tokens, epochs or time")
-    # Quotients like 0.3 * 10 / 1 = 3.0000000000000004 are not rounded up.
+        raise ValueError("a recipe must have one horizon: train.steps, tokens, epochs or time")
+    # A rounding error as in 0.3 * 10 / 1 = 3.0000000000000004 is not another step.
     return Horizon(steps=max(1, math.ceil(steps - 1e-9 * steps)))
 
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """The learning rate of every step, and the end of training. begin: the first step of the schedule."""
+    """Learning rate of every step, and the end of training. start_step: where the schedule starts."""
 
     schedule: ScheduleSettings
-    peak: float
+    peak_lr: float
     horizon: Horizon
-    begin: int = 0
+    start_step: int = 0
 
-    def rate(self, step: int, seconds: float) -> float:
-        """The learning rate of step number `step` (from 0), after `seconds` of training."""
-        return self.peak * factor(self.schedule, step - self.begin, self.n_steps(step, seconds) - self.begin)
+    def lr(self, step: int, seconds: float) -> float:
+        """The learning rate at `step` (from 0), after `seconds` of training."""
+        n_steps = self.n_steps(step, seconds) - self.start_step
+        return self.peak_lr * lr_factor(self.schedule, step - self.start_step, n_steps)
 
     def finished(self, step: int, seconds: float) -> bool:
-        """Whether training ends after `step` steps or `seconds`."""
+        """Whether training ends after `step` steps and `seconds`."""
         if self.horizon.steps is not None:
             return step >= self.horizon.steps
         return seconds >= (self.horizon.seconds or 0.0)
 
     def n_steps(self, step: int, seconds: float) -> float:
-        """The total number of steps; with a time limit extrapolated from the finished ones."""
+        """Total number of steps; with `train.time`, extrapolated from the `step` finished ones."""
         if self.horizon.steps is not None:
             return self.horizon.steps
         if step == 0 or seconds <= 0:
             return _GUESSED_STEPS
         return step * (self.horizon.seconds or 0.0) / seconds
 
-    def extended(self, begin: int, steps: int) -> "TrainingSchedule":
-        """The same schedule once more, warmup included, for `steps` further steps after step `begin`."""
-        return replace(self, begin=begin, horizon=Horizon(steps=begin + steps))
+    def extended(self, end: int, steps: int) -> "TrainingSchedule":
+        """`steps` further steps after the run ended at step `end`: the schedule restarts there, with its warmup."""
+        return replace(self, start_step=end, horizon=Horizon(steps=end + steps))

@@ -1,4 +1,4 @@
-"""The recurrent states of a stream at the start of training: empty, or from a checkpoint and checked."""
+"""Recurrent state of a stream (`train.stream`) at the start of training: initial, or from a checkpoint."""
 
 from copy import deepcopy
 
@@ -13,13 +13,14 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 
 
-def states_at(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> list[State | None]:
-    """The state of each micro-batch after `step` steps; None without a stream. RunFault if `saved` does not fit."""
+def initial_states(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State | None) -> list[State | None]:
+    """The state of each micro-batch after `step` steps; None for each without `train.stream`. Raises RunFault if
+    `saved` does not fit."""
     if not feed.plan.stream:
         return [None] * feed.n_micro
     if saved is None:
         if step:
-            raise RunFault(f"the recurrent state of the stream after step {step} was not saved", hint="--fresh starts over")
+            raise RunFault(f"the stream state after step {step} is missing", hint="--fresh starts over")
         return [task.start(feed.micro_batch_size) for _ in range(feed.n_micro)]  # type: ignore[operator]
     if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
         size = feed.plan.batch_size // len(saved)
@@ -27,20 +28,20 @@ def states_at(task: nn.Module, feed: Feed, setup: Setup, step: int, saved: State
             f"the stream was saved in micro-batches of {size} rows; train.micro_batch_size is {feed.micro_batch_size}",
             hint=f"train.micro_batch_size={size}",
         )
-    return [_tried(task, setup, batch, saved[str(micro)], micro) for micro, batch in enumerate(feed.micro_batches(step))]
+    return [_validated(task, setup, batch, saved[str(micro)], micro) for micro, batch in enumerate(feed.micro_batches(step))]
 
 
-def _tried(task: nn.Module, setup: Setup, batch: Batch, saved: object, micro: int) -> State | None:
-    """A state moved to its device, after the task has run on a copy of it, which is the only way to check it."""
+def _validated(task: nn.Module, setup: Setup, batch: Batch, saved: object, micro: int) -> State | None:
+    """A state on its device, after a forward pass from a copy of it: only the model knows which states are valid."""
     try:
         if not isinstance(saved, dict):
-            raise TypeError("it is not a state")
+            raise TypeError("not a dict of tensors")
         state = move(saved, setup.device)
         with torch.no_grad(), setup.autocast():
             task(batch.to(setup.device), deepcopy(state))
     except Exception as error:
         if not is_bug(error):
             raise
-        what = next(iter(str(error).splitlines()), "")[:200]
-        raise RunFault(f"the recurrent state of micro-batch {micro + 1} does not fit the model: {what}") from error
+        reason = next(iter(str(error).splitlines()), "")[:200]
+        raise RunFault(f"the stream state of micro-batch {micro + 1} does not fit the model: {reason}") from error
     return state

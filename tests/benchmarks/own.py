@@ -65,7 +65,7 @@ def feed_of(recipe: Recipe, shape: Shape) -> Feed:
 def first_batch(shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     """ids (B, L), labels (T,) and the flat positions (T,) that they belong at: what every side sees first."""
     [batch] = feed_of(recipe_of(shape), shape).micro_batches(0)
-    at = batch.at if batch.at is not None else torch.arange(batch.inputs.ids.numel())
+    at = batch.target_positions if batch.target_positions is not None else torch.arange(batch.inputs.ids.numel())
     return batch.inputs.ids.contiguous(), batch.labels.contiguous(), at
 
 
@@ -77,5 +77,5 @@ def training_of(recipe: Recipe, shape: Shape) -> tuple[Model, Training]:
     setup.apply()
     task.to(setup.device)
     schedule = TrainingSchedule(recipe.schedule, recipe.optimizer.lr, Horizon(recipe.train.steps, None))
-    optimizer = build_optimizer(recipe.optimizer, model, setup.products)
+    optimizer = build_optimizer(recipe.optimizer, model, setup.compute_dtype)
     return model, Training(task, feed_of(recipe, shape), optimizer, schedule, setup, recipe.train.seed, recipe.optimizer.clip)

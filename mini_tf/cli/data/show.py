@@ -57,9 +57,9 @@ def _documents(recipe: "Recipe", packing: "Packing", split: str, numbers: "list[
     """For each row the numbers (from 1, within the split) of the documents or examples it contains."""
     import numpy as np
 
-    from mini_tf.training.plan import plan_of
+    from mini_tf.training.plan import make_plan
 
-    epoch = 0 if split == "val" else int(plan_of(recipe.train, packing).rows(0).epochs[0])
+    epoch = 0 if split == "val" else int(make_plan(recipe.train, packing).rows(0).epochs[0])
     return [(packing.documents(np.array([number]), epoch) + 1).tolist() for number in numbers]
 
 
@@ -71,12 +71,12 @@ def _listed(unit: str, numbers: "list[int]") -> str:
 
 def _first_rows(recipe: "Recipe", packing: "Packing", split: str, n: int) -> "tuple[list[int], Rows, int]":
     """Numbers (from 0) of the first `n` rows, these rows, and the total number of rows."""
-    from mini_tf.training.plan import plan_of
+    from mini_tf.training.plan import make_plan
 
     if split == "val":
         rows = next(iter(packing.eval_rows(n)))
         return list(range(len(rows))), rows, len(packing.eval_row_tokens)
-    step = plan_of(recipe.train, packing).rows(0)
+    step = make_plan(recipe.train, packing).rows(0)
     first = step.epochs == step.epochs[0]
     numbers = step.rows[first][:n]
     return [int(i) for i in numbers], packing.take(numbers, int(step.epochs[0]), step.keys[first][:n]), packing.n_rows

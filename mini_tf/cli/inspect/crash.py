@@ -83,10 +83,10 @@ def _text(folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str
 def _build(folder: Path, recipe: "Recipe", text: "TokenizedData", facts: "Facts", device: str | None) -> "Parts":
     """The run's components in the setup of the process that diverged, or on another device."""
     from mini_tf.jobs.assembling import build
-    from mini_tf.training.machine.device import settle
+    from mini_tf.training.machine.device import resolve_setup
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
-    return build(recipe, text, settle(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), resumed=folder)
+    return build(recipe, text, resolve_setup(runtime, facts.setup.model_dump(), "--device" if device else "runtime.device"), resumed=folder)
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
@@ -100,7 +100,7 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
 
     kept = dump.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
-    training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.products))
+    training = training_of(parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype))
     try:
         return training, Progress.of(kept.facts.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -113,7 +113,7 @@ def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers"
     source_tokenizer, tokenizer = used
     feed = training.feed
     chosen = feed.plan.rows(step)
-    places = range(len(chosen.rows)) if micro is None else range(*feed.cuts(len(chosen.rows))[micro])
+    places = range(len(chosen.rows)) if micro is None else range(*feed.bounds(len(chosen.rows))[micro])
     texts = []
     for i in places:
         rows = feed.packing.take(chosen.rows[i : i + 1], int(chosen.epochs[i]), chosen.keys[i : i + 1])

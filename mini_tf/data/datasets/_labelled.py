@@ -131,7 +131,7 @@ class LabelledDataset(Dataset):
         """`target` is the label, at the position where it is predicted."""
         assert data.labels is not None
         original = describing.ids_without_padding(rows, row)
-        drawn = batch.draws.get("ids") if training else None  # ids are replaced in training only
+        drawn = batch.extras.get("ids") if training else None  # ids are replaced in training only
         # If the objective makes several rows of one, the drawn ids are not aligned with this row.
         inputs = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
         targets, replaced = self.labels_of_row(rows, row, data.labels), describing.replaced_tokens(data.tokenizer, inputs, original)

@@ -8,7 +8,7 @@ from mini_tf.jobs.cost.run_cost import Cost, measure_cost
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.start_messages import report_start
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.training.machine.device import settle
+from mini_tf.training.machine.device import resolve_setup
 
 
 def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -> Cost:
@@ -16,6 +16,6 @@ def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -
     data = load_data(recipe, reporter)
     start = time.monotonic()
     reopen(recipe.data, data.tokenizers, recipe.objective, data.hashes)  # timed from the cache, as in a run
-    parts = build(recipe, data, settle(recipe.runtime), reporter.detail)
+    parts = build(recipe, data, resolve_setup(recipe.runtime), reporter.detail)
     report_start(parts, reporter)
     return measure_cost(parts, time.monotonic() - start, seconds)

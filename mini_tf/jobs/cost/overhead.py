@@ -19,7 +19,7 @@ from mini_tf.run.folder import Run, Tensors
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.cache import cache_folder
 from mini_tf.system.drafts import draft_of, remove
-from mini_tf.training.due import Evaluations
+from mini_tf.training.due import EvaluationSchedule
 
 EVALUATION_SECONDS = 1.0
 """Duration of the timed evaluation, which is extrapolated to all validation data."""
@@ -63,14 +63,14 @@ def measure_overhead(parts: Parts, state_bytes: int) -> Overhead:
     )
 
 
-def count_evaluations_and_saves(due: Evaluations, steps: int, seconds: float | None) -> tuple[int, int]:
+def count_evaluations_and_saves(due: EvaluationSchedule, steps: int, seconds: float | None) -> tuple[int, int]:
     """Numbers of evaluations and checkpoints of a run, including those after the last step.
 
     Every evaluation counts as the best so far, which saves a checkpoint. seconds: the time limit of the run, or None.
     """
     recipe = due.recipe
     timed = seconds is not None and recipe.eval.every_steps == "auto"
-    period = max(1, steps // due.within(seconds or 0.0)) if timed else due.every(steps)
+    period = max(1, steps // due.count_within(seconds or 0.0)) if timed else due.interval(steps)
     evaluations = math.ceil(steps / period)
     saves = recipe.checkpoint.every_steps
     others = steps // saves - steps // math.lcm(saves, period) if isinstance(saves, int) else 0

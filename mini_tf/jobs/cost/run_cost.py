@@ -7,7 +7,7 @@ from typing import Any
 from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
 from mini_tf.jobs.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.training.due import Evaluations
+from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.machine.peak import peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
@@ -66,26 +66,26 @@ class Cost:
 def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """Train for `seconds` and time the overhead; opening: seconds to read the data and build the model."""
     recipe, setup = parts.recipe, parts.setup
-    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.products))
+    training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, setup.compute_dtype))
     flops, memory = step_flops(parts, training), memory_of(parts, training)
     timing = measure_steps(training, MEASURED_SECONDS if seconds is None else seconds)
     overhead = measure_overhead(parts, memory.optimizer)
     counts, times = run_time(parts.evaluations, parts.schedule.horizon, timing.seconds, overhead)
     times = {"start": IMPORT_SECONDS + opening, "warm_up": timing.warmup, **times}
     return Cost(
-        found=setup.found,
+        found=setup.settings,
         parameters=sum(p.numel() for p in parts.trainable.parameters()),
         step_flops=flops,
         memory=memory,
         timing=timing,
-        peak=peak_flops(setup.device, setup.products),
+        peak=peak_flops(setup.device, setup.compute_dtype),
         counts=counts,
         seconds={name: recipe.train.seeds * each for name, each in times.items()},
         seeds=recipe.train.seeds,
     )
 
 
-def run_time(due: Evaluations, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
+def run_time(due: EvaluationSchedule, horizon: Horizon, step: float, overhead: Overhead) -> tuple[dict[str, int], dict[str, float]]:
     """Counts and total seconds by part of a run; step: seconds of a training step.
 
     With a time limit, evaluations, samples and checkpoints during training count against it.
@@ -104,7 +104,7 @@ def run_time(due: Evaluations, horizon: Horizon, step: float, overhead: Overhead
     return {"training": steps, "evaluation": evaluations, "samples": samples, "saving": saves}, seconds
 
 
-def _steps_within(due: Evaluations, seconds: float, step: float, overhead: Overhead) -> int:
+def _steps_within(due: EvaluationSchedule, seconds: float, step: float, overhead: Overhead) -> int:
     """Steps within a time limit, less the evaluations, samples and checkpoints before the last ones."""
     steps = max(1, int(seconds / step))
     for _ in range(20):  # fixed-point iteration: the overhead depends on the number of steps

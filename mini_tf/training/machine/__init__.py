@@ -1,1 +1,1 @@
-"""The machine: device, memory, and settings chosen by measurement."""
+"""Device, memory, and settings that are chosen by timing."""

@@ -1,33 +1,32 @@
-"""CPU contention: whether other programs use the cores, so that timings on them are meaningless."""
+"""CPU contention: whether other programs use the cores, which makes timings useless."""
 
 import hashlib
 import threading
 import time
 
 LEAST = 0.8
-"""Minimum share of a core that each thread gets on an idle machine; measured: 0.83 to 1 alone, 0.5 beside one program.
-"""
-LOOKS = 3
-"""Consecutive measurements that must all find contention: on an idle machine one in sixty does."""
+"""Least CPU share of each thread on an idle machine; measured: 0.83 to 1 alone, 0.5 beside one other program."""
+SAMPLES = 3
+"""Consecutive samples that must all find contention: on an idle machine one in sixty does, by work of the system."""
 _BLOCK = bytes(1 << 20)
 
 
 def contended(threads: int, seconds: float = 0.1) -> bool:
-    """Whether so many busy threads get clearly less than a core each, in each of LOOKS measurements of `seconds`."""
-    return all(_least_share(threads, seconds) < LEAST for _ in range(LOOKS))
+    """Whether `threads` busy threads get clearly less than a core each, in each of SAMPLES times `seconds`."""
+    return all(_least_share(threads, seconds) < LEAST for _ in range(SAMPLES))
 
 
 def _least_share(threads: int, seconds: float) -> float:
-    """The smallest share of the time that a thread computed."""
+    """CPU time of the slowest thread, as a share of the time."""
     shares = [0.0] * threads
-    together = threading.Barrier(threads)
+    barrier = threading.Barrier(threads)
 
     def work(number: int) -> None:
-        together.wait()
-        began, worked = time.perf_counter(), time.thread_time()
-        while time.perf_counter() - began < seconds:
-            hashlib.sha256(_BLOCK).digest()  # releases Python's lock
-        shares[number] = (time.thread_time() - worked) / (time.perf_counter() - began)
+        barrier.wait()
+        start, cpu_start = time.perf_counter(), time.thread_time()
+        while time.perf_counter() - start < seconds:
+            hashlib.sha256(_BLOCK).digest()  # releases the GIL
+        shares[number] = (time.thread_time() - cpu_start) / (time.perf_counter() - start)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     for worker in workers:

@@ -1,8 +1,8 @@
-"""The setup of a run: settings given in the recipe, those chosen at the run's first start, else safe values.
+"""Device, precision, compilation and threads: from the recipe, else from run.json, else a safe default.
 
-What `auto` chose is recorded at a run's first start (`Setup.record`) and reused by every continuation, so the
-arithmetic of a run does not change. Settings that only a measurement can decide are `undecided` here; tuning.py decides
-them. There is no silent fallback: a missing device or precision is refused.
+The values chosen for `auto` are recorded at the first start of a run (`Setup.record`) and reused by every resume, so a
+run never changes its arithmetic. Settings that need timing are `undecided` here; tuning.py decides them. There is no
+silent fallback: a setting of the recipe that the machine does not support is refused.
 """
 
 import ctypes
@@ -26,17 +26,18 @@ from mini_tf.system.errors import Unavailable
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_AGAIN = "as at the first start"
-_ASKED = "asked for"
+_RECORDED = "recorded in run.json"
+_EXPLICIT = "set in the recipe"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """device, precision (of the forward pass; parameters are unaffected), compile, and CPU threads.
+    """Concrete settings of device and arithmetic.
 
-    micro_batch_size: rows per forward pass in training, 0 without training. reasons: why each setting has its value.
-    undecided: settings with a safe value that a measurement may improve. measured: seconds per step by setting and
-    value. provisional: the measurements are not to be remembered for later runs.
+    precision: dtype of the forward pass (autocast); parameters stay fp32. threads: intra-op threads of the CPU.
+    micro_batch_size: rows of a micro-batch in training; 0 outside training. reasons: why each setting has its value.
+    undecided: settings that have a safe default and may be tuned. measured: seconds per step by setting and value.
+    provisional: the tuning was too incomplete to be cached for later runs.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -50,76 +51,77 @@ class Setup:
     provisional: bool = False
 
     @property
-    def found(self) -> dict[str, Any]:
-        """The settings that decide the arithmetic: input of `settle`, compared by continuations."""
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide the arithmetic: an argument of `resolve_setup`, compared when a run is resumed."""
         rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
         return {"device": str(self.device), "precision": self.precision, "compile": self.compile, "threads": self.threads, **rows}
 
     @property
     def record(self) -> dict[str, Any]:
-        """What run.json stores."""
-        return {**self.found, "measured": self.measured} if self.measured else self.found
+        """As recorded in run.json."""
+        return {**self.settings, "measured": self.measured} if self.measured else self.settings
 
     def decided(self, key: str, value: Any, reason: str) -> "Setup":
-        """The setup with one setting decided."""
+        """A copy with one setting decided."""
         return replace(self, **{key: value}, reasons={**self.reasons, key: reason}, undecided=self.undecided - {key})
 
     def describe(self) -> str:
-        """All settings in one line; neighbors with the same reason share it."""
+        """All settings with their reasons in one line; neighbours with the same reason share it."""
         words = {
             "device": f"device {self.device}",
             "precision": self.precision,
             "compile": f"compile {'on' if self.compile else 'off'}",
             "threads": f"{self.threads} thread{'s' if self.threads > 1 else ''}",
-            "micro_batch_size": f"{self.micro_batch_size} row{'s' if self.micro_batch_size > 1 else ''} per micro-batch",
+            "micro_batch_size": f"micro-batch size {self.micro_batch_size}",
         }
         groups = groupby((key for key in words if key in self.reasons), key=self.reasons.__getitem__)
         return ", ".join(f"{', '.join(words[key] for key in keys)} ({reason})" for reason, keys in groups)
 
     def apply(self) -> None:
-        """Apply threads and memory settings to the whole process."""
+        """Set the number of torch's threads and make malloc keep freed memory, for the whole process."""
         torch.set_num_threads(self.threads)
         _keep_freed_memory()
 
     @property
-    def products(self) -> torch.dtype:
-        """The type of matrix products."""
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype of matrix products."""
         return _TYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Within it forward passes use the precision."""
+        """Context manager for a forward pass in `precision`."""
         return nullcontext() if self.precision == "fp32" else torch.autocast(self.device.type, _TYPES[self.precision])
 
     def compiled(self, task: nn.Module) -> Callable[..., Any]:
-        """A function over `task`, compiled if requested; the module itself is unchanged."""
-        return torch.compile(lambda *given: task(*given)) if self.compile else task
+        """`task` as a function, compiled if `compile`; the module itself is not changed."""
+        return torch.compile(lambda *args: task(*args)) if self.compile else task
 
 
 def _keep_freed_memory() -> None:
-    """Ask glibc to keep freed large blocks, since every step frees and allocates the same ones.
+    """Make glibc keep large freed blocks, since every step allocates the same ones again.
 
     Measured on 2 cores: a step of 64 ms had 4,300 page faults, a seventh of its time; with this 58.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
-    # Older ones refuse more than 32 MiB; one option without the other would make things worse.
+    # Older versions of glibc accept at most 32 MiB; one option without the other is slower than none.
     if set_option is not None and (set_option(_MMAP_THRESHOLD, 2**30) or set_option(_MMAP_THRESHOLD, 2**25)):
         set_option(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
-    """The setup of a recipe's runtime section on this machine; found: the setup of an earlier start of the same run.
+def resolve_setup(runtime: Runtime, recorded: Mapping[str, Any] | None = None, device_key: str = "runtime.device") -> Setup:
+    """The setup of a recipe's runtime section on this machine.
 
-    device_key: the key or option that names the device. Raises Unavailable for a device or precision that is missing.
+    recorded: `Setup.settings` of the run's first start. device_key: key or option that names the device, for messages.
+    Raises Unavailable if this machine does not support a requested setting.
     """
-    before = found or {}
+    before = recorded or {}
     reasons: dict[str, str] = {}
 
     def choose(key: str, auto: Callable[[], tuple[Any, str]]) -> Any:
-        asked = getattr(runtime, key)
-        if asked != "auto":
-            value, reasons[key] = asked, _ASKED
+        given = getattr(runtime, key)
+        if given != "auto":
+            value, reasons[key] = given, _EXPLICIT
         elif key in before:
-            value, reasons[key] = before[key], _AGAIN
+            value, reasons[key] = before[key], _RECORDED
         else:
             value, reasons[key] = auto()
         return value
@@ -128,51 +130,51 @@ def settle(runtime: Runtime, found: Mapping[str, Any] | None = None, device_key:
     precision = _check_precision(choose("precision", lambda: _safe_precision(device)), device)
     compiled = choose("compile", lambda: (False, "not measured"))
     if compiled and (missing := missing_compiler(device)):
-        if reasons["compile"] == _ASKED:
+        if reasons["compile"] == _EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
         compiled, reasons["compile"] = False, f"{missing}, unlike at the first start: results may differ in the last bits"
     threads = choose("threads", _most_threads)
-    if reasons["threads"] == _AGAIN and threads > (cores := available_cores()):
-        reasons["threads"] = f"only {cores} cores, {threads} at the first start: results may differ in the last bits"
+    if reasons["threads"] == _RECORDED and threads > (cores := available_cores()):
+        reasons["threads"] = f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
         threads = cores
     rows = before.get("micro_batch_size", 0)
-    undecided = frozenset() if before else _worth_trying(device, threads) - {key for key in reasons if reasons[key] == _ASKED}
-    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _AGAIN} if rows else {}), undecided)
+    undecided = frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == _EXPLICIT}
+    return Setup(device, precision, compiled, threads, rows, reasons | ({"micro_batch_size": _RECORDED} if rows else {}), undecided)
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """What torch.compile lacks on this machine; None if nothing."""
+    """What torch.compile lacks on this machine; None if it should work."""
     if device.type == "cuda":
         if not has_triton():
-            return "no Triton for this GPU"
-        named, usual = os.environ.get("CC"), ["gcc", "clang"]
+            return "Triton does not support this GPU"
+        named, default = os.environ.get("CC"), ["gcc", "clang"]
     else:
-        named, usual = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
-    programs = shlex.split(named)[:1] if named else usual
-    return None if any(map(shutil.which, programs)) else f"no compiler {' or '.join(programs)}"
+        named, default = os.environ.get("CXX"), ["clang++" if sys.platform == "darwin" else "g++"]
+    programs = shlex.split(named)[:1] if named else default
+    return None if any(map(shutil.which, programs)) else f"there is no compiler {' or '.join(programs)}"
 
 
 def available_devices() -> list[str]:
-    """Devices for `runtime.device` on this machine."""
+    """The devices of this machine, as values of `runtime.device`."""
     names = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     return [*names, "mps"] if torch.backends.mps.is_available() else names
 
 
 def available_precisions(device: torch.device) -> list[str]:
-    """Precisions for training on `device`."""
+    """The precisions that `device` supports in training."""
     if device.type == "cuda":
         return ["fp32", "bf16", "fp16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp32", "fp16"]
     return ["fp32", "bf16"] if device.type == "cpu" else ["fp32", "fp16"]
 
 
 def available_cores() -> int:
-    """Cores that this process may use: by affinity and by the limit of its container."""
+    """CPU cores available to this process: the lesser of its affinity and the quota of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _container_cores(Path("/sys/fs/cgroup"))))
 
 
 def _container_cores(cgroup: Path) -> int:
-    """Whole cores of the control group, seen from inside a container; a large number without a limit."""
+    """CPU quota of the control group in whole cores, as seen inside a container; a large number if unlimited."""
     try:
         if (second := cgroup / "cpu.max").exists():
             quota, period = second.read_text().split()
@@ -184,9 +186,9 @@ def _container_cores(cgroup: Path) -> int:
 
 
 def _open(name: str, key: str) -> torch.device:
-    there = available_devices()
-    if (name if name != "cuda" else "cuda:0") not in there:
-        raise Unavailable(f"{key}: no {name!r} on this machine; available: {', '.join(there)}", hint=f"{key}=auto")
+    devices = available_devices()
+    if (name if name != "cuda" else "cuda:0") not in devices:
+        raise Unavailable(f"{key}: {name!r} is not available on this machine; there is {', '.join(devices)}", hint=f"{key}=auto")
     return torch.device(name)
 
 
@@ -197,16 +199,16 @@ def _best_device() -> tuple[str, str]:
 
 def _safe_precision(device: torch.device) -> tuple[str, str]:
     if device.type == "cuda" and "bf16" in available_precisions(device):
-        return "bf16", "this GPU computes it natively"
+        return "bf16", "native on this GPU"
     if device.type == "cpu":
         return "fp32", "not measured"
-    return "fp32", "bf16 is not native to this device"
+    return "fp32", "bf16 is not native on this device"
 
 
 def _check_precision(precision: str, device: torch.device) -> str:
-    if precision not in (there := available_precisions(device)):
+    if precision not in (supported := available_precisions(device)):
         raise Unavailable(
-            f"runtime.precision: {device} does not support {precision}; supported: {', '.join(there)}", hint="runtime.precision=auto"
+            f"runtime.precision: {device} does not support {precision}; it supports {', '.join(supported)}", hint="runtime.precision=auto"
         )
     return precision
 
@@ -219,8 +221,8 @@ def _most_threads() -> tuple[int, str]:
     return cores, f"{cores} core{'s' if cores > 1 else ''} available"
 
 
-def _worth_trying(device: torch.device, threads: int) -> frozenset[str]:
-    """Settings that only timing can decide: whether a CPU has bf16 units, what a thread costs."""
+def _tunable(device: torch.device, threads: int) -> frozenset[str]:
+    """Settings whose best value must be measured, e.g. whether a CPU has bf16 units."""
     if device.type == "cpu":
         return frozenset({"precision", "compile", "micro_batch_size"} | ({"threads"} if threads > 1 else set()))
     return frozenset({"compile"} if device.type == "cuda" else set())

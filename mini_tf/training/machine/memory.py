@@ -1,6 +1,6 @@
-"""Memory limits: of the model, by its number of parameters; of a micro-batch, measured on one row.
+"""Memory: whether the model fits, from its parameters, and the largest micro-batch that fits, measured on one row.
 
-Micro-batches change memory and speed, never the result, so the largest that fits is used.
+The micro-batch size changes memory and speed, not the result, so `auto` takes the largest.
 """
 
 import os
@@ -18,68 +18,68 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import state_bytes
 
-_STEPS_SEEN = 8
-_SHARE = 0.5  # of free memory: the backward pass holds gradients of activations beside the activations
+_SAMPLED_STEPS = 8
+_SHARE = 0.5  # of free memory, because the backward pass adds gradients of activations
 
 
 def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup) -> tuple[int, str]:
-    """The micro-batch size for `auto`, and the reason. feed: with micro-batches of one row."""
-    # With train.batch_tokens the first step may have few or short rows.
-    steps = [feed.micro_batches(step) for step in range(_STEPS_SEEN)]
+    """The micro-batch size for `auto`, and the reason. feed: with a micro-batch size of 1."""
+    # With train.batch_tokens steps differ; the first may have few or short rows.
+    steps = [feed.micro_batches(step) for step in range(_SAMPLED_STEPS)]
     rows, free = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1]), free_bytes(setup.device)
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
-    return size, f"{size} rows need {size * row_bytes / 2**20:.0f} MiB for the backward pass; {free / 2**20:.0f} MiB are free"
+    return size, f"activations of {size} rows take {size * row_bytes / 2**20:.0f} MiB; {free / 2**20:.0f} MiB are free"
 
 
 def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> int:
-    """Bytes that `forward` saves for its backward pass, without the parameters of `task`."""
+    """Bytes of tensors that `forward` saves for the backward pass, without the parameters of `task`."""
     known = {p.untyped_storage().data_ptr() for p in task.parameters()}
     sizes: dict[int, int] = {}
-    held: list[Tensor] = []  # memory of freed tensors would be counted once for all that reuse it
+    alive: list[Tensor] = []  # keeps storages alive, since a reused address would be counted once
 
-    def note(tensor: Tensor) -> Tensor:
+    def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
             sizes[storage.data_ptr()] = storage.nbytes()
-            held.append(tensor)
+            alive.append(tensor)
         return tensor
 
     devices = [setup.device] if setup.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), setup.autocast():
+    with torch.random.fork_rng(devices), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), setup.autocast():
         forward()
     return sum(sizes.values())
 
 
-def refuse_too_large(sketch: nn.Module, optimizer: OptimizerSettings, device: torch.device) -> None:
-    """RecipeFault if weights, gradients and optimizer state exceed the free memory; the model may be on the meta
-    device.
+def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: torch.device) -> None:
+    """Raise RecipeFault if parameters, gradients and optimizer state need more than the free memory; model may be on
+    the meta device.
 
-    Frozen parameters have neither gradients nor optimizer state.
+    Frozen parameters have no gradients and no optimizer state.
     """
-    parameters = sum(p.numel() for p in sketch.parameters())
-    learning = sum(p.numel() for p in sketch.parameters() if p.requires_grad)
-    needed, free = 4 * (parameters + learning) + state_bytes(optimizer, sketch), free_bytes(device)
+    parameters = sum(p.numel() for p in model.parameters())
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    needed, free = 4 * (parameters + trainable) + state_bytes(optimizer, model), free_bytes(device)
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
-            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with their gradients and the optimizer; "
+            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer state; "
             f"{free / 2**30:,.1f} GiB are free",
             hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
         )
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a process may still allocate: of the GPU, else of the machine or container, whichever is less."""
+    """Free memory of the GPU, else the lesser of the machine's and the container's."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return min(_machine_bytes(), _container_bytes(Path("/sys/fs/cgroup")))
 
 
 def largest_micro_batch(batch_size: int, row_bytes: int, free: int, even: bool = True) -> int:
-    """The largest micro-batch size within a safe share of `free` bytes; at least 1.
+    """The largest micro-batch size that needs at most a safe share of `free` bytes; at least 1.
 
-    even: equal parts, so it divides the batch size.
+    even: it must divide `batch_size`.
     """
     sizes = (-(-batch_size // n) for n in range(1, batch_size + 1) if not even or batch_size % n == 0)
     return next((size for size in sizes if size * row_bytes <= free * _SHARE), 1)
@@ -89,18 +89,18 @@ def _machine_bytes() -> int:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # macOS has neither; half of the installed memory is a safe guess
+    except (OSError, StopIteration):  # macOS has neither; half of the physical memory is a safe guess
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _container_bytes(cgroup: Path) -> int:
-    """Free memory of the control group, version 1 or 2; a large number without a limit."""
+    """Free memory of the control group (version 2 or 1); a large number if unlimited."""
     second = (cgroup, "memory.max", "memory.current")
     first = (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
     for folder, limit, used in (second, first):
         try:
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # cached files are released when needed
+            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # page cache, reclaimed when needed
             return max(0, int((folder / limit).read_text()) - int((folder / used).read_text()) + cached)
         except (OSError, ValueError):  # no such file, or the word "max"
             continue

@@ -1,4 +1,4 @@
-"""Peak floating-point operations per second of this machine: a product of large square matrices, measured now."""
+"""Peak FLOP/s of this machine, measured on products of large square matrices."""
 
 import time
 
@@ -6,27 +6,25 @@ import torch
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
-    """The best of several matrix sizes, each timed for its part of `seconds`, at least once, with torch's current
-    threads.
-    """
-    sides = (512, 1024, 2048) if device.type == "cpu" else (4096, 8192)
-    return max(_best_of(n, device, dtype, seconds / len(sides)) for n in sides)
+    """The best FLOP/s over several sizes, each repeated for its part of `seconds`, with torch's current threads."""
+    sizes = (512, 1024, 2048) if device.type == "cpu" else (4096, 8192)
+    return max(_best_of(n, device, dtype, seconds / len(sizes)) for n in sizes)
 
 
 def _best_of(n: int, device: torch.device, dtype: torch.dtype, seconds: float) -> float:
-    drawn = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(n, n, generator=drawn).to(device, dtype) for _ in range(2))
-    product = a @ b  # the first call warms up; the others need no new memory
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(n, n, generator=generator).to(device, dtype) for _ in range(2))
+    product = a @ b  # warm-up, and the output buffer of the others
     best, until = 0.0, time.perf_counter() + seconds
     while not best or time.perf_counter() < until:
-        _wait_for(device)
-        began = time.perf_counter()
+        _synchronize(device)
+        start = time.perf_counter()
         torch.mm(a, b, out=product)
-        _wait_for(device)
-        best = max(best, 2 * n**3 / (time.perf_counter() - began))
+        _synchronize(device)
+        best = max(best, 2 * n**3 / (time.perf_counter() - start))
     return best
 
 
-def _wait_for(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize(device)

@@ -1,4 +1,4 @@
-"""Identity of the processor, as far as results and timings depend on it."""
+"""Identification of the processor, on which the last bits of results and the time of a step depend."""
 
 import hashlib
 import platform
@@ -8,12 +8,12 @@ import torch
 
 
 def processor() -> list[str]:
-    """Its name and a hash of its features: virtual machines often hide the name."""
+    """Name, and a hash of the CPU flags, because virtual machines often hide the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
-        said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        info = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     except OSError:
-        said = {}
-    name = said.get("model name") or platform.machine()
-    can = said.get("flags", said.get("Features", torch.backends.cpu.get_cpu_capability()))
-    return [name, hashlib.sha256(can.encode()).hexdigest()[:8]]
+        info = {}
+    name = info.get("model name") or platform.machine()
+    flags = info.get("flags", info.get("Features", torch.backends.cpu.get_cpu_capability()))
+    return [name, hashlib.sha256(flags.encode()).hexdigest()[:8]]

@@ -1,6 +1,6 @@
-"""Times forward and backward passes of the real task on real rows in any setup, without side effects.
+"""Time forward and backward passes of the task on real rows, in any setup, without side effects.
 
-The optimizer is not timed, since it would change the weights.
+The optimizer step is not included, since it would change the parameters.
 """
 
 import time
@@ -20,49 +20,49 @@ from mini_tf.training.machine.device import Setup
 
 @dataclass(frozen=True)
 class StepTimer:
-    """task and feed as in `Training`; the feed's own micro_batch_size is not used."""
+    """task and feed as in `Training`; the feed's micro_batch_size is ignored."""
 
     task: nn.Module
     feed: Feed
     clock: Callable[[], float] = time.perf_counter
 
-    def __call__(self, setup: Setup, rows: int, turn: int = 0) -> float:
-        """Seconds for the first `rows` rows of step number `turn`, in micro-batches of the setup's size.
+    def __call__(self, setup: Setup, rows: int, step: int = 0) -> float:
+        """Seconds for the first `rows` rows of step number `step`, in micro-batches of the size of `setup`.
 
-        Of a step with fewer rows than the largest it takes the same share.
+        For a step with fewer rows than the largest one, the same share of its rows.
         """
         size = min(rows, setup.micro_batch_size)
-        batches = replace(self.feed, micro_batch_size=size).micro_batches(turn)
+        batches = replace(self.feed, micro_batch_size=size).micro_batches(step)
         batches = batches[: max(1, len(batches) * rows // self.feed.plan.batch_size)]
         forward: Callable[..., Any] = self._compiled if setup.compile else self.task
-        with untouched(self.task, setup.device):
+        with restored_after(self.task, setup.device):
             setup.apply()
             self.task.train()
-            began = self.clock()
+            start = self.clock()
             for batch in batches:
                 state = self.task.start(size) if self.feed.plan.stream else None  # type: ignore[operator]
                 with setup.autocast():
                     sums = forward(batch.to(setup.device), state)
                 loss = torch.stack(list(sums.parts.values())).sum()
                 loss.backward()
-                loss.item()  # waits for the device
-            return self.clock() - began
+                loss.item()  # synchronizes the device
+            return self.clock() - start
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
         compiled = Setup(compile=True).compiled(self.task)
 
-        def quietly(*given: Any) -> Any:
+        def without_warnings(*args: Any) -> Any:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's own warnings about speed; the timer measures it
-                return compiled(*given)
+                warnings.simplefilter("ignore")  # hints of the compiler about performance
+                return compiled(*args)
 
-        return quietly
+        return without_warnings
 
 
 @contextmanager
-def untouched(task: nn.Module, device: torch.device) -> Iterator[None]:
-    """Within it `task` may compute gradients; afterwards gradients, mode, random state and threads are restored."""
+def restored_after(task: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore gradients and mode of `task`, torch's random state and number of threads on exit."""
     threads, mode = torch.get_num_threads(), task.training
     gradients = [(p, p.grad) for p in task.parameters()]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

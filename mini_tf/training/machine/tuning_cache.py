@@ -1,6 +1,6 @@
-"""Remembered tuning results, by machine and shape: one small JSON file each, in the folder `tuning` of the cache.
+"""Cache of tuning results by machine and shape of the run: one small JSON file per key in the cache folder `tuning`.
 
-A file holds its facts and the decisions; a damaged file, or one with other facts, is ignored.
+A file has the facts of its key and the decisions. A file that is damaged or has other facts is ignored.
 """
 
 import hashlib
@@ -25,52 +25,52 @@ from mini_tf.training.machine.tuning import RunLength
 FORMAT = 1
 
 
-def remembered(shape: dict[str, Any], work: RunLength, setup: Setup, find: Callable[[], Setup], say: Callable[[str], None]) -> Setup:
-    """The decisions of `find` for this shape and length on this machine, new or remembered; `say` reports which.
+def cached_tuning(shape: dict[str, Any], length: RunLength, setup: Setup, tune: Callable[[], Setup], log: Callable[[str], None]) -> Setup:
+    """The result of `tune` for this shape and about this length on this machine, cached or new; `log` prints which.
 
-    shape: all besides length and setup that the time of a step depends on, as JSON.
+    shape: all besides `length` and `setup` that the time of a step depends on, as JSON.
     """
-    start = {"start": setup.found, "undecided": sorted(setup.undecided)}
-    facts = json.loads(json.dumps({**shape, **_length(work), **start, **_machine(setup.device)}))
+    start = {"start": setup.settings, "undecided": sorted(setup.undecided)}
+    facts = json.loads(json.dumps({**shape, **_length(length), **start, **_machine(setup.device)}))
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     try:
         path = cache_folder() / "tuning" / f"{key}.json"
     except StorageFault as fault:
-        say(f"tuning: {fault.message}; results are not saved")
-        return find()
+        log(f"tuning: {fault.message}; the result is not cached")
+        return tune()
     if path.is_file():
         try:
-            found = _read(path, facts, setup)
-            say(f"tuning: reused from an earlier run ({path})")
-            return found
+            cached = _read(path, facts, setup)
+            log(f"tuning: reused from an earlier run ({path})")
+            return cached
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            say(f"tuning: {path} is damaged ({type(error).__name__}); measuring again")
-    found = find()
-    if found.provisional:
-        return found
-    decided = {name: [getattr(found, name), found.reasons[name]] for name in sorted(setup.undecided)}
+            log(f"tuning: {path} is damaged ({type(error).__name__}); measuring again")
+    tuned = tune()
+    if tuned.provisional:
+        return tuned
+    decided = {name: [getattr(tuned, name), tuned.reasons[name]] for name in sorted(setup.undecided)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"facts": facts, "decided": decided, "measured": found.measured}, indent=1))
+        write_whole(path, json.dumps({"facts": facts, "decided": decided, "measured": tuned.measured}, indent=1))
     except OSError as error:
-        say(f"tuning: cannot be saved: {error.strerror}")
-    return found
+        log(f"tuning: the result cannot be cached: {error.strerror}")
+    return tuned
 
 
 def _read(path: Path, facts: dict[str, Any], setup: Setup) -> Setup:
-    """Raises if the file is damaged."""
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    if kept["facts"] != facts or kept["decided"].keys() != setup.undecided:
-        raise ValueError("found for something else")
-    for name, (value, reason) in kept["decided"].items():
-        if not _possible(name, value, setup):
+    """The setup with the decisions of a file. Raises several types of errors if the file is damaged."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["facts"] != facts or content["decided"].keys() != setup.undecided:
+        raise ValueError("facts of another run")
+    for name, (value, reason) in content["decided"].items():
+        if not _is_valid(name, value, setup):
             raise ValueError(f"{name} cannot be {value!r}")
         setup = setup.decided(name, value, safe_text(reason))
-    measured = {str(name): {str(value): float(s) for value, s in figures.items()} for name, figures in kept["measured"].items()}
+    measured = {str(name): {str(value): float(s) for value, s in seconds.items()} for name, seconds in content["measured"].items()}
     return replace(setup, measured=measured)
 
 
-def _possible(name: str, value: Any, setup: Setup) -> bool:
+def _is_valid(name: str, value: Any, setup: Setup) -> bool:
     if name == "precision":
         return value in available_precisions(setup.device)
     if name == "compile":
@@ -79,9 +79,9 @@ def _possible(name: str, value: Any, setup: Setup) -> bool:
     return type(value) is int and 1 <= value <= most and (name == "threads" or most % value == 0)
 
 
-def _length(work: RunLength) -> dict[str, Any]:
-    """Runs whose lengths differ by a factor up to 1.4 count as equal."""
-    steps, seconds = work.horizon.steps, work.horizon.seconds
+def _length(length: RunLength) -> dict[str, Any]:
+    """Rounded to powers of sqrt(2), so that runs of similar length share a result."""
+    steps, seconds = length.horizon.steps, length.horizon.seconds
     return {"steps": steps and round(2 * log2(steps)), "seconds": seconds and round(2 * log2(seconds))}
 
 

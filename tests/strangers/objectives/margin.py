@@ -13,7 +13,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 
 
 class Settings(ObjectiveSettings):
@@ -46,12 +46,12 @@ class Scored(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
-        mixed = self.model(batch.inputs, at=batch.at)
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        mixed = self.model(batch.inputs, at=batch.target_positions)
         scores: Tensor = self.model.logits(mixed.y).float()
         right = scores.gather(1, batch.labels[:, None])
         best = scores.scatter(1, batch.labels[:, None], -torch.inf).amax(1, keepdim=True)
         parts = {"margin": (1 + best - right).clamp(min=0).sum()}
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
-        return Sums(parts, {"accuracy": ((right > best).sum(), len(right))}, None)
+        return LossSums(parts, {"accuracy": ((right > best).sum(), len(right))}, None)

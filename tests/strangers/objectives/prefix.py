@@ -16,7 +16,7 @@ from mini_tf.data.tokenization.tokenizer import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.objectives import Objective, ObjectiveSettings
-from mini_tf.objectives._prediction import Prediction, ask
+from mini_tf.objectives._token_loss import TokenLoss, make_batch
 from mini_tf.recipe.kind_settings import Direction
 
 PART = "prefix"
@@ -47,7 +47,7 @@ class Prefix(Objective):
         token_positions = TokenPositions.packed(segments[:, :-1])
         assert token_positions.positions is not None
         asked = (segments[:, :-1] != 0) & (segments[:, 1:] != 0) & (token_positions.positions >= self.length - 1)
-        batch = ask(rows, ids[:, :-1], ids[:, 1:], asked, PART)
+        batch = make_batch(rows, ids[:, :-1], ids[:, 1:], asked, PART)
         return replace(
             batch,
             inputs=replace(
@@ -56,4 +56,4 @@ class Prefix(Objective):
         )
 
     def task(self, model: Model) -> nn.Module:
-        return Prediction(model, PART)
+        return TokenLoss(model, PART)

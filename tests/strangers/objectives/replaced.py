@@ -19,7 +19,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import Objective, ObjectiveSettings, Sums
+from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.kinds import settings_of
 
 
@@ -45,7 +45,7 @@ class Replaced(Objective):
         self.mask_rate, self.dims, self.vocabulary = settings.mask_rate, settings.generator_width, vocabulary
         self.special = np.array(sorted(vocabulary.special_ids))
 
-    def equip(self, model: Model) -> None:
+    def add_modules(self, model: Model) -> None:
         model.replace_head(TaskHead(model.d_model, 1, 0.0))
 
     def prepare(self, rows: Rows) -> Batch:
@@ -61,7 +61,7 @@ class Replaced(Objective):
         token_positions = None if rows.segments is None else TokenPositions.packed(torch.from_numpy(rows.segments).long())
         draws = {"uniform": torch.from_numpy(uniform).flatten()[at], "real": torch.from_numpy(real).flatten().nonzero().squeeze(1)}
         counts = {"generator": len(at), "replaced": int(real.sum()), "tokens": int(real.sum()), "penalty": int(real.sum())}
-        return Batch(Tokens(inputs, token_positions), ids.flatten()[at], at, draws=draws, counts=counts)
+        return Batch(Tokens(inputs, token_positions), ids.flatten()[at], at, extras=draws, counts=counts)
 
     def task(self, model: Model) -> nn.Module:
         small = {"d_model": self.dims, "n_layers": 1, "n_heads": 1}
@@ -74,10 +74,10 @@ class Detection(nn.Module):
         super().__init__()
         self.model, self.generator = model, generator
 
-    def forward(self, batch: Batch, state: State | None = None) -> Sums:
-        scores = self.generator.logits(self.generator(batch.inputs, at=batch.at).y).float()
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        scores = self.generator.logits(self.generator(batch.inputs, at=batch.target_positions).y).float()
         ids, truth = self._replaced(batch, scores)
-        real = batch.draws["real"]
+        real = batch.extras["real"]
         found = self.model.logits(self.model(replace(batch.inputs, ids=ids), at=real).y).float().squeeze(-1)
         fake = truth.flatten()[real]
         parts = {
@@ -85,13 +85,13 @@ class Detection(nn.Module):
             "replaced": F.binary_cross_entropy_with_logits(found, fake.float(), reduction="sum"),
         }
         right = (found > 0) == fake
-        return Sums(parts, {"accuracy": (right.sum(), len(fake)), "recall": ((right & fake).sum(), fake.sum())}, None)
+        return LossSums(parts, {"accuracy": (right.sum(), len(fake)), "recall": ((right & fake).sum(), fake.sum())}, None)
 
     @torch.no_grad()
     def _replaced(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The text with sampled tokens where it was masked, and where it is another one for that."""
-        assert batch.at is not None
+        assert batch.target_positions is not None
         below = scores.double().softmax(-1).cumsum(-1)
-        sampled = (below < batch.draws["uniform"][:, None] * below[:, -1:]).sum(-1)
-        original, corrupted = (batch.inputs.ids.flatten().index_copy(0, batch.at, ids) for ids in (batch.labels, sampled))
+        sampled = (below < batch.extras["uniform"][:, None] * below[:, -1:]).sum(-1)
+        original, corrupted = (batch.inputs.ids.flatten().index_copy(0, batch.target_positions, ids) for ids in (batch.labels, sampled))
         return corrupted.view_as(batch.inputs.ids), (corrupted != original).view_as(batch.inputs.ids)

@@ -22,7 +22,7 @@ class Settings(OptimizerSettings):
         n_rows, n_columns = parameter.tensor.shape
         return {"rows": parameter.zeros(n_rows), "columns": parameter.zeros(n_columns)}
 
-    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Factored":
+    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Factored":
         return Factored(self, parameters)
 
 
@@ -31,8 +31,8 @@ class Factored(Optimizer):
         super().__init__(settings, parameters)
         self.settings = settings
 
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        for name, p in moving.items():
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        for name, p in parameters.items():
             moments, square = self.state[name], p.grad.square() + 1e-30
             if "square" in moments:
                 estimate = moments["square"].lerp_(square, 1 - self.settings.beta)
@@ -40,5 +40,5 @@ class Factored(Optimizer):
                 rows = moments["rows"].lerp_(square.mean(dim=1), 1 - self.settings.beta)
                 columns = moments["columns"].lerp_(square.mean(dim=0), 1 - self.settings.beta)
                 estimate = rows[:, None] * columns / rows.mean()
-            p.tensor.mul_(1 - lr * p.rate * self.settings.decay_of(p))
-            p.tensor.sub_(lr * p.rate * p.grad / (estimate.sqrt() + 1e-8))
+            p.tensor.mul_(1 - lr * p.lr_scale * self.settings.weight_decay_of(p))
+            p.tensor.sub_(lr * p.lr_scale * p.grad / (estimate.sqrt() + 1e-8))

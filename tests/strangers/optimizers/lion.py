@@ -18,7 +18,7 @@ class Settings(OptimizerSettings):
     def moments(self, parameter: Parameter) -> dict[str, Tensor]:
         return {"mean": parameter.zeros()}
 
-    def build(self, parameters: Mapping[str, Parameter], products: torch.dtype = torch.float32) -> "Lion":
+    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Lion":
         return Lion(self, parameters)
 
 
@@ -27,9 +27,9 @@ class Lion(Optimizer):
         super().__init__(settings, parameters)
         self.settings = settings
 
-    def move(self, moving: Mapping[str, Parameter], lr: float) -> None:
-        for name, p in moving.items():
+    def update(self, parameters: Mapping[str, Parameter], lr: float) -> None:
+        for name, p in parameters.items():
             mean = self.state[name]["mean"]
             direction = torch.sign(mean.lerp(p.grad, 1 - self.settings.beta1))
-            p.tensor.sub_(lr * p.rate * (direction + self.settings.decay_of(p) * p.tensor))
+            p.tensor.sub_(lr * p.lr_scale * (direction + self.settings.weight_decay_of(p) * p.tensor))
             mean.lerp_(p.grad, 1 - self.settings.beta2)

@@ -9,5 +9,5 @@ class Settings(ScheduleSettings):
     power: float = Field(2.0, gt=0, le=10)
     """1 is a straight line; above: fast at first."""
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return self.fallen(1 - (1 - progress(step, begin, n_steps)) ** self.power)
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return self.decayed(1 - (1 - progress(step, warmup_steps, n_steps)) ** self.power)

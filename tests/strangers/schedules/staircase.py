@@ -14,5 +14,5 @@ class Settings(ScheduleSettings):
     stairs: int = Field(4, ge=1, le=100)
     """Number of different rates."""
 
-    def share(self, step: int, begin: float, n_steps: float) -> float:
-        return max(self.floor, 0.5 ** min(int(progress(step, begin, n_steps) * self.stairs), self.stairs - 1))
+    def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
+        return max(self.floor, 0.5 ** min(int(progress(step, warmup_steps, n_steps) * self.stairs), self.stairs - 1))

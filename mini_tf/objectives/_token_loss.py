@@ -1,0 +1,61 @@
+"""Token prediction: cross-entropy over the vocabulary at the target positions of a batch."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mini_tf.data.batch import Batch, Rows
+from mini_tf.nn.model import Model
+from mini_tf.nn.state import State
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import LossSums
+
+
+class TokenLoss(nn.Module):
+    """Cross-entropy in nats, summed over the targets. Logits are computed at target positions only.
+
+    part: name of the loss in `LossSums.parts`. label_smoothing: applied in training only.
+    """
+
+    def __init__(self, model: Model, part: str, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.part, self.label_smoothing = model, part, label_smoothing
+
+    def start(self, rows: int) -> State:
+        """The initial state of a stream of `rows` rows."""
+        return self.model.start(rows)
+
+    def trim(self, state: State) -> State:
+        """The state without what later rows of the stream never attend to."""
+        return self.model.trim(state)
+
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        mixed = self.model(batch.inputs, batch.source, batch.target_positions, state)
+        hidden = mixed.y if batch.target_positions is not None else mixed.y.flatten(0, 1)
+        metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
+        if self.training:
+            parts = {self.part: self.model.cross_entropy(hidden, batch.labels, self.label_smoothing)}
+        else:
+            logits = self.model.logits(hidden)
+            if logits.dtype in (torch.bfloat16, torch.float16):
+                logits = logits.float()  # log-sum-exp is too inexact in half precision
+            parts = {self.part: F.cross_entropy(logits, batch.labels, reduction="sum")}
+            metrics["accuracy"] = ((logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
+        if mixed.penalty is not None:
+            parts["penalty"] = mixed.penalty
+        return LossSums(parts, metrics, mixed.state)
+
+
+def make_batch(rows: Rows, ids: Tensor, labels: Tensor, is_target: Tensor, part: str, source: Tokens | None = None) -> Batch:
+    """A batch of inputs `ids` (B, L) whose targets are `labels` (B, L) where `is_target` (B, L) is True.
+
+    rows: gives the segments of the inputs. part: name of the loss, for `Batch.counts`.
+    """
+    length = ids.shape[1]
+    segments = None if rows.segments is None else torch.from_numpy(rows.segments[:, :length]).long()
+    at = None if bool(is_target.all()) else is_target.flatten().nonzero().squeeze(1)
+    targets = labels.flatten() if at is None else labels.flatten()[at]
+    tokens = ids.numel() if segments is None else int((segments != 0).sum())
+    token_positions = None if segments is None else TokenPositions.packed(segments)
+    return Batch(Tokens(ids, token_positions), targets, at, source, counts={part: len(targets), "tokens": tokens, "penalty": tokens})
