@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from mini_tf.recipe.deciding import WATCHING, as_json, first_defaults
 from mini_tf.recipe.kinds import Kind, Section, listing, settings_of
-from mini_tf.recipe.parsing.layers import package_of
+from mini_tf.recipe.parsing.merging import package_of
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.result_keys import NO_EFFECT_ON_RESULT, as_json, hash_defaults
 from mini_tf.run.identity import Identity
 
 FILE = Path(__file__).parent / "data" / "formats" / "pinned.json"
@@ -39,12 +39,12 @@ def defaults() -> dict[str, Any]:
     found: dict[str, Any] = {}
     places: list[tuple[str, type[Section]]] = [("", Recipe)]
     for name, section in places:  # grows while it is read
-        given = first_defaults(section)
+        given = hash_defaults(section)
         if issubclass(section, Kind):
             found[name.removesuffix(".")] = KIND
         for key, field in section.model_fields.items():
             path = f"{name}{key}"
-            if path in WATCHING or (name.startswith("models/") and f"model.{key}" in WATCHING):
+            if path in NO_EFFECT_ON_RESULT or (name.startswith("models/") and f"model.{key}" in NO_EFFECT_ON_RESULT):
                 continue
             package, part = package_of(field), part_of(field.annotation)
             if package is not None:

@@ -216,7 +216,7 @@ def test_parts_and_batches_leave_no_trace(write: Callable[..., str], monkeypatch
     documents = ["\n".join(f"  line {i} of {n}" if i % 3 else f"Line {i}" for i in range(40 + n)) for n in range(30)]
     data = Data(train=write(*documents))
     whole = opened(data, sections.Tokenizer(vocab_size=300))
-    monkeypatch.setattr(formats, "PART", 64)
+    monkeypatch.setattr(formats, "PART_SIZE", 64)
     monkeypatch.setattr(encoding, "BATCH", 200)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "other"))
     whole.tokenizer.save(tmp_path / "tokenizer.json")

@@ -106,7 +106,7 @@ def test_the_span_of_an_id_is_the_text_it_stands_for(kind: str) -> None:
 
 def test_a_token_may_begin_with_a_blank_in_the_kinds_that_join_words_so() -> None:
     text = "the cat and the cat and the cat " * 5
-    assert {kind: trained(kind, text=text).joins_blanks for kind in KINDS} == {
+    assert {kind: trained(kind, text=text).has_space_prefixed_tokens for kind in KINDS} == {
         "char": False,
         "byte": False,
         "bpe": True,
@@ -114,7 +114,7 @@ def test_a_token_may_begin_with_a_blank_in_the_kinds_that_join_words_so() -> Non
         "unigram": True,
     }
     if STORIES.exists():
-        assert Tokenizer.load(STORIES).joins_blanks
+        assert Tokenizer.load(STORIES).has_space_prefixed_tokens
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,9 +145,9 @@ def test_characters_count_as_nanogpt_counts_them() -> None:
 def test_unknown_characters_are_counted_by_name() -> None:
     tokenizer = trained("char", text="abc ")
     assert tokenizer.pieces(tokenizer.encode("a☃b☃é")) == ["a", "<unk>", "b", "<unk>", "<unk>"]
-    assert tokenizer.unknown_counts("a☃b☃é") == {"☃": 2, "é": 1}
+    assert tokenizer.count_unknown_text("a☃b☃é") == {"☃": 2, "é": 1}
     assert trained("byte").vocabulary.size == 260
-    assert not trained("byte").unknown_counts("☃")
+    assert not trained("byte").count_unknown_text("☃")
 
 
 @pytest.mark.parametrize("kind", KEEP_SPACES)

@@ -69,7 +69,7 @@ def test_the_special_tokens_of_a_vocab_txt_are_found_and_stay_text(tmp_path: Pat
     assert (v.size, v.pad, v.unk, v.separator, v.mask, v.others) == (len(LINES), 0, 2, 4, 5, frozenset({3}))
     assert not set(tokenizer.encode("[MASK] [SEP] [CLS]").tolist()) & (v.special_ids - {2})
     assert tokenizer.notes == [f"{tmp_path / 'vocab.txt'} has no upper-case letter, so text is lower-cased"]
-    assert not tokenizer.joins_blanks
+    assert not tokenizer.has_space_prefixed_tokens
     assert any(loss.startswith("upper case becomes lower case") for loss in tokenizer.losses)
 
 
@@ -94,7 +94,7 @@ def test_a_vocab_json_with_merges_gives_the_ids_of_gpt2(tmp_path: Path, version:
         assert ours.encode(text).tolist() == theirs.encode(text, add_special_tokens=False)
         assert ours.decode(ours.encode(text)) == text
     assert ours.losses == []
-    assert (ours.vocabulary.separator, ours.vocabulary.mask, ours.joins_blanks) == (262, None, True)
+    assert (ours.vocabulary.separator, ours.vocabulary.mask, ours.has_space_prefixed_tokens) == (262, None, True)
     assert 262 not in ours.encode("<|endoftext|>")
     assert Tokenizer.load(folder / "vocab.json").hash == ours.hash
 

@@ -21,7 +21,7 @@ from test_building_page import FILES, PAGE
 from test_pretrain import stop_after
 
 from mini_tf.recipe.entry_points import added_kinds
-from mini_tf.recipe.kinds import forget_kinds, listing, settings_of
+from mini_tf.recipe.kinds import clear_kind_caches, listing, settings_of
 from mini_tf.run.checkpoint import MANIFEST
 from mini_tf.testing import Case
 
@@ -44,12 +44,12 @@ def on_the_path(*folders: Path) -> Iterator[None]:
     before = [*sys.path]
     sys.path += map(str, folders)
     invalidate_caches()
-    forget_kinds()
+    clear_kind_caches()
     try:
         yield
     finally:
         sys.path[:] = before
-        forget_kinds()
+        clear_kind_caches()
         for name in [name for name in sys.modules if name.startswith("my_kinds")]:
             del sys.modules[name]
 
@@ -277,7 +277,7 @@ def test_another_version_of_the_package_is_told_where_a_run_must_continue_bit_ex
     later = installed(tmp_path / "later", "my-kinds", "1.3", points)
     sys.path.insert(0, str(later))  # before the other one, as it would be replaced; `package` takes it away again
     invalidate_caches()
-    forget_kinds()
+    clear_kind_caches()
     run = shutil.copytree(made, tmp_path / "run")
     done = minitf("pretrain", run, "-d", run, "--extend", "1", "checkpoint.resume=exact")
     refused(done, 'cannot be continued bit-exact: package my-kinds: "1.2" -> "1.3"', exit_code=5)

@@ -21,7 +21,7 @@ from data_of import opened
 from hang import ending
 from tokenizers import models
 
-from mini_tf.data.tokenization import foreign, guard
+from mini_tf.data.tokenization import guard
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data

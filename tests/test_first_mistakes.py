@@ -9,8 +9,8 @@ from commands import DATA, QUIET, TINY, minitf, refused
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import split_arguments
-from mini_tf.recipe.keys import key_meant, keys
-from mini_tf.recipe.parsing.hints import FOREIGN
+from mini_tf.recipe.keys import keys, suggest_key
+from mini_tf.recipe.parsing.unknown_keys import OTHER_NAMES
 
 TEXT = (DATA / "tiny.txt").read_text()
 OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]
@@ -103,9 +103,9 @@ def test_a_setting_given_as_an_option_is_answered_as_a_key(command: str, written
 
 def test_every_name_of_other_tools_means_a_key_and_nonsense_none() -> None:
     known = {key.name for key in keys()}
-    for name in FOREIGN:
-        assert key_meant(f"--{name}") in known, name
-    assert key_meant("--zzzzzz") is None
+    for name in OTHER_NAMES:
+        assert suggest_key(f"--{name}") in known, name
+    assert suggest_key("--zzzzzz") is None
     refused(minitf("evaluate", "run", "--steps", "3"), "see `minitf evaluate --help`", exit_code=2)  # which takes no keys
 
 

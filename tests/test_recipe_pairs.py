@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import Resolved, dump, read, read_data
-from mini_tf.recipe.sections import SideTokenizer
+from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.run.identity import Identity
 from mini_tf.system.errors import RecipeFault
 
@@ -35,8 +35,8 @@ def faults(*overrides: str, recipe: str = "transformer-nano") -> list[str]:
 
 def test_two_files_are_given_with_blanks_and_all_in_their_names(tmp_path: Path) -> None:
     recipe = nano("data.train={source: a b.txt, target: 'c: d'}", "data.val={source: [x, y], target: '*.z'}").recipe
-    assert recipe.data.train == TwoFiles(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
-    assert recipe.data.val == TwoFiles(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
+    assert recipe.data.train == FilePair(source=f"{tmp_path}/a b.txt", target=f"{tmp_path}/c: d")
+    assert recipe.data.val == FilePair(source=(f"{tmp_path}/x", f"{tmp_path}/y"), target=f"{tmp_path}/*.z")
     assert recipe.data.pairs
 
 
@@ -46,9 +46,9 @@ def test_paths_of_a_recipe_file_begin_where_it_lies(tmp_path: Path) -> None:
         "extends: transformer-nano\ndata: {train: {source: a, target: ../b}}\ntokenizer: {source: {path: t.json}}\n"
     )
     recipe = read("deep/r.yaml").recipe
-    assert recipe.data.train == TwoFiles(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
-    assert recipe.tokenizer.source == SideTokenizer(path=f"{tmp_path}/deep/t.json")
-    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == TwoFiles(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
+    assert recipe.data.train == FilePair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/b")
+    assert recipe.tokenizer.source == SingleTokenizer(path=f"{tmp_path}/deep/t.json")
+    assert read("deep/r.yaml", ["data.train.target=c"]).recipe.data.train == FilePair(source=f"{tmp_path}/deep/a", target=f"{tmp_path}/c")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         "model: {kind: encoder_decoder, cross_attention: {kind: softmax, qk_norm: true}, encoder: {d_model: 64, n_heads: 2}}\n"
     )
     recipe: Any = read("r.yaml", ["tokenizer.source.vocab_size=400", "model.cross_attention.scale=2", "model.encoder.n_layers=3"]).recipe
-    assert recipe.tokenizer.source == SideTokenizer(kind="wordpiece", vocab_size=400)
+    assert recipe.tokenizer.source == SingleTokenizer(kind="wordpiece", vocab_size=400)
     assert (recipe.model.cross_attention.qk_norm, recipe.model.cross_attention.scale) == (True, 2.0)
     assert (recipe.model.encoder.d_model, recipe.model.encoder.n_heads, recipe.model.encoder.n_layers) == (64, 2, 3)
     none: Any = read("r.yaml", ["tokenizer.source=null", "model.cross_attention=null", "model.encoder=null"]).recipe
     assert (none.tokenizer.source, none.model.cross_attention, none.model.encoder.d_model) == (None, None, 64)
-    assert read("r.yaml", ["tokenizer.source.kind=char"]).recipe.tokenizer.source == SideTokenizer(kind="char")
+    assert read("r.yaml", ["tokenizer.source.kind=char"]).recipe.tokenizer.source == SingleTokenizer(kind="char")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from mini_tf.optimizers import adamw
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
-from mini_tf.recipe.parsing.faults import faults_of
+from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Tokenizer, Train
 from mini_tf.recipe.values import Written

@@ -10,8 +10,8 @@ import tokenizers
 from commands import minitf, trained
 from tokenizers import models, normalizers, pre_tokenizers
 
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.unread import Unread
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.sections import Tokenizer as Settings
 
@@ -66,17 +66,17 @@ def test_what_any_kind_of_tokenizer_loses_is_what_does_not_come_back(kind: str) 
     tokenizer = Tokenizer.train(Settings(kind=kind, **({} if kind in ("char", "byte") else {"vocab_size": 300})), texts)
     for text in ("the ☃ ship", "a dog", "é", "the\x01"):
         kept = "".join(tokenizer.decode(tokenizer.encode(text)).split())
-        lost = tokenizer.lost_counts(text)
+        lost = tokenizer.count_lost_text(text)
         assert len("".join(text.split())) - len(kept) == sum(len(one) * n for one, n in lost.items()), (text, lost)
 
 
 def test_what_a_tokenizer_drops_in_silence_is_lost_too() -> None:
     inner = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1}, []))
-    assert Tokenizer(inner).lost_counts("ab éb漢 é") == Counter({"é": 2, "漢": 1})
-    assert Unread(Tokenizer(inner), 8).add(["é"]) == ["the tokenizer has no token for 'é'; they are left out"]
+    assert Tokenizer(inner).count_lost_text("ab éb漢 é") == Counter({"é": 2, "漢": 1})
+    assert InputWarnings(Tokenizer(inner), 8).add(["é"]) == ["the tokenizer has no token for 'é'; they are left out"]
     cleaning = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0, "ab": 1}, "[UNK]"))
     cleaning.normalizer, cleaning.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    assert Tokenizer(cleaning).lost_counts("ÀB\x01 ab xy") == Counter({"\x01": 1, "xy": 1})
+    assert Tokenizer(cleaning).count_lost_text("ÀB\x01 ab xy") == Counter({"\x01": 1, "xy": 1})
 
 
 def test_one_note_for_all_prompts_that_are_cut(by_char: Path) -> None:

@@ -111,8 +111,8 @@ def init(
     preset: Annotated[str, typer.Option("--from", metavar="PRESET", help="The recipe to begin with.")] = "quickstart",
 ) -> None:
     """Write a recipe of your own to begin with: a preset, with a comment on every section."""
-    from mini_tf.recipe.beginning import commented
     from mini_tf.recipe.presets import presets
+    from mini_tf.recipe.section_comments import commented
     from mini_tf.recipe.values import one_line
     from mini_tf.system.errors import StorageFault, UsageFault
 

@@ -43,7 +43,7 @@ def train(
         raise DataFault("the training side of the text has nothing to learn from", hint=f"data.split holds {recipe.data.split} of it out")
     write(output, tokenizer.to_json().encode())
     size = tokenizer.vocabulary.size
-    fewer = recipe.tokenizer.chooses_size and size < recipe.tokenizer.vocab_size
+    fewer = recipe.tokenizer.uses_vocab_size and size < recipe.tokenizer.vocab_size
     asked = f"; the text has no use for the {recipe.tokenizer.vocab_size:,} that were asked for" if fewer else ""
     console.say(f"{tokenizer.kind}: {size:,} tokens{asked}")
     for line in _losses(tokenizer):
@@ -98,7 +98,7 @@ def stats(
     input: Annotated[Path | None, typer.Option("-i", "--input", metavar="FILE", help="Or on the text of a file.")] = None,
 ) -> None:
     """What a tokenizer is and what it loses; with a text, how it fares on it and whether the text comes back."""
-    from mini_tf.data.tokenization.usage import measure, pieces_by_length
+    from mini_tf.data.tokenization.statistics import count_pieces_by_length, text_statistics
 
     given = [] if text is None else [text]
     one_source(given, input)
@@ -109,7 +109,7 @@ def stats(
         "vocabulary": tokenizer.vocabulary.size,
         "special_tokens": tokenizer.special_tokens,
         "losses": tokenizer.losses,
-        "pieces_by_length": pieces_by_length(tokenizer),
+        "pieces_by_length": count_pieces_by_length(tokenizer),
     }
     lines = [f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens"]
     lines += ["special tokens: " + (", ".join(f"{name} {id}" for name, id in tokenizer.special_tokens.items()) or "none")]
@@ -118,7 +118,7 @@ def stats(
     if input is not None:
         text = _content(input)
     if text is not None:
-        result["text"] = measure(tokenizer, text)
+        result["text"] = text_statistics(tokenizer, text)
         lines += ["", *_fares(result["text"])]
     console.answer("\n".join(lines), result=result)
 

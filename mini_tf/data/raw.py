@@ -9,15 +9,15 @@ from typing import Any
 import tokenizers
 
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.formats.lines import bad_bytes
-from mini_tf.data.formats.sources import MissingFile, Source
+from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import read_columns
+from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.labels import Labels
 from mini_tf.data.split import Division
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
-from mini_tf.recipe.kinds import as_cached
+from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import cached, hash_of
 from mini_tf.system.interruptible import interruptible_call
 from mini_tf.system.strict_json import short
@@ -40,7 +40,7 @@ class Files:
     labels: Labels | None = None
 
     @cached_property
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[DataFile]:
         try:
             return self.dataset.find(self.corpus, self.key)
         except MissingFile as fault:
@@ -54,7 +54,7 @@ class Files:
         reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"}) | {
             "tail": self.data.split.tail
         }
-        return hash_of([[source.digest() for source in self.sources], as_cached(self.dataset), reading])
+        return hash_of([[source.digest() for source in self.sources], cache_identity(self.dataset), reading])
 
     def read(self) -> Iterator[Any]:
         """All examples, one after another; DataFault at the first that is none."""
@@ -70,7 +70,7 @@ class Files:
             if told:
                 yield f"{source.name}: columns read: {', '.join(told)}; data.fields selects others"
         texts = [source for source in self.sources if source.format != "parquet"]  # which knows no such bytes
-        if self.data.errors == "replace" and (n := sum(bad_bytes(source.path, source.name) for source in texts)):
+        if self.data.errors == "replace" and (n := sum(count_bad_bytes(source.path, source.name) for source in texts)):
             yield f"{n:,} bytes are not UTF-8; each is read as U+FFFD"
 
 
@@ -116,21 +116,21 @@ class RawData:
         shared = one(settings, (True, False) if self.dataset.SOURCE else (False,))
         return Tokenizers(shared, shared)
 
-    def _tokenizer(self, settings: sections.SideTokenizer, sides: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
+    def _tokenizer(self, settings: sections.SingleTokenizer, sides: Sequence[bool], needs: Sequence[str]) -> Tokenizer:
         """sides: whether it is learnt from sources, from what is labelled or predicted, or both."""
         if settings.path is not None:
             used = Tokenizer.load(settings.path)
             for name in needs:
                 used = used.with_special(name)
             return used
-        size = settings.vocab_size if settings.chooses_size else 0
-        key = hash_of([TRAINERS, self.hash, sides, tokenizers.__version__, as_cached(settings.trainer), size])
+        size = settings.vocab_size if settings.uses_vocab_size else 0
+        key = hash_of([TRAINERS, self.hash, sides, tokenizers.__version__, cache_identity(settings.trainer), size])
 
         def build(folder: Path) -> dict[str, Any]:
             # One side after the other: of a huge text every n-th is learnt from, which must not be the sources alone.
             learnt = ((side, example) for side in sides for where, example in self.division.read() if where == "train")
             texts = (text for side, example in learnt for text in self.dataset.texts(example, side))
-            stride = 1 + self.division.characters // LARGEST_SAMPLE if settings.chooses_size else 1
+            stride = 1 + self.division.characters // LARGEST_SAMPLE if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
             with waiting(f"training the tokenizer on {self.division.characters / stride / 1e6:,.1f} million characters"):
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")

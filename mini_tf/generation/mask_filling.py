@@ -48,7 +48,7 @@ class MaskFiller:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so there is nothing that the model could fill")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
         self._start_ids, self._ordinary = start_ids(tokenizer, separated), first_text_id(tokenizer)
-        self._takes_blank = tokenizer.joins_blanks or len(tokenizer.encode(" ")) == 0
+        self._takes_blank = tokenizer.has_space_prefixed_tokens or len(tokenizer.encode(" ")) == 0
 
     def masked_prompt(self, prompt: str) -> MaskedPrompt:
         """The prompt with its masks found; UsageFault where it has none, or is longer than the context."""

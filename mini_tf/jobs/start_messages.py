@@ -87,7 +87,7 @@ RARE = 20
 def _vocabulary(parts: Parts) -> str | None:
     """What is to be said where a tokenizer was trained here with more tokens than the text bears."""
     settings, size, tokens = parts.recipe.tokenizer, parts.data.tokenizer.vocabulary.size, len(parts.data.train)
-    if settings.path is not None or not settings.chooses_size or tokens >= RARE * size:
+    if settings.path is not None or not settings.uses_vocab_size or tokens >= RARE * size:
         return None
     fitting = max(300, round(tokens // RARE, -2))
     if fitting >= size:

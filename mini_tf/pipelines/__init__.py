@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from mini_tf.data.labels import Labels
 from mini_tf.data.store import Store
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.unread import Unread
 from mini_tf.nn.model import Model
 from mini_tf.recipe import kind_settings
 from mini_tf.recipe.recipe import Recipe
@@ -60,7 +60,7 @@ class GenerateOptions:
     by_line: bool = False
     terminal: bool = False
     json: bool = False
-    unread: Callable[[Unread], None] = lambda unread: None
+    unread: Callable[[InputWarnings], None] = lambda unread: None
     streamer: Callable[[str], None] = lambda piece: None
 
 
@@ -87,7 +87,7 @@ class Prediction(NamedTuple):
 class Predictor(Protocol):
     """What `minitf predict` does with examples of the run's dataset. unread: what the model did not read of those so far."""
 
-    unread: Unread
+    unread: InputWarnings
 
     def reader(self, data: Data) -> Any:
         """How rows are read whose columns `data` names; without labels unless they are judged."""

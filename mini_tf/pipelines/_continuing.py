@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._options import ROWS, noted, one_line, option, with_options
@@ -26,7 +26,7 @@ class Continuing:
         generate = with_options(subject.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})})
         recipe = subject.recipe.model_copy(update={"generate": generate})
         self.writer = TextGenerator(subject.model, subject.tokenizer, recipe, context=options.context, n_top=self.n_top, in_turns=in_turns)
-        self.unread = Unread(subject.tokenizer, self.writer.context)
+        self.unread = InputWarnings(subject.tokenizer, self.writer.context)
         self._refuse_nonsense()
         self.streams = given.get("stream", options.terminal and self.samples == 1)
 

@@ -8,7 +8,7 @@ from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._continuing import Continuing
 from mini_tf.pipelines._references import Writing, WritingSettings
-from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
+from mini_tf.recipe.kind_settings import NO_BEAM_OPTIONS
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.seeds import seed_of
@@ -18,7 +18,7 @@ ROWS = 32
 
 
 class Settings(WritingSettings):
-    WITHOUT = WITHOUT_BEAMS
+    WITHOUT = NO_BEAM_OPTIONS
     DOES = "answers a message"
 
     def build(self, subject: Subject) -> "Chat":
@@ -90,7 +90,7 @@ def _turns_of(prompt: str) -> list[str] | None:
     messages = read["messages"]
     answer = [{"role": ASSISTANT, "content": "what is asked for"}]
     try:
-        turns = cells.turns_of(messages + answer if isinstance(messages, list) else messages, "the prompt", "messages")[:-1]
+        turns = cells.messages_of(messages + answer if isinstance(messages, list) else messages, "the prompt", "messages")[:-1]
     except DataFault as fault:
         raise UsageFault(fault.message) from fault
     if turns and turns[-1][0] == ASSISTANT:

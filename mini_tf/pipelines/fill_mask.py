@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, PipelineSettings, Subject
 from mini_tf.pipelines._options import ROWS, noted, one_line
-from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, WITHOUT_BEAMS
+from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, NO_BEAM_OPTIONS
 from mini_tf.system.errors import UsageFault
 
 CANDIDATES = 5
@@ -15,8 +15,8 @@ CANDIDATES = 5
 
 class Settings(PipelineSettings):
     COMMAND = "generate"
-    WITHOUT = WITHOUT_BEAMS | dict.fromkeys(
-        GENERATE_OPTIONS - WITHOUT_BEAMS.keys() - {"top_k", "batch_size"}, "{run} is an encoder, which fills [MASK] and continues no text"
+    WITHOUT = NO_BEAM_OPTIONS | dict.fromkeys(
+        GENERATE_OPTIONS - NO_BEAM_OPTIONS.keys() - {"top_k", "batch_size"}, "{run} is an encoder, which fills [MASK] and continues no text"
     )
     DEFAULTS = {"top_k": CANDIDATES}
     DOES = "fills each [MASK] of a prompt"
@@ -39,7 +39,7 @@ class Filling:
         if self.n < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.n}")
         context = options.context or subject.model.context
-        self.options, self.unread = options, Unread(subject.tokenizer, context)
+        self.options, self.unread = options, InputWarnings(subject.tokenizer, context)
         self.filler = MaskFiller(subject.model, subject.tokenizer, not subject.recipe.data.split.tail, context)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:

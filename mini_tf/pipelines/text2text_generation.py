@@ -4,19 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mini_tf.data.examples import Pair
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.generation.translation import CHUNK, ROWS, Translation, Translator
 from mini_tf.pipelines import GenerateOptions, Output, Subject
 from mini_tf.pipelines._options import noted, one_line, with_options
 from mini_tf.pipelines._references import Writing, WritingSettings
-from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, OF_BEAMS
+from mini_tf.recipe.kind_settings import BEAM_OPTIONS, GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 
 
 class Settings(WritingSettings):
     WITHOUT = dict.fromkeys(
-        GENERATE_OPTIONS - {*OF_BEAMS, "max_new_tokens", "greedy", "batch_size"},
+        GENERATE_OPTIONS - {*BEAM_OPTIONS, "max_new_tokens", "greedy", "batch_size"},
         "{run} is an encoder-decoder, which follows several texts side by side and draws none",
     )
     DOES = "reads a source and writes its target, such as a translation or a summary"
@@ -55,7 +55,7 @@ class Translating:
         generate = with_options(subject.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
         self._refuse_nonsense(generate)
         self.translator = translator_of(subject, generate, options.context)
-        self.unread = Unread(subject.source_tokenizer, self.translator.context, "source", "last")
+        self.unread = InputWarnings(subject.source_tokenizer, self.translator.context, "source", "last")
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         told = [

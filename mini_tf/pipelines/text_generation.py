@@ -4,13 +4,13 @@ from mini_tf.data.store import Store
 from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.pipelines import GenerateOptions, Pipeline, PipelineSettings, Subject
 from mini_tf.pipelines._continuing import Continuing
-from mini_tf.recipe.kind_settings import WITHOUT_BEAMS
+from mini_tf.recipe.kind_settings import NO_BEAM_OPTIONS
 from mini_tf.system.seeds import seed_of
 
 
 class Settings(PipelineSettings):
     COMMAND = "generate"
-    WITHOUT = WITHOUT_BEAMS
+    WITHOUT = NO_BEAM_OPTIONS
     COPIES = True
     DOES = "continues a prompt"
 

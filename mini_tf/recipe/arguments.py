@@ -50,7 +50,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return (recipes[0] if recipes else None), overrides
 
 
-def data_given(overrides: Sequence[str]) -> list[str]:
+def data_overrides(overrides: Sequence[str]) -> list[str]:
     """The files that data.train names among overrides; RecipeFault where it is written as YAML that is none."""
     given = [override.partition("=")[2] for override in overrides if override.startswith("data.train=")]
     if not given or given[-1][:1] not in YAML_BEGINS:

@@ -38,15 +38,15 @@ class CorpusSettings(Kind):
         return path
 
 
-def built_in() -> tuple[str, ...]:
+def built_in_corpora() -> tuple[str, ...]:
     """The words that stand for a corpus; a file of such a name is written ./grammar."""
     return tuple(word.replace("_", "-") for word in listing("data.corpora"))
 
 
-def corpus_of(named: object) -> CorpusSettings | None:
+def find_corpus(named: object) -> CorpusSettings | None:
     """The corpus that data.train or data.val names, alone or in a list of one; None for files."""
     word = named[0] if isinstance(named, tuple | list) and len(named) == 1 else named
-    if not isinstance(word, str) or word not in built_in():
+    if not isinstance(word, str) or word not in built_in_corpora():
         return None
     corpus = settings_of("data.corpora", word.replace("-", "_"))()
     assert isinstance(corpus, CorpusSettings)
@@ -55,5 +55,5 @@ def corpus_of(named: object) -> CorpusSettings | None:
 
 def has_pairs(named: object) -> bool:
     """Whether that is a corpus whose rows are pairs of a source and a target."""
-    corpus = corpus_of(named)
+    corpus = find_corpus(named)
     return corpus is not None and "source" in corpus.COLUMNS

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.corpora import corpus_of, has_pairs
+from mini_tf.recipe.corpora import find_corpus, has_pairs
 from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import real_number, show
 
@@ -55,7 +55,7 @@ SplitText = Annotated[
 ]
 
 
-class TwoFiles(Section):
+class FilePair(Section):
     """Two sides of a text in files of their own, whose lines belong together one by one."""
 
     source: Corpus
@@ -69,18 +69,18 @@ _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
 
 def _corpus_or_pair(value: Any, either: Any) -> Any:
     """A mapping is a pair and nothing else a pair, so that a fault is told of the one that was meant."""
-    if isinstance(value, TwoFiles):
+    if isinstance(value, FilePair):
         return value
-    return either(TwoFiles.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
+    return either(FilePair.model_validate(value) if isinstance(value, dict) else _CORPUS.validate_python(value, strict=True))
 
 
-CorpusOrPair = Annotated[Corpus | TwoFiles, WrapValidator(_corpus_or_pair)]
+CorpusOrFilePair = Annotated[Corpus | FilePair, WrapValidator(_corpus_or_pair)]
 
 
 class Data(Section):
-    train: CorpusOrPair = "python-docs"
+    train: CorpusOrFilePair = "python-docs"
     """A built-in corpus, a path, a glob, or a list of them; - is stdin. {source: F, target: G}: pairs, line by line."""
-    val: CorpusOrPair | None = None
+    val: CorpusOrFilePair | None = None
     """Held-out text in the same forms; by default a part of `train` is kept (`split`)."""
     split: SplitText = Split(share=0.05)
     """The held-out share of documents, or `tail 10%`: the last part of the raw characters, without separators."""
@@ -109,18 +109,18 @@ class Data(Section):
 
     def uses(self) -> Iterator[Kind]:
         for among in (self.train, self.val):
-            yield from filter(None, map(corpus_of, among if isinstance(among, tuple) else [among]))
+            yield from filter(None, map(find_corpus, among if isinstance(among, tuple) else [among]))
 
     def rules(self) -> Rules:
         if self.train == self.val == "-":
             yield Rule("val", "train reads stdin already; give a file", ("train",))
-        if isinstance(self.val, TwoFiles) and not self.pairs:
+        if isinstance(self.val, FilePair) and not self.pairs:
             yield Rule("val", "is a pair of files, but data.train is text; give text, or pairs on both sides", ("train", "fields"))
         for key in ("train", "val"):
             among = getattr(self, key)
             for name in filter(has_pairs, dict.fromkeys(among) if isinstance(among, tuple) and len(among) > 1 else ()):
                 yield key, f"{name} has pairs of its own and cannot stand in a list"
-            for role in ("source", "target") if isinstance(among, TwoFiles) else ():
+            for role in ("source", "target") if isinstance(among, FilePair) else ():
                 side = getattr(among, role)
                 if "-" in ((side,) if isinstance(side, str) else side):
                     yield f"{key}.{role}", "- (stdin) cannot be one side of pairs; give a file"
@@ -128,4 +128,4 @@ class Data(Section):
     @property
     def pairs(self) -> bool:
         """Whether documents are pairs of a source and a target."""
-        return isinstance(self.train, TwoFiles) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        return isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))

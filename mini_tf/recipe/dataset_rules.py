@@ -1,7 +1,7 @@
 """What an objective's dataset asks of the section `data`: which columns there may be, and what can hold such rows."""
 
 from mini_tf.recipe.corpora import has_pairs
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
 
@@ -32,7 +32,7 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         yield "data.pack", f"{dataset.UNIT} stand one a row, whatever pack says; leave {data.pack} out"
     if data.split.tail:
         yield "data.split", f"{data.split} cuts a stream of characters; of {dataset.UNIT} give a share such as 5%"
-    if data.val is not None and isinstance(data.train, TwoFiles) != isinstance(data.val, TwoFiles) and not has_pairs(data.val):
+    if data.val is not None and isinstance(data.train, FilePair) != isinstance(data.val, FilePair) and not has_pairs(data.val):
         what = "must be given as data.train is: two files {source: F, target: G}, or a table with data.fields"
         yield Rule("data.val", what, ("data.train",))
 
@@ -40,15 +40,15 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
 def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules:
     """Corpora that do not hold what the dataset reads, and columns that it does not read, or not so."""
     for key, corpus in (("data.train", data.train), ("data.val", data.val)):
-        if isinstance(corpus, TwoFiles) and data.fields:
+        if isinstance(corpus, FilePair) and data.fields:
             yield Rule("data.fields", "two files of lines have no columns; leave it out", (key,))
-        if not dataset.SOURCE and (isinstance(corpus, TwoFiles) or (has_pairs(corpus) and not dataset.OF_PAIRS)):
-            yield key, f"{objective} reads {'texts' if dataset.STREAM else 'the rows of a table'}, not pairs; {dataset.ADVICE}"
+        if not dataset.SOURCE and (isinstance(corpus, FilePair) or (has_pairs(corpus) and not dataset.PAIR_COLUMNS)):
+            yield key, f"{objective} reads {'texts' if dataset.STREAM else 'the rows of a table'}, not pairs; {dataset.COLUMNS_HINT}"
     for key, given in (("data.fields", data.fields), ("data.field_numbers", data.field_numbers)):
         for name in sorted(set(given) - {*dataset.REQUIRED, *dataset.OPTIONAL}):
-            yield key, f"no such role {name!r}; {dataset.ADVICE}"
+            yield key, f"no such role {name!r}; {dataset.COLUMNS_HINT}"
     if named := [name for name in dataset.TOGETHER if name in data.fields]:
         if len(named) < len(dataset.TOGETHER):
-            yield "data.fields", f"only {', '.join(named)} is named; {dataset.ADVICE}"
+            yield "data.fields", f"only {', '.join(named)} is named; {dataset.COLUMNS_HINT}"
         elif others := [name for name in dataset.OPTIONAL if name in data.fields and name not in named]:
-            yield "data.fields", f"{others[0]} and {named[0]} are two ways to say the same; {dataset.ADVICE}"
+            yield "data.fields", f"{others[0]} and {named[0]} are two ways to say the same; {dataset.COLUMNS_HINT}"

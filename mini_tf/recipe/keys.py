@@ -9,8 +9,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, kinds_of, listing
-from mini_tf.recipe.parsing.hints import FOREIGN
-from mini_tf.recipe.parsing.layers import is_whole_section, may_be_null, package_of, section_of
+from mini_tf.recipe.parsing.merging import is_whole_section, may_be_null, package_of, section_of
+from mini_tf.recipe.parsing.unknown_keys import OTHER_NAMES
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, near, number
 
@@ -31,7 +31,7 @@ def keys() -> list[Key]:
     return list(_keys_of([(None, Recipe)], ""))
 
 
-def key_meant(option: str) -> str | None:
+def suggest_key(option: str) -> str | None:
     """The key that somebody means by an option such as --batch-size, --learning_rate or --model.n_layers, if there is one."""
     word = option.lstrip("-").replace("-", "_")
     known = [key.name for key in keys()]
@@ -39,7 +39,7 @@ def key_meant(option: str) -> str | None:
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
     by_last = {name.rpartition(".")[2]: name for name in reversed(known)}
-    meant = FOREIGN.get(word) or near(word, known, cutoff=0.8) or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
+    meant = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
     return meant and meant.partition(" ")[0]
 
 

@@ -65,9 +65,9 @@ class TokenizerSettings(Kind):
     """The type of the model in its tokenizer.json."""
     UNIT: ClassVar[str] = "token"
     """What a token is called where losses per token are compared."""
-    CHOOSES_SIZE: ClassVar[bool] = True
+    USES_VOCAB_SIZE: ClassVar[bool] = True
     """`vocab_size` decides what is learnt; then a sample of a huge text is enough for it."""
-    LEAST: ClassVar[tuple[int, str]] = (0, "")
+    MIN_VOCAB_SIZE: ClassVar[tuple[int, str]] = (0, "")
     """The least vocab_size, and what is said of a smaller one."""
 
     def made(self, content: dict[str, Any]) -> bool:
@@ -175,9 +175,9 @@ class DatasetSettings(Kind):
     """Columns that there may be."""
     TOGETHER: ClassVar[tuple[str, ...]] = ()
     """Columns of which none is named without the others."""
-    OF_PAIRS: ClassVar[Mapping[str, str]] = {}
+    PAIR_COLUMNS: ClassVar[Mapping[str, str]] = {}
     """What a corpus of pairs that comes along calls the columns, where its rows can be read."""
-    ADVICE: ClassVar[str]
+    COLUMNS_HINT: ClassVar[str]
     """Which columns are read, in a sentence."""
     UNIT: ClassVar[str] = "examples"
     """What several of them are called."""
@@ -185,16 +185,16 @@ class DatasetSettings(Kind):
     """They are texts on end, which `data.pack`, `data.split: tail` and `train.stream` are about; others stand one a row."""
     SOURCE: ClassVar[bool] = False
     """They have a source side, which may have files and a tokenizer of its own."""
-    SHORTEST: ClassVar[int] = 1
+    MIN_TOKENS: ClassVar[int] = 1
     """Tokens of context that one needs at least, its separators among them."""
 
 
-OF_BEAMS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
+BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
 """Options of `generate` that mean something where several texts are followed side by side."""
-WITHOUT_BEAMS = dict.fromkeys(OF_BEAMS, "it is for the translations of an encoder-decoder, and {run} is of the kind {model}")
+NO_BEAM_OPTIONS = dict.fromkeys(BEAM_OPTIONS, "it is for the translations of an encoder-decoder, and {run} is of the kind {model}")
 """`PipelineSettings.WITHOUT` where one text is written at a time."""
 GENERATE_OPTIONS = {
-    *OF_BEAMS,
+    *BEAM_OPTIONS,
     *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
     *("logprobs", "stream", "batch_size"),
 }

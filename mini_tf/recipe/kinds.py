@@ -18,7 +18,7 @@ from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
 from mini_tf.recipe.entry_points import AddedKind, KindFault, added_kinds, adding
-from mini_tf.recipe.parsing.faults import Fault, gather, refusal
+from mini_tf.recipe.parsing.schema_faults import Fault, gather, refusal
 from mini_tf.recipe.values import Written, fit, near, one_line, show
 from mini_tf.system.cache import sha256_of
 
@@ -49,7 +49,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
-    FORMER: ClassVar[Mapping[str, Any]] = {}
+    FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {}
     """Keys whose default is another one than at first, with the first one: runs keep the ids that they had then (`deciding.py`)."""
 
     @classmethod
@@ -149,7 +149,7 @@ def _own(package: str) -> frozenset[str]:
     return frozenset(file.stem for folder in folders for file in Path(folder).glob("*.py") if not file.stem.startswith("_"))
 
 
-def forget_kinds() -> None:
+def clear_kind_caches() -> None:
     """Look again where kinds are, after a folder or a package of them was added."""
     for found in (listing, _own, added_kinds):
         found.cache_clear()
@@ -198,18 +198,18 @@ def kinds_of(package: str) -> dict[str, type[Kind]]:
     return {word: settings for word in listing(package) if (settings := usable(package, word)) is not None}
 
 
-def added_to(section: Section) -> frozenset[AddedKind]:
+def added_kinds_in(section: Section) -> frozenset[AddedKind]:
     """The kinds of installed packages that a recipe, or a section of one, is made of."""
     found = {kind for kind in added_kinds() if isinstance(section, Kind) and type(section).__module__ == kind.module}
-    found.update(*map(added_to, section.uses()))
+    found.update(*map(added_kinds_in, section.uses()))
     for name in type(section).model_fields:
         value = getattr(section, name)
         parts = value if isinstance(value, tuple) else (value,)
-        found.update(*(added_to(part) for part in parts if isinstance(part, Section)))
+        found.update(*(added_kinds_in(part) for part in parts if isinstance(part, Section)))
     return frozenset(found)
 
 
-def as_cached(kind: Kind) -> list[Any]:
+def cache_identity(kind: Kind) -> list[Any]:
     """What a cache knows the results of a kind by: its word and settings, and the files beside it where an installed package adds it."""
     known = [kind.kind, kind.model_dump(mode="json")]
     if not any(added.module == type(kind).__module__ for added in added_kinds()):

@@ -12,15 +12,15 @@ from typing import Any
 import yaml
 
 from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override
-from mini_tf.recipe.corpora import built_in
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.corpora import built_in_corpora
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
-from mini_tf.recipe.parsing import inheriting
-from mini_tf.recipe.parsing.checking import COMMAND_LINE, check, written
-from mini_tf.recipe.parsing.layers import is_blank, merge
+from mini_tf.recipe.parsing import init_from
+from mini_tf.recipe.parsing.merging import is_blank, merge
 from mini_tf.recipe.parsing.secrets import REASON, holds_secret, names_secret, without_secrets
+from mini_tf.recipe.parsing.validation import COMMAND_LINE, check, written
 from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse, recipe_fault
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.recipe import Recipe
@@ -68,7 +68,7 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     text = load(path, shown)
     tree = _chain(text, path, shown, ())
     above = _command_line(overrides)
-    tree = merge(inheriting.below(above, tree), above, Recipe) if above.value else tree
+    tree = merge(init_from.below(above, tree), above, Recipe) if above.value else tree
     made = check(tree, Recipe)
     shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
     nodes = {path: written(path, tree) for path, _ in _leaves(made.model_dump(mode="json"))}
@@ -97,7 +97,7 @@ def read_data(own: Data, objective: ObjectiveSettings, data: str | None, fields:
     _anchor(level, Path.cwd())
     read = check(level, _Given).data
     kept = ["errors", "split", "pack"]
-    if fields is None and not isinstance(read.train, TwoFiles):
+    if fields is None and not isinstance(read.train, FilePair):
         kept += ["fields", "field_numbers", "header"]
     read = read.model_copy(update={key: getattr(own, key) for key in kept})
     if data is not None and fields is None and read.fields and all(name.isdigit() for name in read.fields.values()):
@@ -155,9 +155,9 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     # What a shipped recipe trains on is the user's, and lies where the user works, not where minitf is installed.
     _anchor(tree, Path.cwd() if path in presets().values() else path.parent)
     extends = tree.value.pop("extends", None)
-    complete = path.name == inheriting.RESOLVED  # a run's own recipe, which stands for itself
+    complete = path.name == init_from.RESOLVED  # a run's own recipe, which stands for itself
     if extends is None:
-        return tree if complete else merge(inheriting.below(tree, Node({}, tree.where)), tree, Recipe)
+        return tree if complete else merge(init_from.below(tree, Node({}, tree.where)), tree, Recipe)
     name = str(extends.value)
     if not isinstance(extends.value, Written) or is_blank(extends) or not name:
         raise _no_extending(extends, f"must be a preset or a file, got {show(extends.plain())}")
@@ -174,7 +174,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
     below_shown = f"{name}.yaml" if name in presets() else one_line(os.path.join(os.path.dirname(shown), name))
     below = _chain(load(lower, below_shown), lower, below_shown, line)
     below.value.pop("expect", None)  # a promise of that recipe, not of this one
-    return merge(below if complete else inheriting.below(tree, below), tree, Recipe)
+    return merge(below if complete else init_from.below(tree, below), tree, Recipe)
 
 
 def _no_extending(node: Node, message: str) -> RecipeFault:
@@ -231,7 +231,7 @@ def _anchor(tree: Node, folder: Path) -> None:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
         for leaf in node.leaves() if node is not None else ():
             name = str(leaf.value)
-            if is_blank(leaf) or (section == "data" and (name in built_in() or name == "-" or name.startswith("hf:"))):
+            if is_blank(leaf) or (section == "data" and (name in built_in_corpora() or name == "-" or name.startswith("hf:"))):
                 continue
             path = os.path.abspath(folder / os.path.expanduser(name))
             if section != "data" and not _is_meant(section, path):
@@ -248,7 +248,7 @@ def _anchor(tree: Node, folder: Path) -> None:
 def _is_meant(section: str, path: str) -> bool:
     """Whether a path is a tokenizer, or has one; for a model, whether it is a run."""
     if section == "model":
-        return os.path.isfile(os.path.join(path, inheriting.RESOLVED))
+        return os.path.isfile(os.path.join(path, init_from.RESOLVED))
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "tokenizer.json"))
 
 

@@ -82,8 +82,8 @@ def _rules(recipe: Recipe) -> Rules:
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         what = "the merged model is made of the best checkpoint, which must be kept; use checkpoint.keep_best 1"
         yield Rule("adapter.merge", what, ("checkpoint.keep_best",))
-    if recipe.train.context < dataset.SHORTEST:
-        yield Rule("train.context", f"{recipe.train.context} tokens hold no example; use at least {dataset.SHORTEST}", ("objective",))
+    if recipe.train.context < dataset.MIN_TOKENS:
+        yield Rule("train.context", f"{recipe.train.context} tokens hold no example; use at least {dataset.MIN_TOKENS}", ("objective",))
     for word in _words(part for part in (recipe.model, *recipe.model.mixers()) if recipe.data.pack == "docs" and not part.PACKS):
         yield Rule("data.pack", f"{word} cannot keep documents of one row apart; use pack: none or concat", ("model.attention",))
     schedule, train = recipe.schedule, recipe.train

@@ -16,7 +16,7 @@ from mini_tf.recipe.values import Seconds, Share, show
 Count = Annotated[int, Field(ge=1, le=10**12)]
 
 
-class SideTokenizer(Section):
+class SingleTokenizer(Section):
     """A tokenizer that is trained here, or taken from a file."""
 
     kind: Literal[listing("data.tokenizers")] = "bpe"  # type: ignore[valid-type]
@@ -34,8 +34,8 @@ class SideTokenizer(Section):
         return trainer
 
     @property
-    def chooses_size(self) -> bool:
-        return self.trainer.CHOOSES_SIZE
+    def uses_vocab_size(self) -> bool:
+        return self.trainer.USES_VOCAB_SIZE
 
     def uses(self) -> Iterator[Kind]:
         if self.path is None:
@@ -44,12 +44,12 @@ class SideTokenizer(Section):
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "another run is the last one after every training; name it: a folder, or its name in outputs"
-        if self.path is None and self.vocab_size < (least := self.trainer.LEAST)[0]:
+        if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:
             yield Rule("vocab_size", f"{self.vocab_size} {least[1]}", ("kind", "path"))
 
 
-class Tokenizer(SideTokenizer):
-    source: SideTokenizer | None = None
+class Tokenizer(SingleTokenizer):
+    source: SingleTokenizer | None = None
     """Of pairs: a tokenizer of its own for the source side; null: one for both."""
 
 
@@ -141,7 +141,7 @@ class Adapter(Section):
 
 
 class Eval(Section):
-    FORMER: ClassVar[Mapping[str, Any]] = {"tokens": None}
+    FORMER_DEFAULTS: ClassVar[Mapping[str, Any]] = {"tokens": None}
 
     every_steps: Count | Literal["auto"] = "auto"
     """auto: ten times a run, or less often where a run takes seconds."""

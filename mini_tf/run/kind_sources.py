@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.entry_points import KindFault, added_kinds, installed
-from mini_tf.recipe.kinds import added_to
+from mini_tf.recipe.kinds import added_kinds_in
 from mini_tf.recipe.parsing.secrets import without_secrets
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.reading import Resolved
@@ -22,7 +22,7 @@ _MOST_TOLD = 10
 
 def sources_of(recipe: Recipe) -> dict[str, KindSource]:
     """Where each kind of a recipe comes from that is not minitf's own, as run.json says it."""
-    added = sorted(added_to(recipe))
+    added = sorted(added_kinds_in(recipe))
     return {f"{kind.package}.{kind.word}": KindSource(package=kind.distribution, version=kind.version) for kind in added}
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.tokenization.unread import Unread
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings import GENERATE_OPTIONS, ObjectiveSettings
 from mini_tf.recipe.kinds import kinds_of
@@ -89,7 +89,7 @@ def generates_the_same_in_any_batch(trial: Trial) -> None:
         [alone] = trial.outputs([prompt])
         told, other = json.dumps(_rounded(answer.result)), json.dumps(_rounded(alone.result))
         assert told == other, f"an answer must not depend on what is asked beside it: {told} {other}"
-    told_of = list[Unread]()
+    told_of = list[InputWarnings]()
     trial.outputs(trial.prompts, unread=told_of.append)
     assert len(told_of) == 1, "options.unread must be called once, however many prompts there are"
     places = [f"stdin:{number}" for number, _ in enumerate(trial.prompts, 1)]
@@ -108,7 +108,7 @@ def predicts_the_same_in_any_batch(trial: Trial) -> None:
     told, other = (json.dumps([_rounded(list(one)) for one in found]) for found in (together, alone))
     assert told == other, f"a prediction must not depend on what is asked beside it: {told} {other}"
     assert len(together) == len(examples), "there must be a prediction for each example"
-    assert isinstance(predictor.unread, Unread), "a predictor must count what the model does not read"
+    assert isinstance(predictor.unread, InputWarnings), "a predictor must count what the model does not read"
 
 
 def measures_what_it_declares(trial: Trial) -> None:

@@ -70,15 +70,15 @@ def has_the_special_tokens_first(settings: TokenizerSettings) -> None:
 
 
 def keeps_to_the_size_that_it_is_given(settings: TokenizerSettings) -> None:
-    """CHOOSES_SIZE: at most so many tokens, of a text of a thousand characters too; else the size makes no difference."""
+    """USES_VOCAB_SIZE: at most so many tokens, of a text of a thousand characters too; else the size makes no difference."""
     text = SAMPLE + "".join(map(chr, range(0x4E00, 0x5200)))
-    least = max(settings.LEAST[0], 8)
+    least = max(settings.MIN_VOCAB_SIZE[0], 8)
     sizes = [trained(settings, size, text).vocabulary.size for size in (least, least + 60)]
-    if settings.CHOOSES_SIZE:
-        assert sizes[0] <= least, f"a vocabulary of at most {least} has {sizes[0]} tokens; LEAST must be what it can hold"
+    if settings.USES_VOCAB_SIZE:
+        assert sizes[0] <= least, f"a vocabulary of at most {least} has {sizes[0]} tokens; MIN_VOCAB_SIZE must be what it can hold"
         assert sizes[1] <= least + 60, f"a vocabulary of at most {least + 60} has {sizes[1]} tokens"
     else:
-        assert sizes[0] == sizes[1], f"vocab_size changes its size: {sizes}; declare CHOOSES_SIZE = True"
+        assert sizes[0] == sizes[1], f"vocab_size changes its size: {sizes}; declare USES_VOCAB_SIZE = True"
 
 
 def gives_the_same_file_for_the_same_texts(settings: TokenizerSettings) -> None:

@@ -13,7 +13,7 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kind_settings import seen
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import SideTokenizer, Tokenizer
+from mini_tf.recipe.sections import SingleTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
 from mini_tf.trained.opening import SOURCE_TOKENIZER, Loaded, load_trained
@@ -86,7 +86,7 @@ def with_own_tokenizer(recipe: Recipe, begun: Path | None) -> Recipe:
     """Where the run that a recipe begins with is gone, the recipe with the tokenizers that the run in `begun` keeps."""
     if begun is None or recipe.model.init_from is None or not _is_gone(recipe):
         return recipe
-    source = None if recipe.tokenizer.source is None else SideTokenizer(path=str(begun / SOURCE_TOKENIZER))
+    source = None if recipe.tokenizer.source is None else SingleTokenizer(path=str(begun / SOURCE_TOKENIZER))
     return recipe.model_copy(update={"tokenizer": Tokenizer(path=str(begun / _TOKENIZER), source=source)})
 
 

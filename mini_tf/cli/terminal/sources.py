@@ -17,13 +17,13 @@ SOURCE = Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, a tokeni
 
 def open_tokenizer(console: Console, source: str) -> "Tokenizer":
     """A file, or a folder with one, by its path; else the tokenizer of the run of this name. Tells what was assumed of it."""
-    from mini_tf.data.tokenization import foreign
+    from mini_tf.data.tokenization import loading
     from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.run import finding
 
     refuse_broken([source], "the name of the tokenizer")
     path = Path(source)
-    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or foreign.find(path) is not None
+    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find(path) is not None
     place = path if by_path and source != "last" else finding.find(source)
     tokenizer = Tokenizer.load(place)
     if os.path.isfile(other := place / "source_tokenizer.json"):

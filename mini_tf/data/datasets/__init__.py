@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.formats.cells import Cell
 from mini_tf.data.formats.columns import Columns
-from mini_tf.data.formats.sources import Source, find
+from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.tables import Row, try_rows
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import Packing, Shape
@@ -64,11 +64,11 @@ class Reader:
     labelled: bool = True
     """Whether labels must be there."""
 
-    def read(self, files: Iterable[Source]) -> Iterator[Any]:
+    def read(self, files: Iterable[DataFile]) -> Iterator[Any]:
         """All examples of tables, one after another; DataFault at the first row that is none."""
         return raising(example for file in files for example in self.try_read(file))
 
-    def try_read(self, file: Source) -> Iterator[Any]:
+    def try_read(self, file: DataFile) -> Iterator[Any]:
         """All examples of a table, one after another; in the place of a row that is none a DataFault."""
         for row in try_rows(file, self.columns):
             try:
@@ -140,9 +140,9 @@ class Dataset(kind_settings.DatasetSettings):
 
     # Reading
 
-    def find(self, corpus: object, key: str) -> list[Source]:
+    def find(self, corpus: object, key: str) -> list[DataFile]:
         """The files behind data.train or data.val; DataFault where one is missing, or no table."""
-        tables = find(corpus, key)
+        tables = find_files(corpus, key)
         for table in tables:
             if table.format == "txt":
                 hint = "a pipe has no name to tell by: save it as a file" if table.name == "stdin" else "its name must end in one of these"
@@ -174,11 +174,11 @@ class Dataset(kind_settings.DatasetSettings):
         """Which column holds each role, where that is said; corpora that come along have names of their own."""
         return dict(data.fields)
 
-    def read(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
+    def read(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Any]:
         """All examples of the files that `find` gave for `corpus`; DataFault at the first row that is none."""
         return raising(example for part in self.parts(files, data, corpus, labels) for example in part)
 
-    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
         """What can be read without the rest, by default each file: its examples, and in the place of a row that is none a DataFault.
 
         DataFault is raised where nothing more of a part can be read.

@@ -41,7 +41,7 @@ class Labelled(Dataset):
         "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
         "text_pair": ("sentence2", "hypothesis"),
     }
-    SHORTEST = 8
+    MIN_TOKENS = 8
     LEAST_CLASSES: ClassVar[int] = 0
     """Classes that a run has learnt at least."""
 
@@ -146,7 +146,7 @@ class Texts(Labelled):
     """A text, or two, with one label for all of it."""
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("text_pair",)
-    ADVICE = "a text and its class are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
+    COLUMNS_HINT = "a text and its class are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]

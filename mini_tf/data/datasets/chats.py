@@ -27,8 +27,8 @@ class Settings(Labelled):
     REQUIRED = ()
     OPTIONAL = ("prompt", "response", "messages")
     TOGETHER = ("prompt", "response")
-    OF_PAIRS = {"prompt": "source", "response": "target"}
-    ADVICE = "a conversation is read: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
+    PAIR_COLUMNS = {"prompt": "source", "response": "target"}
+    COLUMNS_HINT = "a conversation is read: {prompt: COLUMN, response: COLUMN} or {messages: COLUMN}"
     LABELS = frozenset()
     KNOWN_BY = "prompts"
     CUTS = "beginning"
@@ -36,7 +36,7 @@ class Settings(Labelled):
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         if not has_pairs(corpus):
             return dict(data.fields)
-        return {**self.OF_PAIRS} | {role: name for role, name in data.fields.items() if role in self.OF_PAIRS.values()}
+        return {**self.PAIR_COLUMNS} | {role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()}
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         further = list[str]()
@@ -44,7 +44,7 @@ class Settings(Labelled):
             two = f"{where}: has messages, and a prompt or a response besides; which of them is the conversation"
             raise DataFault(two, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,))
         if "messages" in row:
-            turns = cells.turns_of(row["messages"], where, names["messages"])
+            turns = cells.messages_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
             response, *further = cells.texts_of(row["response"], where, names["response"])
             turns = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]

@@ -15,7 +15,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(Texts):
-    ADVICE = "a text and its number are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
+    COLUMNS_HINT = "a text and its number are read: {text: COLUMN, label: COLUMN}, and text_pair where there are two texts"
 
     def answer(self, cell: Cell, where: str, name: str) -> str:
         return repr(cells.number_of(cell, where, name))

@@ -16,12 +16,12 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import Dataset, Reader, TokenizedData
 from mini_tf.data.examples import Pair
 from mini_tf.data.formats.cells import Cell, text_of, texts_of
-from mini_tf.data.formats.lines import lines_of
-from mini_tf.data.formats.sources import Source, find
+from mini_tf.data.formats.data_files import DataFile, find_files
+from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.data.labels import Labels
 from mini_tf.data.packing import OneEach, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.recipe.data import Data, TwoFiles
+from mini_tf.recipe.data import Data, FilePair
 from mini_tf.system.errors import DataFault
 
 ALIGNMENT = "alignment"
@@ -31,20 +31,20 @@ ALIGNMENT = "alignment"
 class Settings(Dataset):
     REQUIRED = TOGETHER = ("source", "target")
     LIKELY = {"source": ("src", "input", "document", "article"), "target": ("tgt", "output", "summary", "translation", "reference")}
-    ADVICE = "pairs read two columns: {source: COLUMN, target: COLUMN}"
+    COLUMNS_HINT = "pairs read two columns: {source: COLUMN, target: COLUMN}"
     UNIT = ROW = "pairs"
     SOURCE = True
     KNOWN_BY = "sources"
 
-    def find(self, corpus: object, key: str) -> list[Source]:
-        if not isinstance(corpus, TwoFiles):
-            tables = find(corpus, key)
+    def find(self, corpus: object, key: str) -> list[DataFile]:
+        if not isinstance(corpus, FilePair):
+            tables = find_files(corpus, key)
             for table in tables:
                 if table.format in ("txt", "conll", "conllu"):
                     hint = "two files of lines are given as {source: FILE, target: FILE}"
                     raise DataFault(f"{key}: {table.name} is no table (jsonl, csv, tsv, parquet)", hint=hint, where=(table.name,))
             return tables
-        sides = [find(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED]
+        sides = [find_files(getattr(corpus, role), f"{key}.{role}") for role in self.REQUIRED]
         for role, files in zip(self.REQUIRED, sides, strict=True):
             for file in files:
                 if file.format != "txt":
@@ -58,8 +58,8 @@ class Settings(Dataset):
         columns = self.columns(data, self.named(data, corpus), self.REQUIRED, (ALIGNMENT,))
         return Reader(self, (*self.REQUIRED, ALIGNMENT), columns)
 
-    def parts(self, files: Sequence[Source], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
-        if not isinstance(corpus, TwoFiles):
+    def parts(self, files: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None) -> Iterator[Iterator[Any]]:
+        if not isinstance(corpus, FilePair):
             return super().parts(files, data, corpus, labels)
         return (_aligned(source, target, data) for source, target in zip(files[::2], files[1::2], strict=True))
 
@@ -144,9 +144,9 @@ class Settings(Dataset):
         return [told, *describing.table([(f"{'place':>7}", ("source", "reads", "is asked for")), *cells])]
 
 
-def _aligned(source: Source, target: Source, data: Data) -> Iterator[Pair | DataFault]:
+def _aligned(source: DataFile, target: DataFile, data: Data) -> Iterator[Pair | DataFault]:
     """Lines in pairs, and a fault in the place of one that has an empty side; DataFault where one has no partner."""
-    sides = [lines_of(file.path, file.name, data.errors) for file in (source, target)]
+    sides = [read_lines(file.path, file.name, data.errors) for file in (source, target)]
     for pair in itertools.zip_longest(*sides):
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])

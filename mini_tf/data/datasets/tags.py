@@ -19,7 +19,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(Labelled):
-    ADVICE = "words and their tags are read: {text: COLUMN, label: COLUMN}"
+    COLUMNS_HINT = "words and their tags are read: {text: COLUMN, label: COLUMN}"
     ALIASES = {"text": "words"}
     CUTS = None
     LEAST_CLASSES = 2

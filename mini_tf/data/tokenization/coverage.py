@@ -31,7 +31,7 @@ class Coverage:
         """Of one document, and its ids, what became the unknown token."""
         unk = self._tokenizer.vocabulary.unk
         if unk is not None and (ids == unk).any():
-            self._unknown += self._tokenizer.unknown_counts(text)
+            self._unknown += self._tokenizer.count_unknown_text(text)
 
     def sample(self, texts: Sequence[str]) -> None:
         """Sees what comes back of passages that lie spread over a batch of documents."""
@@ -42,7 +42,7 @@ class Coverage:
             self._sampled += _visible(passage)
             self._kept += _visible(self._tokenizer.decode(known))
             if len(known) < len(ids):
-                self._replaced += sum(_visible(one) * n for one, n in self._tokenizer.unknown_counts(passage).items())
+                self._replaced += sum(_visible(one) * n for one, n in self._tokenizer.count_unknown_text(passage).items())
 
     def notes(self) -> list[str]:
         """What is to be told of the whole text. DataFault where too little of it is left to learn from."""

@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
-from mini_tf.data.tokenization import foreign, round_trip
+from mini_tf.data.tokenization import loading, round_trip
 from mini_tf.data.tokenization.components import may_backtrack
 from mini_tf.data.tokenization.guard import called, refuse_many
 from mini_tf.data.tokenization.pieces import BYTE_OF, Spelling, edges, kind_of, spelling_of
@@ -63,10 +63,10 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """From a tokenizer.json, vocab.txt or vocab.json, or a folder that holds one (a run, a model); DataFault where it is unfit."""
-        return cls(*foreign.load(Path(path)))
+        return cls(*loading.load(Path(path)))
 
     @classmethod
-    def train(cls, settings: sections.SideTokenizer, texts: Iterable[str]) -> "Tokenizer":
+    def train(cls, settings: sections.SingleTokenizer, texts: Iterable[str]) -> "Tokenizer":
         """Learn the kind of tokenizer that `settings` ask for; their `path` is not looked at."""
         inner = settings.trainer.train(settings.vocab_size, texts)
         inner.add_special_tokens(list(SPECIALS.values()))
@@ -86,7 +86,7 @@ class Tokenizer:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         size = 1 + max(self._inner.get_vocab(with_added_tokens=True).values())
-        known = {name: foreign.special(self._inner, name) for name in SPECIALS}
+        known = {name: loading.special(self._inner, name) for name in SPECIALS}
         return Vocabulary(size, **known, others=self.spelling.special - set(known.values()))
 
     @property
@@ -191,7 +191,7 @@ class Tokenizer:
         return (self._json["decoder"] or {}).get("type") == "WordPiece"
 
     @cached_property
-    def joins_blanks(self) -> bool:
+    def has_space_prefixed_tokens(self) -> bool:
         """Whether a token may begin with the blank before its word, so that "a" and " a" are other tokens."""
         return not self.glued and any(piece[:1] == " " and piece.strip() for piece in self.spelling.pieces)
 
@@ -220,7 +220,7 @@ class Tokenizer:
         starts[..., :1] = True
         return starts
 
-    def unknown_counts(self, text: str) -> Counter[str]:
+    def count_unknown_text(self, text: str) -> Counter[str]:
         """Which stretches of `text` became the unknown token, and how often."""
         unk = self.vocabulary.unk
         if unk is None:
@@ -230,9 +230,9 @@ class Tokenizer:
             return Counter() if len(ids) != len(text) else Counter(text[i] for i in np.flatnonzero(ids == unk))
         return Counter(text[first:last] for id, (first, last) in zip(*self.spans(text), strict=True) if id == unk)
 
-    def lost_counts(self, text: str) -> Counter[str]:
-        """`unknown_counts`, and the characters that become no token at all, white space apart."""
-        lost = self.unknown_counts(text)
+    def count_lost_text(self, text: str) -> Counter[str]:
+        """`count_unknown_text`, and the characters that become no token at all, white space apart."""
+        lost = self.count_unknown_text(text)
         if self._table is None and (self._json["normalizer"] or self.vocabulary.unk is None):
             counts = Counter(character for character in text if not character.isspace())
             encoded = zip(counts, self.encode_batch([*counts]), strict=True)

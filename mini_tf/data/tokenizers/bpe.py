@@ -8,10 +8,10 @@ from tokenizers import Tokenizer, models, trainers
 from mini_tf.data.tokenization.guard import guarded
 from mini_tf.data.tokenization.pieces import BYTE_OF
 from mini_tf.data.tokenizers import SPECIALS
-from mini_tf.data.tokenizers._words_of_bytes import OfBytes, with_words
+from mini_tf.data.tokenizers._byte_level import ByteLevelSettings, with_words
 
 
-class Settings(OfBytes):
+class Settings(ByteLevelSettings):
     MODEL = "BPE"
 
     def made(self, content: dict[str, Any]) -> bool:

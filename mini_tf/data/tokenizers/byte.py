@@ -11,7 +11,7 @@ from mini_tf.recipe.kind_settings import TokenizerSettings
 
 
 class Settings(TokenizerSettings):
-    MODEL, UNIT, CHOOSES_SIZE = "BPE", "byte", False
+    MODEL, UNIT, USES_VOCAB_SIZE = "BPE", "byte", False
 
     def made(self, content: dict[str, Any]) -> bool:
         return super().made(content) and not content["model"]["merges"]

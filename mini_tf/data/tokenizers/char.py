@@ -10,7 +10,7 @@ from mini_tf.recipe.kind_settings import TokenizerSettings
 
 
 class Settings(TokenizerSettings):
-    MODEL, UNIT, CHOOSES_SIZE = "WordLevel", "character", False
+    MODEL, UNIT, USES_VOCAB_SIZE = "WordLevel", "character", False
 
     def made(self, content: dict[str, Any]) -> bool:
         part = content["pre_tokenizer"] or {}

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from tokenizers import Tokenizer, models
 
 from mini_tf.data.tokenization.pieces import BYTE_OF, CHARACTER_OF
-from mini_tf.data.tokenizers import SPECIALS, _unigram_pieces
-from mini_tf.data.tokenizers._words_of_bytes import OfBytes, with_words
+from mini_tf.data.tokenizers import SPECIALS, _unigram_training
+from mini_tf.data.tokenizers._byte_level import ByteLevelSettings, with_words
 
 NEVER = -1e6
 """Score of the special tokens, so that text in their letters is made of other pieces."""
 
 
-class Settings(OfBytes):
+class Settings(ByteLevelSettings):
     MODEL = "Unigram"
 
     def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
@@ -22,7 +22,7 @@ class Settings(OfBytes):
         for text in texts:
             counts.update(word for word, _ in split.pre_tokenize_str(text))
         words = {bytes(BYTE_OF[c] for c in word): count for word, count in counts.items()}
-        pieces = _unigram_pieces.learn(words, vocab_size - len(SPECIALS))
+        pieces = _unigram_training.learn(words, vocab_size - len(SPECIALS))
         scored = [("".join(CHARACTER_OF[byte] for byte in piece), score) for piece, score in pieces]
         unknown = list(SPECIALS).index("unk")
         return with_words(models.Unigram([*((token, NEVER) for token in SPECIALS.values()), *scored], unknown, False))

@@ -20,7 +20,7 @@ LONGEST_WORD = 100
 
 class Settings(TokenizerSettings):
     MODEL = "WordPiece"
-    LEAST = (108, "cannot hold 52 letters with and without ## and 4 special tokens; use at least 108")
+    MIN_VOCAB_SIZE = (108, "cannot hold 52 letters with and without ## and 4 special tokens; use at least 108")
 
     def train(self, vocab_size: int, texts: Iterable[str]) -> Tokenizer:
         texts = list(texts)

@@ -18,7 +18,7 @@ from mini_tf.system.errors import RecipeFault
 from mini_tf.system.limits import limits
 from mini_tf.system.plain_file import read_plain
 
-MOST_TOLD = 50
+MAX_REPORTED = 50
 """Faults told of one recipe."""
 CODE_KEYS = ("class_path", "_target_", "_component_", "import", "trust_remote_code")
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -60,7 +60,7 @@ def deepest() -> int:
 
 def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0, fault: type[RecipeFault] = RecipeFault) -> RecipeFault:
     """All faults, each a (place, message), in one refusal; of very many only the first are told, and that there are `more`."""
-    told = faults[:MOST_TOLD]
+    told = faults[:MAX_REPORTED]
     lines = [f"{place}: {message}" for place, message in told]
     more += len(faults) - len(told)
     rest = [f"and {more:,} more faults"] if more else []

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from mini_tf.recipe.kinds import Section, kinds_of
-from mini_tf.recipe.parsing.layers import package_of, part_of
+from mini_tf.recipe.parsing.merging import package_of, part_of
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import near
 
-_FOREIGN_NAMES = {
+_OTHER_NAMES = {
     "model.d_model": "n_embd hidden_size embed_dim dim",
     "model.n_layers": "n_layer num_layers num_hidden_layers depth",
     "model.n_heads": "n_head num_heads num_attention_heads",
@@ -50,7 +50,7 @@ _FOREIGN_NAMES = {
     "runtime.threads": "num_threads",
 }
 """What nanoGPT and Hugging Face call a key; known here and nowhere else."""
-FOREIGN = {name: key for key, names in _FOREIGN_NAMES.items() for name in names.split()}
+OTHER_NAMES = {name: key for key, names in _OTHER_NAMES.items() for name in names.split()}
 
 
 def all_keys(section: type[Section], node: Node | None, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -86,10 +86,10 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     section = section_at(path[:-1], tree)
     own = [name for name in (section.model_fields if section else ()) if name != "kind"]
     known = list(all_keys(Recipe, tree))
-    meant = FOREIGN.get(key)
+    meant = OTHER_NAMES.get(key)
     meant = next((name for name in own if meant and meant.rpartition(".")[2] == name), meant)
     meant = meant or next((name for name in known if name.rpartition(".")[2] == key), None)
-    meant = meant or near(key, own) or _near_elsewhere(key, known) or FOREIGN.get(near(key, list(FOREIGN), cutoff=0.8) or "")
+    meant = meant or near(key, own) or _near_elsewhere(key, known) or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
     if meant:
         return f"no such key; did you mean {meant.removeprefix('.'.join(parents) + '.')}?"
     if others := _other_kinds(path, key, tree):

@@ -14,14 +14,14 @@ AROUND = 20
 """Characters told from a difference on."""
 
 
-def pieces_by_length(tokenizer: Tokenizer) -> dict[int, int]:
+def count_pieces_by_length(tokenizer: Tokenizer) -> dict[int, int]:
     """How many pieces have 1, 2, ... characters, ## and special tokens apart; a byte that is no character counts as one."""
     ids = [id for id in range(tokenizer.vocabulary.size) if id not in tokenizer.vocabulary.special_ids]
     texts = (re.sub(r"\\x[0-9a-f]{2}", "-", piece) for piece in tokenizer.pieces(ids))
     return dict(sorted(Counter(len(text.removeprefix("##") if tokenizer.glued else text) for text in texts).items()))
 
 
-def measure(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
+def text_statistics(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
     """What `minitf tokenizer stats` says of a text; per word and per token is None where there is none."""
     ids = tokenizer.encode(text)
     counts = np.bincount(ids, minlength=tokenizer.vocabulary.size)
@@ -29,7 +29,7 @@ def measure(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
     order = used[np.lexsort((used, -counts[used]))]
     named = [{"id": int(id), "piece": piece, "count": int(counts[id])} for id, piece in zip(order, tokenizer.pieces(order), strict=True)]
     n_words, n_bytes = len(text.split()), len(text.encode())
-    unknown = tokenizer.unknown_counts(text)
+    unknown = tokenizer.count_unknown_text(text)
     return {
         "tokens": len(ids),
         "characters": len(text),

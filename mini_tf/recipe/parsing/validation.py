@@ -7,9 +7,9 @@ from pydantic import ValidationError
 
 from mini_tf.recipe.entry_points import KindFault
 from mini_tf.recipe.kinds import Section
-from mini_tf.recipe.parsing.faults import Fault, faults_of
-from mini_tf.recipe.parsing.hints import no_such_key
-from mini_tf.recipe.parsing.yaml_tree import MOST_TOLD, Node, recipe_fault
+from mini_tf.recipe.parsing.schema_faults import Fault, faults_of
+from mini_tf.recipe.parsing.unknown_keys import no_such_key
+from mini_tf.recipe.parsing.yaml_tree import MAX_REPORTED, Node, recipe_fault
 from mini_tf.recipe.values import Written, near
 from mini_tf.system.errors import RecipeFault
 
@@ -110,7 +110,7 @@ def written(path: Path, tree: Node) -> Node | None:
 
 def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
     placed = sorted(((_where(fault, tree), fault) for fault in faults), key=lambda pair: _order(pair[0]))
-    told = placed[:MOST_TOLD]  # before the hints, each of which is looked for among all keys
+    told = placed[:MAX_REPORTED]  # before the hints, each of which is looked for among all keys
     lines = [(where, _message(where, fault, tree)) for where, fault in told]
     kinds = any(fault.type == "no_such_kind" for fault in faults)
     return recipe_fault(lines, len(placed) - len(told), KindFault if kinds else RecipeFault)

@@ -13,7 +13,7 @@ NAMED = 5
 """Unknown characters that are named; the others are counted."""
 
 
-class Unread:
+class InputWarnings:
     """unit: what a text is called, in the singular. cut: which of its tokens a text that is too long loses, "first" or "last"."""
 
     def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
@@ -27,7 +27,7 @@ class Unread:
 
         parts: as they are encoded. place: "stdin:3".
         """
-        unknown = sum(map(self._tokenizer.lost_counts, parts), Counter[str]())
+        unknown = sum(map(self._tokenizer.count_lost_text, parts), Counter[str]())
         self._n, self._unknown = self._n + 1, self._unknown + unknown
         one = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are cut off, the model reads the others" if n_cut else ""
         if one:

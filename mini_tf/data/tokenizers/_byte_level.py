@@ -11,10 +11,10 @@ LONGEST_WORD = 256
 """Characters; longer words are cut."""
 
 
-class OfBytes(TokenizerSettings):
+class ByteLevelSettings(TokenizerSettings):
     """Tokens are bytes, and runs of them within a word."""
 
-    LEAST = (260, "cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char")
+    MIN_VOCAB_SIZE = (260, "cannot hold 256 bytes and 4 special tokens; use at least 260, or kind char")
 
 
 def with_words(model: models.Model) -> Tokenizer:

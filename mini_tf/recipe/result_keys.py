@@ -1,7 +1,7 @@
 """Which keys of a recipe decide the result of a run, their values, and the values by which a run's id is not changed.
 
 A run's id is a hash of the keys whose value is not the default (`run/identity.py`), so a key that is added later with a default
-changes no id. Where a default is changed, the section says in `FORMER` what it was: the former value stays the one that is left
+changes no id. Where a default is changed, the section says in `FORMER_DEFAULTS` what it was: the former value stays the one that is left
 out, and the new one is hashed.
 """
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from mini_tf.recipe.corpora import built_in
+from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.kinds import Kind, Section
 from mini_tf.recipe.recipe import Recipe
 
-WATCHING = {
+NO_EFFECT_ON_RESULT = {
     *("log", "checkpoint", "generate", "expect", "runtime.device"),
     *("train.micro_batch_size", "train.on_nonfinite", "train.most_skips", "train.stop_above"),
     *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
@@ -42,18 +42,18 @@ class Key(NamedTuple):
     default: Any
 
 
-def deciding_keys(recipe: Recipe) -> list[Key]:
+def result_keys(recipe: Recipe) -> list[Key]:
     """Every key that decides the result; `attention[1].window` is a key of the second kind of a list.
 
     A kind's default is that of its place where the place has this kind by default, else that of the kind's own settings. Of a
     section that may be null the key itself says whether it is given, since its keys may all have their defaults; of a list of kinds
     it says how many there are.
     """
-    return list(_of_keys(recipe, first_defaults(type(recipe)), ""))
+    return list(_of_keys(recipe, hash_defaults(type(recipe)), ""))
 
 
-def first_defaults(section: type[Section]) -> dict[str, Any]:
-    """The defaults by which ids are unchanged: what a default was first (`Section.FORMER`), otherwise what it is."""
+def hash_defaults(section: type[Section]) -> dict[str, Any]:
+    """The defaults by which ids are unchanged: what a default was first (`Section.FORMER_DEFAULTS`), otherwise what it is."""
     return _defaults(section) | _former(section)
 
 
@@ -68,7 +68,7 @@ def _defaults(section: type[Section]) -> dict[str, Any]:
 
 
 def _former(section: type[Section]) -> dict[str, Any]:
-    given = {name: value for base in reversed(section.__mro__) for name, value in vars(base).get("FORMER", {}).items()}
+    given = {name: value for base in reversed(section.__mro__) for name, value in vars(base).get("FORMER_DEFAULTS", {}).items()}
     return {name: TypeAdapter(section.model_fields[name].rebuild_annotation()).validate_python(value) for name, value in given.items()}
 
 
@@ -76,7 +76,7 @@ def _of_keys(section: Section, defaults: dict[str, Any], prefix: str) -> Iterato
     own = type(section)
     for name in own.model_fields:
         path, value, default = f"{prefix}{name}", getattr(section, name), defaults.get(name, Required)
-        if path in WATCHING:
+        if path in NO_EFFECT_ON_RESULT:
             continue
         plain = as_json(own, name, value)
         parts = value if isinstance(value, tuple) else (value,)
@@ -100,9 +100,9 @@ def _of_section(path: str, section: Section, default: Any) -> Iterator[Key]:
     elif default is None:
         yield Key(path, GIVEN, None)
     own = type(section)
-    at_place = {name: getattr(default, name) for name in own.model_fields} | _former(own) if type(default) is own else first_defaults(own)
+    at_place = {name: getattr(default, name) for name in own.model_fields} | _former(own) if type(default) is own else hash_defaults(own)
     yield from _of_keys(section, at_place, f"{path}.")
 
 
 def _corpus(given: Any) -> Any:
-    return given if given is None or (isinstance(given, str) and given in built_in()) else "files"
+    return given if given is None or (isinstance(given, str) and given in built_in_corpora()) else "files"
