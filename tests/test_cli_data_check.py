@@ -61,7 +61,7 @@ def test_a_missing_column_is_named_with_the_nearest_one(folder: Path) -> None:
     (folder / "train.jsonl").write_text('{"text": "fine", "lable": 1}\n{"text": 3, "label": 1}\nnot JSON\n')
     lines = check("data.train=train.jsonl", "data.fields={text: text, label: label}").stderr.splitlines()
     assert [line.split(": ")[0].rsplit(":")[-1] for line in lines] == ["1", "2", "3"]
-    assert lines[0].endswith("'data.fields={text: text, label: lable}' says which they are")
+    assert lines[0].endswith("name the columns with 'data.fields={text: text, label: lable}'")
 
 
 def test_words_and_tags_go_on_behind_a_line_of_other_columns(folder: Path) -> None:

@@ -155,11 +155,26 @@ def test_a_number_is_that_column_where_no_line_has_names(
 @pytest.mark.parametrize(
     ("name", "content", "columns", "said"),
     [
-        ("a.tsv", "0\ta long film\n", LABELLED, ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 1, label: 0}')"),
-        ("a.csv", "a long film,0\n", LABELLED, ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0, label: 1}')"),
+        (
+            "a.tsv",
+            "0\ta long film\n",
+            LABELLED,
+            ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 1, label: 0}'",
+        ),
+        (
+            "a.csv",
+            "a long film,0\n",
+            LABELLED,
+            ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0, label: 1}'",
+        ),
         ("a.csv", "a b,c d\n", Columns(("source", "target")), "(no header) ('data.fields={source: 0, target: 1}')"),
         ("a.csv", "a b,0\n", Columns(), "no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0}')"),
-        ("a.csv", "a b,0\n", Columns(("review", "stars")), "no column 'review'; the columns are: 0, 1 (no header) (in a file without a header, select"),
+        (
+            "a.csv",
+            "a b,0\n",
+            Columns(("review", "stars")),
+            "no column 'review'; the columns are: 0, 1 (no header) (in a file without a header, select",
+        ),
         (
             "a.csv",
             "a b\n",
@@ -273,7 +288,7 @@ def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
     assert [len(row.cells[0]) for row in rows(fits)] == [146, 146]  # of 7 bytes each; 147 are 1,029 bytes
     file = write(tmp_path / "b.conll", "a\tO\n\n" + "word\tO\n" * 1000)
     said = refusal(lambda: rows(file))
-    assert said.startswith(f"{file}:149: the sentence that starts at {file}:3 on is longer than 1 KiB (a blank line ends a sentence")
+    assert said.startswith(f"{file}:149: the sentence that starts at {file}:3 is longer than 1 KiB (put a blank line after each sentence")
 
 
 @pytest.mark.parametrize(("side", "n_sentences"), [("train", 3394), ("dev", 1009)])

@@ -141,7 +141,7 @@ def test_a_table_has_its_sides_in_columns_of_these_names_or_of_others(kind: str,
     message = refusal(table(tmp_path, kind, ("en", "de")))
     place = "pairs.parquet" if kind == "parquet" else f"pairs.{kind}:1"
     assert f"{place}: no column 'source'; the columns are: id, en, de" in message
-    assert "'data.fields={source: COLUMN, target: COLUMN}' says which they are" in message
+    assert "name the columns with 'data.fields={source: COLUMN, target: COLUMN}'" in message
 
 
 def test_columns_of_a_table_without_names_have_numbers(tmp_path: Path) -> None:

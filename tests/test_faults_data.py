@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "D1-one-character": (lambda: write("a.txt", "a"), ("data.train: there is no text in it", "tokens; at least 2 are needed")),
     "D1-two-letters": (
         lambda: write("a.txt", "ab") and "a.txt tokenizer.kind=char",
-        ("loses 50% of the text's characters; give more text: of 2 characters the held-out ones are unknown",),
+        ("loses 50% of the characters; use more text: the 2 characters do not suffice",),
     ),
     "D1-no-rows": (lambda: write("a.jsonl", "\n"), ("there is no text in it",)),
     "D2-not-utf8": (lambda: write("a.txt", b"ab\ncd\xff\n"), ("a.txt:2: byte 5 is not UTF-8", "data.errors=replace")),

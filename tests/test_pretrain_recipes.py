@@ -194,7 +194,7 @@ def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_t
     run = trained(tmp_path / "run", "train.steps=2", tiny_model("encoder"), f"tokenizer.path={tmp_path / 'bare.json'}")
     assert Tokenizer.load(run).vocabulary.size == len(letters) + 2
     assert (
-        "the tokenizer has no mask token; [MASK] was added to it"
+        "the tokenizer has no mask token; [MASK] was added"
         in minitf(
             "pretrain",
             TINY,

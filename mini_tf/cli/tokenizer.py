@@ -48,7 +48,7 @@ def train(
     console.say(f"{tokenizer.kind}: {size:,} tokens{asked}")
     for line in _losses(tokenizer):
         console.say(line)
-    result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": size, "losses": tokenizer.losses}
+    result = {"path": str(output), "kind": tokenizer.kind, "vocabulary": size, "losses": tokenizer.round_trip_losses}
     console.answer(str(output), result=result)
 
 
@@ -108,7 +108,7 @@ def stats(
         "kind": tokenizer.kind,
         "vocabulary": tokenizer.vocabulary.size,
         "special_tokens": tokenizer.special_tokens,
-        "losses": tokenizer.losses,
+        "losses": tokenizer.round_trip_losses,
         "pieces_by_length": count_pieces_by_length(tokenizer),
     }
     lines = [f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens"]
@@ -124,7 +124,7 @@ def stats(
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
-    return [f"it loses: {loss}" for loss in tokenizer.losses] or ["it loses nothing: every text comes back from its ids"]
+    return [f"it loses: {loss}" for loss in tokenizer.round_trip_losses] or ["it loses nothing: every text comes back from its ids"]
 
 
 def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:

@@ -70,7 +70,7 @@ class TokenizerSettings(Kind):
     MIN_VOCAB_SIZE: ClassVar[tuple[int, str]] = (0, "")
     """The least vocab_size, and what is said of a smaller one."""
 
-    def made(self, content: dict[str, Any]) -> bool:
+    def matches(self, content: dict[str, Any]) -> bool:
         """Whether a tokenizer.json is one of this kind."""
         return bool(content["model"].get("type") == self.MODEL)
 

@@ -23,7 +23,7 @@ def open_tokenizer(console: Console, source: str) -> "Tokenizer":
 
     refuse_broken([source], "the name of the tokenizer")
     path = Path(source)
-    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find(path) is not None
+    by_path = os.path.isfile(path) or path.suffix in (".json", ".txt") or loading.find_tokenizer_file(path) is not None
     place = path if by_path and source != "last" else finding.find(source)
     tokenizer = Tokenizer.load(place)
     if os.path.isfile(other := place / "source_tokenizer.json"):
