@@ -214,7 +214,7 @@ ODD: list[Any] = [
 
 
 class Doubled(dict[str, Any]):
-    """Written with each key twice, which JSON's grammar allows."""
+    """Scalar with each key twice, which JSON's grammar allows."""
 
     def items(self) -> Any:
         return [*super().items(), *super().items()]

@@ -172,7 +172,7 @@ def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> 
     for override, said in {
         "model.attention=maen": "no such kind 'maen'; did you mean 'mean'?",
         "model.positions.start=1": "no such key of this kind; it belongs to kerple",
-        "optimizer.kind=[]": f"must name a kind, one of {', '.join(listing('optimizers'))}",
+        "optimizer.kind=[]": f"must be a kind, one of {', '.join(listing('optimizers'))}",
     }.items():
         refused(minitf("pretrain", TINY, override, "--dry-run"), said, exit_code=3)
 
@@ -185,12 +185,12 @@ def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path)
     assert facts["added kinds"] == f"my-kinds 1.2 ({listed}); other-kinds 0.1 (attention.broken, nonsense.mean)"
     told = "entry point broken = no_such_module.broken (mini_tf.attention) of the package other-kinds 0.1 cannot be used"
     assert f"the {told}: ModuleNotFoundError: No module named 'no_such_module'" in facts["problems"]
-    assert any("its Settings must be a kind of nonsense, and is one of attention" in line for line in facts["problems"])
+    assert any("its Settings must be a kind of nonsense, not of attention" in line for line in facts["problems"])
 
 
 TWICE = {
-    "window": ("window", "the kind 'window' of attention is in minitf itself and the package other-kinds 0.1"),
-    "mean": ("mean", "the kind 'mean' of attention is in the package my-kinds 1.2 and the package other-kinds 0.1"),
+    "window": ("window", "the kind 'window' of attention is defined by minitf itself and the package other-kinds 0.1"),
+    "mean": ("mean", "the kind 'mean' of attention is defined by the package my-kinds 1.2 and the package other-kinds 0.1"),
 }
 
 
@@ -207,10 +207,10 @@ def test_a_word_that_stands_twice_is_refused_where_it_is_used_and_told_by_doctor
 
 
 UNFIT = {
-    "has another name": ("mean", "my_kinds.kerple", "the last name of the module must be the word, 'mean'"),
-    "is none of its group": ("kerple", "my_kinds.kerple", "its Settings must be a kind of attention, and is one of positions"),
-    "has no settings": ("my_kinds", "my_kinds", "the module must define a class Settings, as the kinds of minitf do"),
-    "has those of another": ("borrowed", "borrowed", "the module must define a class Settings, as the kinds of minitf do"),
+    "has another name": ("mean", "my_kinds.kerple", "the module's last name must be the kind, 'mean'"),
+    "is none of its group": ("kerple", "my_kinds.kerple", "its Settings must be a kind of attention, not of positions"),
+    "has no settings": ("my_kinds", "my_kinds", "the module must define a class Settings like minitf's kinds"),
+    "has those of another": ("borrowed", "borrowed", "the module must define a class Settings like minitf's kinds"),
     "names a function": ("run", "my_kinds:run", "ModuleNotFoundError: No module named 'my_kinds:run'"),
     "fails": ("failing", "failing", "ZeroDivisionError: division by zero"),
     "ends the program": ("leaving", "leaving", "SystemExit: 9"),
@@ -249,7 +249,7 @@ def test_a_run_whose_package_is_gone_is_refused_by_name(command: tuple[str, ...]
 
 def test_nobody_takes_the_word_of_a_default(tmp_path: Path) -> None:
     with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"attention": {"softmax": "others.softmax"}})):
-        said = "the kind 'softmax' of attention is in minitf itself and the package other-kinds 0.1"
+        said = "the kind 'softmax' of attention is defined by minitf itself and the package other-kinds 0.1"
         for command in (("pretrain", TINY, "--dry-run"), ("recipe", "keys")):
             refused(minitf(*command), said, exit_code=3)
         assert said in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"]
@@ -368,7 +368,7 @@ def test_an_objective_that_names_what_there_is_not_cannot_be_used_and_breaks_no_
     word = f"no_{key.lower()}"
     (tmp_path / f"{word}.py").write_text(code)
     with on_the_path(installed(tmp_path, "other-kinds", "0.1", {"objectives": {word: word}})):
-        told = f"cannot be used: it {said}, which there is not; "
+        told = f"cannot be used: it {said}, which does not exist; "
         refused(minitf("pretrain", tiny_model("encoder"), f"objective={word}", "--dry-run"), told, exit_code=3)
         assert any(told in line for line in json.loads(minitf("doctor", "--json").stdout)["result"]["problems"])
         refused(minitf("pretrain", TINY, "--dry-run", "--assert", "val.nonsense>1"), "measures no such figure", exit_code=2)

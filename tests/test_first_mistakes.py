@@ -46,12 +46,12 @@ def test_files_of_data_are_what_is_trained_on() -> None:
 
 
 def test_the_nearest_file_is_named() -> None:
-    refused(minitf("pretrain", "myy.txt"), "there is no file myy.txt; did you mean 'my.txt'?", exit_code=2)
+    refused(minitf("pretrain", "myy.txt"), "no such file myy.txt; did you mean 'my.txt'?", exit_code=2)
 
 
 @pytest.mark.parametrize("name", ["none.txt", "none.csv", "there/none.jsonl"])
 def test_a_file_of_data_that_is_not_there_is_called_that(name: str) -> None:
-    refused(minitf("pretrain", name), f"there is no file {name}", exit_code=2)
+    refused(minitf("pretrain", name), f"no such file {name}", exit_code=2)
 
 
 def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
@@ -110,7 +110,7 @@ def test_every_name_of_other_tools_means_a_key_and_nonsense_none() -> None:
 
 
 def test_blanks_around_an_equals_sign_are_answered_without_them() -> None:
-    refused(minitf("pretrain", "train.steps", "=", "50"), "'=' is not KEY=VALUE; without blanks: train.steps=50", exit_code=2)
+    refused(minitf("pretrain", "train.steps", "=", "50"), "'=' is not KEY=VALUE; write it without spaces: train.steps=50", exit_code=2)
 
 
 @pytest.mark.parametrize(("given", "exit_code"), [("data.train=https://example.com/a.txt", 4), ("https://example.com/a.txt", 3)])

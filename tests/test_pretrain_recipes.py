@@ -155,8 +155,8 @@ def test_a_stream_carries_its_state_from_step_to_step(tmp_path: Path) -> None:
     assert all(name.startswith(("0.", "1.")) for name in state)
     assert max(tensor.shape[2] for name, tensor in state.items() if name.endswith(".k")) == 16
     for wrong, message in (
-        ("model.attention.kind=softmax", "attention softmax cannot carry its state from step to step"),
-        ("data.pack=docs", "a stream reads on over the borders of documents; use data.pack concat, not docs"),
+        ("model.attention.kind=softmax", "attention softmax cannot carry its state over to the next step"),
+        ("data.pack=docs", "a stream continues across documents; use data.pack concat, not docs"),
     ):
         refused = minitf("pretrain", TINY, *ask, wrong, "-d", tmp_path / "refused")
         assert refused.exit_code == 3

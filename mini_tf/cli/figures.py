@@ -20,14 +20,14 @@ def check_gates(
 
     classes: the names of the run's classes or tags, where they are known; by default those that the recipe lists.
     """
-    from mini_tf.recipe.gates import spellings
+    from mini_tf.recipe.gates import metric_names
     from mini_tf.scores import packages_of, require
 
     if classes is None:
         classes = recipe.objective.classes
     names = _names(command, recipe, classes)
     for gate in gates:
-        spelt: Sequence[str] = spellings(gate.metric)
+        spelt: Sequence[str] = metric_names(gate.metric)
         if command == "training":
             spelt = [_without_statistic(name, recipe.train.seeds, names) for name in spelt]
         figure = next((name for name in spelt if _is_among(name, names)), None)

@@ -1,6 +1,6 @@
-"""What a recipe needs to know of the kinds that it names, each in a section or by a word of its objective.
+"""Base settings of the kinds that a recipe names, in a section or by its objective.
 
-The contracts themselves stand in their packages, whose settings begin with these; here nothing imports torch.
+The full contracts are in the packages of the kinds, whose settings derive from these. Does not import torch.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -57,46 +57,51 @@ class ScheduleSettings(Kind):
 
 
 class TokenizerSettings(Kind):
-    """What every tokenizer that is trained here declares; its settings are keys of the section."""
+    """Base class of trained tokenizers; their settings are keys of the section `tokenizer`."""
 
     PACKAGE = "data.tokenizers"
 
     MODEL: ClassVar[str]
-    """The type of the model in its tokenizer.json."""
+    """Type of the model in tokenizer.json."""
     UNIT: ClassVar[str] = "token"
-    """What a token is called where losses per token are compared."""
+    """Name of a token where losses per token are compared."""
     USES_VOCAB_SIZE: ClassVar[bool] = True
-    """`vocab_size` decides what is learnt; then a sample of a huge text is enough for it."""
+    """Whether `vocab_size` is used; then a sample of very large data suffices for training."""
     MIN_VOCAB_SIZE: ClassVar[tuple[int, str]] = (0, "")
-    """The least vocab_size, and what is said of a smaller one."""
+    """Smallest vocab_size, and the error message for a smaller one."""
 
     def matches(self, content: dict[str, Any]) -> bool:
-        """Whether a tokenizer.json is one of this kind."""
+        """Whether a tokenizer.json is of this kind."""
         return bool(content["model"].get("type") == self.MODEL)
 
     def train(self, vocab_size: int, texts: Iterable[str]) -> Any:
-        """A `tokenizers.Tokenizer`, to which its special tokens are added still. DataFault where the library crashes on the texts."""
+        """A `tokenizers.Tokenizer`; the caller adds special tokens. DataFault if the library crashes on the texts."""
         raise NotImplementedError
 
 
 Direction = Literal["causal", "bidirectional", "prefix"]
-"""Attention to what stands before, to both sides, or to a prefix as a whole and what stands before."""
-_SEEN: dict[Direction, str] = {
-    "bidirectional": "both sides",
-    "causal": "only what stands before",
-    "prefix": "a prefix as a whole and what stands before",
+"""Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
+_ATTENDED: dict[Direction, str] = {
+    "bidirectional": "earlier and later tokens",
+    "causal": "earlier tokens",
+    "prefix": "all tokens of a prefix, earlier tokens",
 }
 
 
-def seen(directions: Collection[Direction], source: bool) -> str:
-    """What a token attends to, in words."""
+def attended_tokens(directions: Collection[Direction], source: bool) -> str:
+    """The tokens that a token attends to, besides itself, as text."""
     if source:
-        return "a source and what stands before in the target"
-    return " or ".join(words for direction, words in _SEEN.items() if direction in directions)
+        return "a source, earlier target tokens"
+    return " or ".join(tokens for direction, tokens in _ATTENDED.items() if direction in directions)
+
+
+def attention_of(directions: Collection[Direction], source: bool) -> str:
+    """The kind of attention, as text: "causal or prefix attention"."""
+    return f"{' or '.join(sorted(directions))} attention{' and a source' if source else ''}"
 
 
 class PositionLimit(NamedTuple):
-    """A kind of position that ends: its key in the model's section, its word, how many positions there are, and whether of a source."""
+    """A positional encoding of limited length: key in the section `model`, kind, length, whether it is the source's."""
 
     key: str
     kind: str
@@ -123,7 +128,7 @@ class ModelSettings(Kind):
 
     def rules(self) -> Rules:
         if self.init_from == "last":
-            yield "init_from", "another run is the last one after every training; name it: a folder, or its name in outputs"
+            yield "init_from", "last changes with every run; give a run folder or its name in outputs"
 
     @property
     def causal(self) -> bool:
@@ -131,9 +136,9 @@ class ModelSettings(Kind):
         return "bidirectional" not in self.DIRECTIONS
 
     @property
-    def seen(self) -> str:
+    def attended_tokens(self) -> str:
         """What a token attends to, in words."""
-        return seen({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
+        return attended_tokens({"causal"} if self.causal else {"bidirectional"}, self.SOURCE)
 
     def mixers(self) -> Sequence[Any]:
         """Settings of the self-attention of its own tokens, layer by layer, as long as they differ."""
@@ -145,7 +150,7 @@ class ModelSettings(Kind):
 
     def attends(self, border: str, direction: Direction) -> str:
         """What each token attends to, in words; border: of a text, such as `its row`; direction: the objective's."""
-        return f"each token sees {seen({direction}, self.SOURCE)} and itself, in {border}"
+        return f"each token sees {attended_tokens({direction}, self.SOURCE)} and itself, in {border}"
 
     def can_start_from(self, other: "ModelSettings") -> bool:
         """Whether weights of such a model mean the same in this one (`init_from`)."""
@@ -165,34 +170,34 @@ class ModelSettings(Kind):
 
 
 class DatasetSettings(Kind):
-    """What the recipe needs to know of a dataset."""
+    """Base class of datasets: what the recipe needs."""
 
     PACKAGE = "data.datasets"
 
     REQUIRED: ClassVar[tuple[str, ...]]
-    """Columns that there must be, by their roles; `data.fields` says what they are called in the file."""
+    """Required columns, by role; `data.fields` maps roles to columns of the file."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
-    """Columns that there may be."""
+    """Optional columns, by role."""
     TOGETHER: ClassVar[tuple[str, ...]] = ()
-    """Columns of which none is named without the others."""
+    """Columns that must be given together."""
     PAIR_COLUMNS: ClassVar[Mapping[str, str]] = {}
-    """What a corpus of pairs that comes along calls the columns, where its rows can be read."""
+    """Columns of a built-in corpus of pairs by role, if the dataset can read it."""
     COLUMNS_HINT: ClassVar[str]
-    """Which columns are read, in a sentence."""
+    """A sentence on which columns are read, for error messages."""
     UNIT: ClassVar[str] = "examples"
-    """What several of them are called."""
+    """Name of several examples."""
     STREAM: ClassVar[bool] = False
-    """They are texts on end, which `data.pack`, `data.split: tail` and `train.stream` are about; others stand one a row."""
+    """Examples are running text, for `data.pack`, `data.split: tail` and `train.stream`; else one example per row."""
     SOURCE: ClassVar[bool] = False
-    """They have a source side, which may have files and a tokenizer of its own."""
+    """Examples have a source, which may have its own files and tokenizer."""
     MIN_TOKENS: ClassVar[int] = 1
-    """Tokens of context that one needs at least, its separators among them."""
+    """Smallest context in tokens that holds an example and its separators."""
 
 
 BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
-"""Options of `generate` that mean something where several texts are followed side by side."""
-NO_BEAM_OPTIONS = dict.fromkeys(BEAM_OPTIONS, "it is for the translations of an encoder-decoder, and {run} is of the kind {model}")
-"""`PipelineSettings.WITHOUT` where one text is written at a time."""
+"""Options of `generate` for beam search."""
+NO_BEAM_OPTIONS = dict.fromkeys(BEAM_OPTIONS, "it is for encoder-decoders, and {run} is of the kind {model}")
+"""`PipelineSettings.WITHOUT` of pipelines without beam search."""
 GENERATE_OPTIONS = {
     *BEAM_OPTIONS,
     *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop", "seed", "greedy"),
@@ -274,13 +279,13 @@ class ObjectiveSettings(Kind):
         return settings_of("data.datasets", self.DATASET)()
 
     @classmethod
-    def lacking(cls) -> str | None:
+    def missing_dependency(cls) -> str | None:
         named = {"data.datasets": ("dataset", cls.DATASET), "pipelines": ("pipeline", cls.PIPELINE)}
         for package, (what, word) in named.items():
             if word is not None and word not in (words := listing(package)):
                 meant = near(word, words)
                 way = f"did you mean {meant!r}?" if meant else f"there are: {', '.join(words)}"
-                return f"names the {what} {show(word)}, which there is not; {way}"
+                return f"names the {what} {show(word)}, which does not exist; {way}"
         return None
 
     def uses(self) -> Iterator[Kind]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.nn.model import Model
-from mini_tf.recipe.kind_settings import seen
+from mini_tf.recipe.kind_settings import attended_tokens
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer, Tokenizer
 from mini_tf.run import finding, manifest
@@ -139,9 +139,9 @@ def _other_side(recipe: Recipe, trained: Loaded) -> str:
     here, there = recipe.model, trained.recipe.model
     if here.causal == there.causal:
         return ""
-    who, sees = "the decoder" if here.SOURCE else "this model", seen(here.DIRECTIONS & {"causal", "bidirectional"}, False)
+    who, sees = "the decoder" if here.SOURCE else "this model", attended_tokens(here.DIRECTIONS & {"causal", "bidirectional"}, False)
     name = trained.folder.name
-    return f"the layers of {name} were trained reading {there.seen}, but {who} reads {sees}: they have to learn that anew"
+    return f"the layers of {name} were trained reading {there.attended_tokens}, but {who} reads {sees}: they have to learn that anew"
 
 
 def _source(name: str, found_in: Mapping[str, str], theirs: Mapping[str, Tensor]) -> str | None:
