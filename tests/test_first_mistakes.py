@@ -39,7 +39,7 @@ def test_files_of_data_are_what_is_trained_on() -> None:
     Path("[odd] it's.txt").write_text("x")
     assert given("[odd] it's.txt") == (None, str(Path("[odd] it's.txt").absolute()))
     assert split_arguments(["there.is.none.txt"])[0] == "there.is.none.txt"
-    refused(minitf("pretrain", TINY, "my.txt", "data.train=more.txt"), "'my.txt' and data.train both name", exit_code=2)
+    refused(minitf("pretrain", TINY, "my.txt", "data.train=more.txt"), "'my.txt' and data.train both give", exit_code=2)
     done = minitf("pretrain", TINY, "my.txt", *QUIET, "train.steps=1", "-d", "run")
     assert done.exit_code == 0, done.stderr
     assert Path("run/resolved.yaml").read_text().startswith(f"data:\n  train: {Path('my.txt').absolute()}\n")

@@ -222,7 +222,7 @@ def test_what_is_no_recipe_is_refused_with_the_nearest_preset() -> None:
     with pytest.raises(RecipeFault, match="no such file"):
         read("missing.yaml")
     Path("folder").mkdir()
-    with pytest.raises(RecipeFault, match="a directory without"):
+    with pytest.raises(RecipeFault, match="a folder without"):
         read("folder")
     assert faults(write("list.yaml", "- a\n"))[0] == "list.yaml:1: a recipe must be a mapping of sections, got a list"
 

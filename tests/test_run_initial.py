@@ -137,7 +137,8 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
         assert torch.equal(ours[name], before[source])
     assert ("source_embedding.tokens.weight" in ours) is not shared
     assert taken.reads == (
-        "the layers of encoder were trained reading earlier and later tokens, but the decoder reads earlier tokens: they have to learn that anew"
+        "the layers of encoder were trained reading earlier and later tokens, "
+        "but the decoder reads earlier tokens: they have to learn that anew"
     )
 
 

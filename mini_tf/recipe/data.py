@@ -95,7 +95,7 @@ class Data(Section):
     errors: Literal["strict", "replace"] = "strict"
     """Bytes that are not UTF-8: strict raises an error, replace reads each as U+FFFD and prints their number."""
     pack: Literal["docs", "concat", "none"] = "concat"
-    """concat: documents are packed into rows; docs: also, without attention between documents; none: one per row."""
+    """concat packs documents into rows; docs does too, without attention between documents; none: one per row."""
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:

@@ -95,11 +95,6 @@ def attended_tokens(directions: Collection[Direction], source: bool) -> str:
     return " or ".join(tokens for direction, tokens in _ATTENDED.items() if direction in directions)
 
 
-def attention_of(directions: Collection[Direction], source: bool) -> str:
-    """The kind of attention, as text: "causal or prefix attention"."""
-    return f"{' or '.join(sorted(directions))} attention{' and a source' if source else ''}"
-
-
 class PositionLimit(NamedTuple):
     """A positional encoding of limited length: key in the section `model`, kind, length, whether it is the source's."""
 

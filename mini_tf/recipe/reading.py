@@ -20,7 +20,7 @@ from mini_tf.recipe.kinds import Rule, Section
 from mini_tf.recipe.parsing import init_from
 from mini_tf.recipe.parsing.merging import is_blank, merge
 from mini_tf.recipe.parsing.secrets import REASON, holds_secret, names_secret, without_secrets
-from mini_tf.recipe.parsing.validation import COMMAND_LINE, check, written
+from mini_tf.recipe.parsing.validation import COMMAND_LINE, check, value_node
 from mini_tf.recipe.parsing.yaml_tree import CODE_KEYS, UNPRINTABLE, Node, deepest, is_word, load, parse, recipe_fault
 from mini_tf.recipe.presets import presets
 from mini_tf.recipe.recipe import Recipe
@@ -52,7 +52,7 @@ class Resolved:
     def why(self, key: str) -> list[tuple[str, str]]:
         """The history of a key as (location, value): the value in effect first, then those it replaced."""
         found: list[tuple[str, str]] = []
-        node = written(tuple(key.split(".")), self.tree)
+        node = value_node(tuple(key.split(".")), self.tree)
         while node is not None:
             found.append((_source(node.where), _shown(node)))
             node = node.before
@@ -71,7 +71,7 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     tree = merge(init_from.with_run_settings(above, tree), above, Recipe) if above.value else tree
     checked = check(tree, Recipe)
     shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
-    nodes = {path: written(path, tree) for path, _ in _leaves(checked.model_dump(mode="json"))}
+    nodes = {path: value_node(path, tree) for path, _ in _leaves(checked.model_dump(mode="json"))}
     sources = {".".join(path): _source(node.where) if node else "default" for path, node in nodes.items()}
     return Resolved(checked, name, sources, shipped, text, path, tree)
 
@@ -80,10 +80,10 @@ class _DataOnly(Section):
     data: Data = Data()
 
 
-def read_data(own: Data, objective: ObjectiveSettings, data: str | None, fields: str | None) -> Data:
+def read_data(run_data: Data, objective: ObjectiveSettings, data: str | None, fields: str | None) -> Data:
     """The `data` section for evaluating a run on other data; `train` is all of it, in the form of data.train.
 
-    fields: the columns, in the form of data.fields; by default those of the run's `own` data. Raises RecipeFault with
+    fields: the columns, in the form of data.fields; by default those of `run_data`. Raises RecipeFault with
     all errors.
     """
     options = {"train": ("--data", data), "fields": ("--fields", fields)}
@@ -100,7 +100,7 @@ def read_data(own: Data, objective: ObjectiveSettings, data: str | None, fields:
     copied = ["errors", "split", "pack"]
     if fields is None and not isinstance(read.train, FilePair):
         copied += ["fields", "field_numbers", "header"]
-    read = read.model_copy(update={key: getattr(own, key) for key in copied})
+    read = read.model_copy(update={key: getattr(run_data, key) for key in copied})
     if data is not None and fields is None and read.fields and all(name.isdigit() for name in read.fields.values()):
         numbers = {role: int(name) for role, name in read.fields.items()}
         read = read.model_copy(update={"fields": {}, "field_numbers": numbers})

@@ -1,13 +1,13 @@
 """The complete recipe: all sections, and the rules between them. Keys of these rules are dotted."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules
 from mini_tf.recipe.gates import Gate
-from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings, attention_of
+from mini_tf.recipe.kind_settings import Direction, ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
@@ -118,9 +118,14 @@ def _attention(recipe: Recipe) -> Rules:
     others = [word for word, other in models.items() if objective.direction(other)]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
-    needed = attention_of(objective.DIRECTIONS, objective.SOURCE)
-    given = attention_of(model.DIRECTIONS - {"prefix"}, model.SOURCE)
+    needed = _attention_of(objective.DIRECTIONS, objective.SOURCE)
+    given = _attention_of(model.DIRECTIONS - {"prefix"}, model.SOURCE)
     yield "objective", f"{objective.kind} needs {needed}, but {model.kind} has {given}{way}"
+
+
+def _attention_of(directions: Collection[Direction], source: bool) -> str:
+    """The kind of attention, as text: "causal or prefix attention"."""
+    return f"{' or '.join(sorted(directions))} attention{' and a source' if source else ''}"
 
 
 def _streaming(recipe: Recipe) -> Rules:

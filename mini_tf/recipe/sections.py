@@ -87,7 +87,7 @@ class Train(Section):
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """At a non-finite loss or gradient: end the run before the step (exit code 7), or skip and count the step."""
     most_skips: int = Field(10, ge=1, le=10**6)
-    """Most consecutive steps that on_nonfinite: skip may skip before the run ends."""
+    """Maximum number of consecutive steps skipped by on_nonfinite: skip before the run ends."""
     stop_above: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Training loss above which the run ends as diverged (exit code 7)."""
 
@@ -121,7 +121,7 @@ class Train(Section):
 
     @property
     def step_tokens(self) -> int:
-        """Most tokens per step (of pairs: of source and of target each)."""
+        """Maximum tokens per step (of pairs: of source and of target each)."""
         return self.batch_tokens or self.batch_size * self.context
 
 
@@ -194,7 +194,7 @@ class Generate(Section):
     prompt: str = ""
     """Prompt of the samples."""
     max_new_tokens: int = Field(200, ge=1, le=10**6)
-    """Most tokens to generate."""
+    """Maximum number of generated tokens."""
     temperature: float = Field(0.8, ge=0, le=100)
     """Sampling temperature; 0: greedy decoding."""
     top_k: Count | None = 50
@@ -210,7 +210,7 @@ class Generate(Section):
     length_penalty: float = Field(0.6, ge=-10, le=10)
     """encoder_decoder: beams are scored by log-probability / ((5 + length) / 6)^length_penalty; 0: not normalized."""
     min_new_tokens: int = Field(0, ge=0, le=10**6)
-    """encoder_decoder: fewest tokens to generate."""
+    """encoder_decoder: minimum number of generated tokens."""
     no_repeat_ngram: int = Field(0, ge=0, le=1000)
     """encoder_decoder: n-grams of this size occur at most once; 0: no limit."""
     stop: tuple[NonEmptyText, ...] = Field((), max_length=64)

@@ -74,12 +74,12 @@ def _seeds(words: Sequence[bytes], frequency: np.ndarray, n: int) -> list[bytes]
     """The `n` substrings with the largest length times count, of those that occur at least twice."""
     found: list[tuple[float, bytes]] = []
     data, weight = b"".join(words), np.repeat(frequency, [len(word) for word in words])
-    for length, begins, number in _substrings(words, frequency):
-        if length > 1 and len(begins):
+    for length, starts, number in _substrings(words, frequency):
+        if length > 1 and len(starts):
             _, first = np.unique(number, return_index=True)
-            count = np.bincount(number, weight[begins])
+            count = np.bincount(number, weight[starts])
             best = np.argsort(-count, kind="stable")[:n]
-            found += [(-length * count[i], data[begins[first[i]] : begins[first[i]] + length]) for i in best if count[i] >= 2]
+            found += [(-length * count[i], data[starts[first[i]] : starts[first[i]] + length]) for i in best if count[i] >= 2]
     return [piece for _, piece in sorted(found)[:n]]
 
 
@@ -92,15 +92,15 @@ def _substrings(strings: Sequence[bytes], frequency: np.ndarray) -> Iterator[tup
     weight = np.repeat(frequency, lengths)
     left = np.repeat(lengths.cumsum(), lengths) - np.arange(len(data))
     opens = np.append((data & 0xC0) != 0x80, True)  # a character starts here, or the text ends
-    begins, number = np.arange(len(data)), np.zeros(len(data), int)
+    starts, number = np.arange(len(data)), np.zeros(len(data), int)
     for length in range(1, MAX_PIECE_LENGTH + 1):
-        fits = left[begins] >= length
-        begins = begins[fits]
-        _, number = np.unique(number[fits] * 256 + data[begins + length - 1], return_inverse=True)
-        whole = opens[begins] & opens[begins + length] if length > 1 else slice(None)
-        yield length, begins[whole], np.unique(number[whole], return_inverse=True)[1]
-        again = np.bincount(number, weight[begins])[number] >= 2
-        begins, number = begins[again], number[again]
+        fits = left[starts] >= length
+        starts = starts[fits]
+        _, number = np.unique(number[fits] * 256 + data[starts + length - 1], return_inverse=True)
+        whole = opens[starts] & opens[starts + length] if length > 1 else slice(None)
+        yield length, starts[whole], np.unique(number[whole], return_inverse=True)[1]
+        again = np.bincount(number, weight[starts])[number] >= 2
+        starts, number = starts[again], number[again]
 
 
 class _Lattice:
@@ -120,18 +120,18 @@ class _Lattice:
         owner = np.repeat(np.arange(len(strings)), lengths)
         opening = np.append(ends - lengths, 0)
         arcs = []
-        for length, begins, number in _substrings(strings, np.ones(len(strings))):
+        for length, starts, number in _substrings(strings, np.ones(len(strings))):
             same_length = np.flatnonzero(lengths[self.n_words :] == length) + self.n_words  # indices of the pieces of this length
             piece_of = np.full(number.max(initial=0) + 1, -1)
             if length == 1:
-                piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[begins]
+                piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[starts]
             else:
-                piece_of[number[np.searchsorted(begins, opening[same_length])]] = same_length - self.n_words + 256
-            piece, string = piece_of[number], owner[begins]
+                piece_of[number[np.searchsorted(starts, opening[same_length])]] = same_length - self.n_words + 256
+            piece, string = piece_of[number], owner[starts]
             itself = (string >= self.n_words) & (lengths[string] == length)
             taken = (piece >= 0) & ~itself
-            source = (begins + string)[taken]  # each preceding string has one more node than bytes
-            arcs.append(np.stack([begins[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
+            source = (starts + string)[taken]  # each preceding string has one more node than bytes
+            arcs.append(np.stack([starts[taken] - opening[string[taken]] + length, source + length, source, piece[taken]]))
         found = np.concatenate(arcs, axis=1)
         self._set_arcs(found[:, np.lexsort((found[1], found[0]))])
         self._ends = ends + np.arange(len(strings))

@@ -82,7 +82,7 @@ def _remove(given: Any, path: Path) -> bool:
     return True
 
 
-def place(path: Path, tree: Node) -> Node:
+def innermost_node(path: Path, tree: Node) -> Node:
     """The innermost existing node on `path`."""
     node = tree
     for step in path:
@@ -95,7 +95,7 @@ def place(path: Path, tree: Node) -> Node:
     return node
 
 
-def written(path: Path, tree: Node) -> Node | None:
+def value_node(path: Path, tree: Node) -> Node | None:
     """The node of the value at `path`, if given; for a kind given by name alone, its `kind`."""
     above = tree
     for step in path[:-1]:
@@ -120,8 +120,8 @@ def _where(fault: Fault, tree: Node) -> str:
     """The location of an error. For a rule between keys, the key on the command line, since the file was valid without
     it.
     """
-    node = place(fault.path, tree)
-    others = [] if node.where.startswith(COMMAND_LINE) else [written(key, tree) for key in fault.depends]
+    node = innermost_node(fault.path, tree)
+    others = [] if node.where.startswith(COMMAND_LINE) else [value_node(key, tree) for key in fault.depends]
     node = next((other for other in others if other is not None and other.where.startswith(COMMAND_LINE)), node)
     if fault.type == "no_such_kind" and isinstance(node.value, dict):
         node = node.value.get("kind", node)

@@ -63,10 +63,10 @@ def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0, fault: type[R
     `more`.
     """
     reported = faults[:MAX_REPORTED]
-    lines = [f"{place}: {message}" for place, message in reported]
+    lines = [f"{location}: {message}" for location, message in reported]
     more += len(faults) - len(reported)
     rest = [f"and {more:,} more faults"] if more else []
-    return fault(lines[0], where=list(dict.fromkeys(place for place, _ in reported)), faults=[*lines, *rest])
+    return fault(lines[0], where=list(dict.fromkeys(location for location, _ in reported)), faults=[*lines, *rest])
 
 
 def load(path: Path, name: str) -> str:
@@ -82,26 +82,26 @@ def load(path: Path, name: str) -> str:
         raise recipe_fault([(f"{name}:{line}", f"byte {error.start} is not UTF-8")]) from None
 
 
-def parse(text: str, name: str, place: str | None = None) -> Node:
+def parse(text: str, name: str, location: str | None = None) -> Node:
     """Parse one YAML document into a tree; RecipeFault with one line per error.
 
-    Errors and nodes are located at "name:line". With `place`, errors are located at `name` and all nodes at `place`: an
-    override, which may only be printed once it is known to contain no secret.
+    Errors and nodes are located at "name:line". With `location`, errors are located at `name` and all nodes at
+    `location`: an override, which may only be printed once it is known to contain no secret.
     """
-    return _Parser(text, name, place).parse()
+    return _Parser(text, name, location).parse()
 
 
 class _Parser:
     """Processes events in order; collects errors, and raises at those after which parsing cannot continue."""
 
-    def __init__(self, text: str, name: str, place: str | None) -> None:
-        self.text, self.name, self.place = text, name, place
+    def __init__(self, text: str, name: str, location: str | None) -> None:
+        self.text, self.name, self.location = text, name, location
         self.faults: list[tuple[str, str]] = []
         self.secrets: dict[str, str] = {}
         self.deepest = deepest()
 
     def where(self, line: int) -> str:
-        return f"{self.name}:{line}" if self.place is None else self.name
+        return f"{self.name}:{line}" if self.location is None else self.name
 
     def fault(self, line: int, message: str) -> None:
         self.faults.append((self.where(line), message))
@@ -114,7 +114,7 @@ class _Parser:
         return recipe_fault(sorted(self.secrets.items(), key=_line_number) or self.faults)
 
     def located(self, value: Any, line: int) -> Node:
-        return Node(value, self.place or self.where(line))
+        return Node(value, self.location or self.where(line))
 
     def parse(self) -> Node:
         for number, line in enumerate(self.text.split("\n"), 1):
@@ -134,9 +134,9 @@ class _Parser:
                     root = self.node(event, events, 0)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-            place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
+            location = f"{mark.line + 1}:{mark.column + 1}" if mark else "1"
             self.faults.append(
-                (f"{self.name}:{place}" if self.place is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
+                (f"{self.name}:{location}" if self.location is None else self.name, f"not YAML: {self._tab(mark) or _problem(error)}")
             )
         if root is None and not self.faults:
             self.faults.append((self.name, "is empty"))
@@ -192,7 +192,7 @@ class _Parser:
                 self.fault(line, f"key {show(key)} given twice (lines {lines[key]} and {line})")
             found[key] = self.node(next(events), events, depth + 1)
             lines[key] = line
-            found[key].where = self.place or self.where(line)
+            found[key].where = self.location or self.where(line)
         return found
 
 
