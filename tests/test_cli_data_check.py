@@ -9,7 +9,7 @@ from commands import Done, minitf, refused
 
 ROWS = "".join(f"{n % 2}\ta sentence number {n}\n" for n in range(40))
 
-NOT_UTF8 = "save the file as UTF-8, or data.errors=replace reads such bytes as U+FFFD"
+NOT_UTF8 = "save the file as UTF-8, or use data.errors=replace to read such bytes as U+FFFD"
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def test_every_fault_of_both_files_is_reported_with_its_line(folder: Path) -> No
     refused(done)
     assert done.stderr.splitlines() == [
         f"{folder}/train.tsv:44: byte {len(ROWS) + 16} is not UTF-8; {NOT_UTF8}",
-        f"{folder}/train.tsv:41: 'text' is empty; take the row out",
+        f"{folder}/train.tsv:41: 'text' is empty; remove the row",
         f"{folder}/train.tsv:43: 1 columns, but the first line has 2",
-        f"{folder}/val.tsv:2: 'label' is empty; take the row out",
+        f"{folder}/val.tsv:2: 'label' is empty; remove the row",
         f"{folder}/val.tsv:3: the label '2' is not one of the classes (2 times); there are: 0, 1; objective.labels names all classes",
     ]
 
@@ -83,7 +83,7 @@ def test_a_missing_file_does_not_keep_the_other_from_being_read(folder: Path) ->
     lines = check("data.train=nowhere.tsv", "data.val=val.tsv").stderr.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         ["data.train", f"{folder}/nowhere.tsv"],
-        [f"{folder}/val.tsv:1", "no column '1'; there are"],
+        [f"{folder}/val.tsv:1", "no column '1'; the columns are"],
     ]
 
 

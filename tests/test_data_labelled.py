@@ -315,12 +315,12 @@ def second(kind: str) -> str:
 @pytest.mark.parametrize(
     ("form", "column", "cell", "words"),
     [
-        ("classes", "review", " ", "'review' is empty (take the row out)"),
-        ("classes", "stars", "", "'stars' is empty (take the row out)"),
+        ("classes", "review", " ", "'review' is empty (remove the row)"),
+        ("classes", "stars", "", "'stars' is empty (remove the row)"),
         ("numbers", "stars", "x", "'stars' must be a number, not 'x'"),
-        ("numbers", "review", "", "'review' is empty (take the row out)"),
-        ("tags", "review", "", "'review' is empty (take the row out)"),
-        ("tags", "stars", " ", "'stars' is empty (take the row out)"),
+        ("numbers", "review", "", "'review' is empty (remove the row)"),
+        ("tags", "review", "", "'review' is empty (remove the row)"),
+        ("tags", "stars", " ", "'stars' is empty (remove the row)"),
     ],
 )
 def test_a_fault_names_the_column_as_the_file_calls_it(form: str, column: str, cell: str, words: str, kind: str, tmp_path: Path) -> None:

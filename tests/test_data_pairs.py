@@ -165,7 +165,7 @@ def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
         ("a\n\nc\n", "a\nb\nc\n", "{a}:2: the line is empty (take the line out of both files)"),
         ("a\nb\n", "a\n \t\n", "{b}:2: the line is empty"),
         ("a\nb\n\n", "a\nb\n\n", "{a}:3: the line is empty"),
-        (b"a\nb\xff\n", "a\nb\n", "{a}:2: byte 3 is not UTF-8 (save the file as UTF-8, or data.errors=replace"),
+        (b"a\nb\xff\n", "a\nb\n", "{a}:2: byte 3 is not UTF-8 (save the file as UTF-8, or use data.errors=replace"),
         ("a\nb\n", "a\0\nb\n", "{b}:1: byte 1 is NUL"),
     ],
 )
@@ -179,7 +179,7 @@ def test_lines_that_are_no_pairs_are_refused_with_their_place(source: str | byte
 def test_an_empty_cell_is_refused_with_its_row(kind: str, side: int, tmp_path: Path) -> None:
     pairs = [("a", "b"), ("c", " ") if side else ("", "d")]
     place = {"jsonl": ".jsonl:2", "parquet": ".parquet: row 2"}.get(kind, f".{kind}:3")
-    assert f"{place}: '{('source', 'target')[side]}' is empty (take the row out)" in refusal(table(tmp_path, kind, pairs=pairs))
+    assert f"{place}: '{('source', 'target')[side]}' is empty (remove the row)" in refusal(table(tmp_path, kind, pairs=pairs))
 
 
 def lists(path: Path) -> str:
@@ -209,10 +209,10 @@ def test_a_store_gives_back_all_references_and_holds_the_first(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"source": ["", " "], "target": "b"}, "'source' is empty (take the row out)"),
-        ({"source": [], "target": "b"}, "'source' is empty (take the row out)"),
-        ({"source": "a", "target": [" ", ""]}, "'target' is empty (take the row out)"),
-        ({"source": "a", "target": []}, "'target' is empty (take the row out)"),
+        ({"source": ["", " "], "target": "b"}, "'source' is empty (remove the row)"),
+        ({"source": [], "target": "b"}, "'source' is empty (remove the row)"),
+        ({"source": "a", "target": [" ", ""]}, "'target' is empty (remove the row)"),
+        ({"source": "a", "target": []}, "'target' is empty (remove the row)"),
         ({"source": ["a", 3], "target": "b"}, "'source' must be text, not int"),
         ({"source": "a", "target": [["b"]]}, "'target' must be text, not list"),
         ({"source": "a", "target": "b", "alignment": 3}, "'alignment' must be text, not int"),

@@ -290,7 +290,7 @@ def unpublished(run: Path) -> None:
         (lambda run: (run / "run.json").unlink(), "is not a run folder"),
         (lambda run: (run / "run.json").write_text("{}"), "run.json is damaged"),
         (lambda run: (run / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors"),
-        (lambda run: (run / "config.json").unlink(), "config.json: no such file"),
+        (lambda run: (run / "config.json").unlink(), "config.json: there is no such file"),
     ],
 )
 def test_a_run_that_is_damaged_or_not_trained_is_refused(damage: Callable[[Path], object], words: str, copy: Path, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def text_of(cell: Cell, where: str, name: str) -> str:
     """A text that is not empty."""
     text = cells.text_of(cell, where, name)
     if not text.strip():
-        raise DataFault(f"{where}: {short(name)!r} is empty", hint="take the row out", where=(where,))
+        raise DataFault(f"{where}: {short(name)!r} is empty", hint="remove the row", where=(where,))
     return text
 
 

@@ -67,7 +67,7 @@ class Settings(Dataset):
         target, *further = texts_of(row["target"], where, names["target"])
         source, links = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
         if not source.strip():
-            raise DataFault(f"{where}: {names['source']!r} is empty", hint="take the row out", where=(where,))
+            raise DataFault(f"{where}: {names['source']!r} is empty", hint="remove the row", where=(where,))
         return Pair(source, target, where, None if links is None else text_of(links, where, ALIGNMENT), tuple(further))
 
     def to_json(self, example: Pair) -> list[Any]:
