@@ -131,9 +131,7 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
 
 
 def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence[str], key: str) -> DataFault:
-    """The error for a table without a header. The hint guesses columns from the first row: a text is longer than its
-    label.
-    """
+    """The error for a table without a header. The hint guesses columns by length: a text is longer than its label."""
     by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
     order = [by_length[0], by_length[-1]] if "text" in names else range(len(first))
     hint = "in a file without a header, select columns by number from 0"
