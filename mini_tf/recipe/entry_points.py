@@ -19,9 +19,7 @@ class KindFault(RecipeFault):
 
 
 class AddedKind(NamedTuple):
-    """A kind of an installed package. package: the package of kinds; module: the one to import; distribution, version:
-    as in pip.
-    """
+    """A kind of an installed package. package: of kinds; module: to import; distribution, version: of pip."""
 
     package: str
     word: str

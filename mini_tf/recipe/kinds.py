@@ -54,9 +54,7 @@ class Section(BaseModel):
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
-        """The keys of an earlier level (with their YAML nodes) that stay in effect if a later level sets the keys
-        `given`.
-        """
+        """The keys of an earlier level (with YAML nodes) that stay in effect if a later level sets `given`."""
         return dict(below)
 
     def rules(self) -> Rules:

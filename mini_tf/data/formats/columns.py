@@ -46,9 +46,7 @@ class Columns:
 
 
 class SelectedColumns(NamedTuple):
-    """indices: of the requested columns; optional: of the optional ones, None where absent; has_header: the first row
-    is a header.
-    """
+    """Indices of the requested and the optional columns (None: absent); has_header: the first row is a header."""
 
     indices: list[int]
     optional: list[int | None]

@@ -53,9 +53,7 @@ MAGIC = {
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file. name: in messages; format: txt, jsonl, csv, tsv, parquet, conll or conllu; key: recipe key or option
-    that named it.
-    """
+    """A data file. name: in messages; format: a value of FORMATS or txt; key: recipe key or option that named it."""
 
     path: Path
     format: str

@@ -44,9 +44,7 @@ _CHARACTER = re.compile(
 
 
 def check(text: str) -> tuple[str, list[str]]:
-    """The content of a tokenizer.json that is safe to load, and notes on what was disabled. DataFault if a part is not
-    supported.
-    """
+    """The content of a tokenizer.json that is safe to load, and notes on what was disabled. DataFault if it is not."""
     try:
         content = strict_json.parse(text)
     except ValueError as error:

@@ -1,6 +1,4 @@
-"""Measure how much of a text a tokenizer covers: characters that become the unknown token, and characters that it
-drops.
-"""
+"""Measure the share of a text that becomes the unknown token, and the share that the tokenizer drops."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Turn crashes of the tokenizers library (a Rust panic is not an Exception), floods of tokens and timeouts into
-DataFault.
-"""
+"""Turn crashes of the tokenizers library (Rust panics are no Exceptions), timeouts and token floods into DataFault."""
 
 import contextlib
 import threading

@@ -80,9 +80,7 @@ def _ids(inner: tokenizers.Tokenizer, text: str) -> list[int]:
 
 
 def _split_special_names(inner: tokenizers.Tokenizer) -> list[str]:
-    """Make the pre-tokenizer split the names of special tokens that the model would otherwise encode as special tokens
-    in text.
-    """
+    """Make the pre-tokenizer split names of special tokens in text that the model would encode as special tokens."""
     tokens = [
         token.content
         for id, token in sorted(inner.get_added_tokens_decoder().items())

@@ -11,9 +11,7 @@ from mini_tf.recipe.kinds import listing, settings_of
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The 256 characters that stand for bytes in byte-level tokenizers (GPT-2): printable Latin-1, the rest from U+0100
-    on.
-    """
+    """The 256 characters for bytes in byte-level tokenizers (GPT-2): printable Latin-1, the rest from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}

@@ -15,9 +15,7 @@ DIFFERENCE_LENGTH = 20
 
 
 def count_pieces_by_length(tokenizer: Tokenizer) -> dict[int, int]:
-    """The number of pieces by length in characters, without ## and special tokens; an incomplete byte counts as one
-    character.
-    """
+    """The number of pieces by length in characters, without ## and special tokens; a partial character counts 1."""
     ids = [id for id in range(tokenizer.vocabulary.size) if id not in tokenizer.vocabulary.special_ids]
     texts = (re.sub(r"\\x[0-9a-f]{2}", "-", piece) for piece in tokenizer.pieces(ids))
     return dict(sorted(Counter(len(text.removeprefix("##") if tokenizer.is_wordpiece else text) for text in texts).items()))

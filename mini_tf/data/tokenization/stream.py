@@ -10,9 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 
 
 class TextStream:
-    """Incremental decoder; after: the ids before the first one, since some tokenizers decode the first token of a text
-    differently.
-    """
+    """Incremental decoder. after: the preceding ids; some tokenizers decode the first token of a text differently."""
 
     def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer

@@ -63,9 +63,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Load a tokenizer.json, vocab.txt or vocab.json, or the one in a folder (a run, a model); DataFault if it is
-        not usable.
-        """
+        """Load a tokenizer.json, vocab.txt or vocab.json, or that of a folder (a run, a model); or DataFault."""
         return cls(*loading.load(Path(path)))
 
     @classmethod
@@ -109,9 +107,7 @@ class Tokenizer:
         return {self.piece_table.pieces[id]: id for id in sorted(self.piece_table.special)}
 
     def with_special(self, name: str) -> "Tokenizer":
-        """This tokenizer if it has the special token `name` (pad, unk, separator or mask), else a copy with it as the
-        last id.
-        """
+        """This tokenizer if it has the special token `name` (pad, unk, separator, mask), else a copy with it added."""
         if getattr(self.vocabulary, name) is not None:
             return self
         inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
@@ -146,9 +142,7 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """`encode` for many texts, on all cores. DataFault if the tokenizer crashes, times out or makes far too many
-        tokens.
-        """
+        """`encode` for many texts, on all cores. DataFault at a crash, a timeout or far too many tokens."""
         if self._table is not None:
             table = self._table
             return [table(text) for text in texts]

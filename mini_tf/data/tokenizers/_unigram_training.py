@@ -137,9 +137,7 @@ class _Lattice:
         self._ends = ends + np.arange(len(strings))
 
     def _set_arcs(self, arcs: np.ndarray) -> None:
-        """arcs (4, n): distance of the target from the start of its word, target, source, piece; sorted by the first
-        two.
-        """
+        """arcs (4, n): distance of target from word start, target, source, piece; sorted by the first two."""
         self._arcs = arcs
         level, self._target, self._source, self._piece = arcs
         borders = [*np.flatnonzero(np.diff(level, prepend=-1)), len(level)]
@@ -150,9 +148,7 @@ class _Lattice:
         self._set_arcs(self._arcs[:, alive[self._piece]])
 
     def expected(self, scores: np.ndarray, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The expected count of each piece over all segmentations, and its log-probability as a sequence of other
-        pieces.
-        """
+        """The expected count of each piece over all segmentations, and its log-probability as other pieces."""
         reached, share = np.zeros(self._ends[-1] + 1 if len(self._ends) else 1), np.empty(len(self._piece))
         for step in self._steps:
             x = reached[self._source[step]] + scores[self._piece[step]]

@@ -9,9 +9,7 @@ from mini_tf.recipe.values import Scalar, describe, fit, members, near, number, 
 
 
 class Fault(NamedTuple):
-    """A validation error. type: missing, no_such_key, no_such_kind, value (a field is invalid) or rule (between
-    fields).
-    """
+    """A validation error. type: missing, no_such_key, no_such_kind, value (of a field) or rule (between fields)."""
 
     type: str
     path: tuple[str | int, ...]

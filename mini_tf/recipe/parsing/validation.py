@@ -117,9 +117,7 @@ def _refusal(faults: Sequence[Fault], tree: Node) -> RecipeFault:
 
 
 def _where(fault: Fault, tree: Node) -> str:
-    """The location of an error. For a rule between keys, the key on the command line, since the file was valid without
-    it.
-    """
+    """The location of an error; for a rule between keys, the key on the command line, which broke a valid file."""
     node = innermost_node(fault.path, tree)
     others = [] if node.where.startswith(COMMAND_LINE) else [value_node(key, tree) for key in fault.depends]
     node = next((other for other in others if other is not None and other.where.startswith(COMMAND_LINE)), node)

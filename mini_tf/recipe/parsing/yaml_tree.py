@@ -59,9 +59,7 @@ def deepest() -> int:
 
 
 def recipe_fault(faults: Sequence[tuple[str, str]], more: int = 0, fault: type[RecipeFault] = RecipeFault) -> RecipeFault:
-    """One RecipeFault for all faults (location, message); lists the first MAX_REPORTED and counts the others and
-    `more`.
-    """
+    """One RecipeFault for all faults (location, message); lists MAX_REPORTED and counts the rest plus `more`."""
     reported = faults[:MAX_REPORTED]
     lines = [f"{location}: {message}" for location, message in reported]
     more += len(faults) - len(reported)
